@@ -1,0 +1,191 @@
+//! What went wrong, in the form that people, scripts and the other side get it: a stable code, whose fault, whether a
+//! retry can help, what it concerns, what to do next. Crates turn their own errors into this at their boundary.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The stable name of a failure. Codes are only ever appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum FaultCode {
+    /// Not a bug of longhaul, and none of the others.
+    Unclassified,
+    /// The request contradicts itself or the configuration.
+    Usage,
+    /// A source or destination does not exist.
+    NotFound,
+    /// Keys, rights or permissions forbid it.
+    Denied,
+    /// The peer cannot be reached, or not now.
+    Unreachable,
+    /// The connection ended in the middle.
+    Lost,
+    /// The peer was silent for too long.
+    TimedOut,
+    /// The peer is at a limit of its own.
+    Busy,
+    /// Bytes that arrived are not those that were sent, after every try.
+    Mismatch,
+    /// The target has no space, no inodes or no quota left.
+    NoSpace,
+    /// The target is mounted read-only.
+    ReadOnly,
+    /// A device failed.
+    Io,
+    /// The name is taken and may not be replaced.
+    Exists,
+    /// The source changed while it was sent.
+    Changed,
+    /// The source went away after it was listed.
+    Vanished,
+    /// Something unfit stands in the way (a symlink as parent, a directory where a file goes).
+    InTheWay,
+    /// This file system or host cannot do it.
+    Unsupported,
+    /// The peer broke the protocol.
+    Protocol,
+    /// Stopped by the user.
+    Interrupted,
+    /// Stopped by the system.
+    Terminated,
+    /// A bug of ours.
+    Internal,
+}
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Blame {
+    /// This host, its user or its configuration.
+    Local,
+    /// The other host.
+    Peer,
+    /// What lies between.
+    Path,
+    /// longhaul.
+    Bug,
+}
+
+/// A failure, ready to be said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// Its stable name.
+    pub code: FaultCode,
+    /// Whose fault.
+    pub blame: Blame,
+    /// What it concerns: a path, an address; escaped for people. May be empty.
+    pub object: String,
+    /// What happened and why, one line, lower case, no full stop.
+    pub message: String,
+    /// What to do next. May be empty.
+    pub hint: String,
+}
+
+impl Fault {
+    /// A fault that concerns nothing in particular.
+    pub fn new(code: FaultCode, blame: Blame, message: impl fmt::Display) -> Fault {
+        Fault { code, blame, object: String::new(), message: message.to_string(), hint: String::new() }
+    }
+
+    /// A breach of the protocol by the peer.
+    pub fn protocol(message: impl fmt::Display) -> Fault {
+        Fault::new(FaultCode::Protocol, Blame::Peer, message)
+            .hint("both sides must run compatible builds of longhaul; if they do, report this")
+    }
+
+    /// The same, naming what it concerns.
+    #[must_use]
+    pub fn about(mut self, object: impl fmt::Display) -> Fault {
+        self.object = object.to_string();
+        self
+    }
+
+    /// The same, saying what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl fmt::Display) -> Fault {
+        self.hint = hint.to_string();
+        self
+    }
+
+    /// The same fault as the other host sees it.
+    #[must_use]
+    pub fn seen_from_afar(mut self) -> Fault {
+        self.blame = match self.blame {
+            Blame::Local => Blame::Peer,
+            Blame::Peer => Blame::Local,
+            same => same,
+        };
+        self
+    }
+
+    /// Whether the same command may succeed later with nothing changed by hand.
+    pub fn retry(&self) -> bool {
+        matches!(
+            self.code,
+            FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Changed
+        )
+    }
+}
+
+impl FaultCode {
+    /// The name scripts see in events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FaultCode::Unclassified => "unclassified",
+            FaultCode::Usage => "usage",
+            FaultCode::NotFound => "not-found",
+            FaultCode::Denied => "denied",
+            FaultCode::Unreachable => "unreachable",
+            FaultCode::Lost => "lost",
+            FaultCode::TimedOut => "timed-out",
+            FaultCode::Busy => "busy",
+            FaultCode::Mismatch => "mismatch",
+            FaultCode::NoSpace => "no-space",
+            FaultCode::ReadOnly => "read-only",
+            FaultCode::Io => "io",
+            FaultCode::Exists => "exists",
+            FaultCode::Changed => "changed",
+            FaultCode::Vanished => "vanished",
+            FaultCode::InTheWay => "in-the-way",
+            FaultCode::Unsupported => "unsupported",
+            FaultCode::Protocol => "protocol",
+            FaultCode::Interrupted => "interrupted",
+            FaultCode::Terminated => "terminated",
+            FaultCode::Internal => "internal",
+        }
+    }
+
+    /// The exit code of a run that ends with this fault.
+    pub const fn exit(self) -> u8 {
+        match self {
+            FaultCode::Usage => 2,
+            FaultCode::NotFound => 3,
+            FaultCode::Denied => 4,
+            FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy => 5,
+            FaultCode::Mismatch => 6,
+            FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Io | FaultCode::Unsupported => 7,
+            FaultCode::Changed | FaultCode::Vanished => 24,
+            FaultCode::Exists | FaultCode::InTheWay => 23,
+            FaultCode::Interrupted => 130,
+            FaultCode::Terminated => 143,
+            FaultCode::Unclassified | FaultCode::Protocol | FaultCode::Internal => 1,
+        }
+    }
+
+    /// Whether a target that failed so will fail for every other file as well, so that the session ends.
+    pub const fn ends_session(self) -> bool {
+        matches!(self, FaultCode::NoSpace | FaultCode::ReadOnly)
+    }
+}
+
+impl Blame {
+    /// The name scripts see in events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Blame::Local => "local",
+            Blame::Peer => "peer",
+            Blame::Path => "path",
+            Blame::Bug => "bug",
+        }
+    }
+}

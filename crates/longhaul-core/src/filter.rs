@@ -1,0 +1,120 @@
+//! What of a tree is sent: rules in the order given, the first that matches decides, as rsync has them.
+//!
+//! Takes [`Rule`]s from the command line or a request; gives the scan a [`Filter`] to ask about each path on its way down.
+//! Must not know the tree: it sees one path at a time, as bytes.
+
+mod pattern;
+
+pub use pattern::PatternFault;
+
+use globset::{Candidate, GlobSet, GlobSetBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::FILTERS_MAX;
+use crate::path::{Escaped, RelPath};
+
+/// What a matching [`Rule`] decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RuleKind {
+    /// Send it.
+    Include,
+    /// Leave it out; of a directory, with all that lies in it.
+    Exclude,
+}
+
+/// One `--include` or `--exclude`.
+///
+/// `*` and `?` stay within a name, `**` crosses `/`, brackets hold ASCII characters and `[:classes:]` and never match `/`.
+/// A leading `/` ties the pattern to the top of the transfer, otherwise it may begin at any name of the path; it always
+/// reaches to the path's end. A trailing `/` means directories only; a trailing `/***` the directory and all within.
+/// `\` takes the next character as it is, in a pattern with `*`, `?` or `[`; in one without it is a character like any.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rule {
+    /// What a match decides.
+    pub kind: RuleKind,
+    /// What matches, as the user wrote it.
+    pub pattern: String,
+}
+
+/// Rules made ready for matching. The default has none and sends everything.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    rules: Vec<Rule>,
+    globs: GlobSet,
+    /// What stands behind each glob of `globs`.
+    decisions: Vec<Decision>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Decision {
+    kind: RuleKind,
+    directories_only: bool,
+}
+
+/// A pattern that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot use the filter pattern '{}'", Escaped(pattern.as_bytes()))]
+pub struct FilterError {
+    /// The pattern, as the user wrote it.
+    pub pattern: String,
+    /// What is wrong with it.
+    #[source]
+    pub why: PatternFault,
+}
+
+impl Filter {
+    /// Makes the rules ready, in their order.
+    ///
+    /// # Errors
+    /// [`FilterError`] with the first pattern that does not parse, is one too many, or is with those before it too
+    /// much to compile.
+    pub fn new(rules: Vec<Rule>) -> Result<Filter, FilterError> {
+        let mut globs = GlobSetBuilder::new();
+        let mut decisions = Vec::with_capacity(rules.len());
+        let mut glob_bytes = 0;
+        for (count, rule) in rules.iter().enumerate() {
+            let fault = |why| FilterError { pattern: rule.pattern.clone(), why };
+            if count >= FILTERS_MAX {
+                return Err(fault(PatternFault::TooMany));
+            }
+            for part in pattern::compile(&rule.pattern).map_err(fault)? {
+                glob_bytes += part.glob.glob().len();
+                if glob_bytes > GLOB_BYTES_MAX {
+                    return Err(fault(PatternFault::TooMuch));
+                }
+                globs.add(part.glob);
+                decisions.push(Decision { kind: rule.kind, directories_only: part.directories_only });
+            }
+        }
+        let globs = globs.build().map_err(|source| FilterError {
+            pattern: rules.last().map(|rule| rule.pattern.clone()).unwrap_or_default(),
+            why: PatternFault::Glob(source),
+        })?;
+        Ok(Filter { rules, globs, decisions })
+    }
+
+    /// The rules, in their order.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Whether to send `path`, beneath the top of the transfer; `is_dir` for a directory, not for a link to one.
+    ///
+    /// Ask from the top down and do not enter a directory that is not sent: what lies in it is judged by its own
+    /// path alone. The top itself is always sent, and so is what no rule matches.
+    pub fn verdict(&self, path: &RelPath, is_dir: bool) -> bool {
+        if path.is_root() || self.decisions.is_empty() {
+            return true;
+        }
+        let mut hits = Vec::new();
+        self.globs.matches_candidate_into(&Candidate::from_bytes(path.as_bytes()), &mut hits);
+        let mut applying = hits.iter().map(|&hit| self.decisions[hit]).filter(|d| is_dir || !d.directories_only);
+        applying.next().is_none_or(|first| first.kind == RuleKind::Include)
+    }
+}
+
+/// Translated patterns in all. Patterns may come from a peer; this bounds what compiling and matching them costs.
+const GLOB_BYTES_MAX: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests;

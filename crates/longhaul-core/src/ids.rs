@@ -1,0 +1,74 @@
+//! Names of things within one session: files, bundles, lanes, attempts, and the units that lanes carry.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use crate::units::ChunkIndex;
+
+/// The number of a manifest entry in its session, from 0 in manifest order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FileId(pub u64);
+
+/// The number of a bundle in its session, given by the sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BundleId(pub u64);
+
+/// The number of a lane in its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LaneId(pub u32);
+
+/// Which sending of a unit this is, from 1. The receiver admits one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Attempt(pub u32);
+
+impl Attempt {
+    /// The first sending.
+    pub const FIRST: Attempt = Attempt(1);
+
+    /// The sending after this one.
+    pub const fn next(self) -> Attempt {
+        Attempt(self.0.saturating_add(1))
+    }
+}
+
+/// What a lane carries at a time: one chunk of a file, or one bundle of small files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Unit {
+    /// A chunk of a file.
+    Chunk {
+        /// The file.
+        file: FileId,
+        /// Which of its chunks.
+        index: ChunkIndex,
+    },
+    /// Many small files in one.
+    Bundle(BundleId),
+}
+
+/// Which side of a session holds the sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// Reads and sends.
+    Sender,
+    /// Judges, writes and commits.
+    Receiver,
+}
+
+impl Role {
+    /// The other side's role.
+    pub const fn other(self) -> Role {
+        match self {
+            Role::Sender => Role::Receiver,
+            Role::Receiver => Role::Sender,
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unit::Chunk { file, index } => write!(f, "chunk {} of entry {}", index.0, file.0),
+            Unit::Bundle(id) => write!(f, "bundle {}", id.0),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The words of longhaul: ids, units, limits, the manifest, the map of chunks, the digest tree, filters.
+//!
+//! Pure: no clock, file, socket or thread. Everything above imports it; it imports nothing of ours.
+
+pub mod chunkmap;
+pub mod digest;
+pub mod fault;
+pub mod filter;
+pub mod ids;
+pub mod limits;
+pub mod manifest;
+pub mod path;
+pub mod units;
+
+pub use chunkmap::{ChunkMap, DigestKind};
+pub use digest::{ChunkHasher, Digest, Hash32, MergeError, RootMerger, digest_of};
+pub use fault::{Blame, Fault, FaultCode};
+pub use filter::{Filter, FilterError, PatternFault, Rule, RuleKind};
+pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Unit};
+pub use manifest::{Entry, EntryKind, IfExists, Meta, Mtime, Preserve};
+pub use path::{Escaped, PathError, RelPath};
+pub use units::{ByteCount, ChunkIndex, ChunkSize, FileOffset};

@@ -1,0 +1,63 @@
+//! Every limit of the product in one place; they check each other when the crate is compiled.
+//!
+//! A limit here is what this side believes of a peer, whatever the peer says.
+
+/// Smallest exponent of a chunk's size: one BLAKE3 chunk (1 KiB), for simulators and tests.
+pub const CHUNK_LOG2_MIN: u8 = 10;
+/// Largest exponent of a chunk's size: 64 MiB.
+pub const CHUNK_LOG2_MAX: u8 = 26;
+/// Smallest chunk a user may ask for: 1 MiB, below which requests cost more than bytes.
+pub const CHUNK_BYTES_USER_MIN: u64 = 1 << 20;
+/// Largest chunk a user may ask for: 64 MiB.
+pub const CHUNK_BYTES_USER_MAX: u64 = 1 << CHUNK_LOG2_MAX;
+
+/// Longest component of a path (NAME_MAX of every file system we know).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest path beneath a root (PATH_MAX less its NUL).
+pub const PATH_BYTES_MAX: usize = 4095;
+/// Longest target of a symbolic link.
+pub const LINK_BYTES_MAX: usize = 4095;
+/// Component names that begin so are ours, at every level: never scanned, listed, served or accepted.
+pub const RESERVED_PREFIX: &[u8] = b".longhaul";
+
+/// Largest control message, its number and length not counted.
+pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
+/// A manifest page is closed before it grows beyond this.
+pub const PAGE_BYTES_MAX: usize = 64 << 10;
+/// Most entries in one manifest page.
+pub const PAGE_ENTRIES_MAX: usize = 1024;
+/// Manifest pages that a receiver lets a sender have unanswered.
+pub const PAGES_UNANSWERED_MAX: u64 = 8;
+/// Entries that a receiver holds before their verdicts; memory goes by this, not by the tree.
+pub const ENTRIES_UNSETTLED_MAX: usize = 16 << 10;
+/// Chunks of large files that a receiver wants at once (descriptors, not buffers).
+pub const CHUNKS_WANTED_MAX: usize = 1024;
+/// Sendings of one chunk or bundle before its file fails with a mismatch.
+pub const ATTEMPTS_MAX: u32 = 3;
+
+/// Files up to this size travel in bundles (measured: `docs/ARCHITECTURE.md`).
+pub const BUNDLED_FILE_BYTES_MAX: u64 = 256 << 10;
+/// Most files in one bundle.
+pub const BUNDLE_FILES_MAX: usize = 1024;
+
+/// Most lanes of one session.
+pub const LANES_MAX: u32 = 128;
+/// Deadline for everything before a peer is authenticated, in seconds.
+pub const HANDSHAKE_SECONDS_MAX: u64 = 10;
+/// A lane id that was named over control is good for this long, in seconds.
+pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
+/// Most bytes of text in a peer's error message; the rest is cut.
+pub const PEER_TEXT_BYTES_MAX: usize = 1024;
+/// Filter patterns that one request may carry.
+pub const FILTERS_MAX: usize = 1024;
+/// Sources that one pull may name.
+pub const SOURCES_MAX: usize = 1024;
+
+const _: () = assert!(CHUNK_LOG2_MIN >= 10, "a chunk must be a whole BLAKE3 subtree");
+const _: () = assert!(
+    PAGE_BYTES_MAX + PATH_BYTES_MAX + LINK_BYTES_MAX + 1024 <= MESSAGE_BYTES_MAX,
+    "one entry over a full page must still fit a message"
+);
+const _: () =
+    assert!(BUNDLED_FILE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundled file must fit a bundle of the smallest chunk");
+const _: () = assert!(PAGE_ENTRIES_MAX * 2 <= ENTRIES_UNSETTLED_MAX, "pages must flow while entries settle");

@@ -1,0 +1,121 @@
+//! What a sender says it has: one [`Entry`] per name, in the order of a depth-first walk.
+//!
+//! A directory comes before what lies in it and again, as [`EntryKind::DirEnd`], after all of it: only then can its
+//! times and mode be set for good. Neither side ever holds the whole manifest.
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::RelPath;
+
+/// One name of the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Where it goes, beneath the transfer's top.
+    pub path: RelPath,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Permissions and times at the source.
+    pub meta: Meta,
+}
+
+/// What an [`Entry`] is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// A regular file.
+    File {
+        /// Its length when it was scanned, in bytes; frozen for this transfer.
+        len: u64,
+        /// Whether its blocks are fewer than its length: chunks in holes then travel without payload.
+        sparse: bool,
+    },
+    /// A directory, before its content.
+    Dir,
+    /// The same directory, after its content.
+    DirEnd,
+    /// A symbolic link, sent as a link.
+    Symlink {
+        /// What it points to, as it is.
+        target: Vec<u8>,
+    },
+}
+
+/// Permissions and times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Permission bits (`07777`).
+    pub mode: u32,
+    /// Last change of the content.
+    pub mtime: Mtime,
+}
+
+/// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Mtime {
+    /// Whole seconds.
+    pub secs: i64,
+    /// 0 to 999,999,999.
+    pub nanos: u32,
+}
+
+impl Mtime {
+    /// Equal at the coarser clock of both: if either side has no fraction, whole seconds decide, as on file systems
+    /// that keep no more.
+    pub fn same_at_coarser(self, other: Mtime) -> bool {
+        self.secs == other.secs
+            && (self.nanos == other.nanos || self.coarse_to(other.nanos) || other.coarse_to(self.nanos))
+    }
+
+    /// Whether this time may be `nanos` cut to microseconds, to 100 ns or to seconds.
+    fn coarse_to(self, nanos: u32) -> bool {
+        [1_000_000_000, 1_000, 100]
+            .iter()
+            .any(|unit| self.nanos.is_multiple_of(*unit) && self.nanos == nanos - nanos % unit)
+    }
+}
+
+/// What of a file's metadata a transfer carries over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preserve {
+    /// Permission bits.
+    pub mode: bool,
+    /// Modification times.
+    pub times: bool,
+    /// Symbolic links as links (else they are skipped and named).
+    pub links: bool,
+    /// Holes as holes.
+    pub sparse: bool,
+}
+
+impl Default for Preserve {
+    fn default() -> Self {
+        Preserve { mode: true, times: true, links: true, sparse: true }
+    }
+}
+
+/// What to do with a name that stands at the destination already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum IfExists {
+    /// Same size and time: skip, content not compared; else replace.
+    #[default]
+    SkipSame,
+    /// Replace whatever stands there.
+    Replace,
+    /// That file fails.
+    Fail,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_compare_at_the_coarser_clock() {
+        let t = |secs, nanos| Mtime { secs, nanos };
+        assert!(t(5, 123_456_789).same_at_coarser(t(5, 123_456_789)));
+        assert!(t(5, 0).same_at_coarser(t(5, 123_456_789)));
+        assert!(t(5, 123_456_789).same_at_coarser(t(5, 123_456_000)));
+        assert!(t(5, 123_456_700).same_at_coarser(t(5, 123_456_789)));
+        assert!(!t(5, 123_456_789).same_at_coarser(t(5, 123_456_788)));
+        assert!(!t(5, 0).same_at_coarser(t(6, 0)));
+    }
+}

@@ -1,0 +1,191 @@
+//! Quantities and positions, each its own type so that an offset is never taken for a count.
+//!
+//! Owns the conversions between them; everything else in the workspace speaks in these types.
+//! Knows nothing of files, peers or devices.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use crate::limits::{CHUNK_LOG2_MAX, CHUNK_LOG2_MIN};
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ByteCount(pub u64);
+
+/// A position in a file, in bytes from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FileOffset(pub u64);
+
+/// The number of a chunk in its file, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ChunkIndex(pub u64);
+
+/// The size of a file's chunks: a power of two from 1 MiB to 64 MiB (default 4 MiB).
+///
+/// Smaller costs more requests per byte; larger takes more memory per request in flight.
+/// (The simulator and tests use smaller ones, down to one BLAKE3 chunk.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct ChunkSize {
+    log2: u8,
+}
+
+impl ByteCount {
+    /// The bare number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl ChunkSize {
+    /// 4 MiB, where CPU per byte stops falling (see `docs/ARCHITECTURE.md`).
+    pub const DEFAULT: ChunkSize = ChunkSize { log2: 22 };
+
+    /// `2^log2` bytes, if the digest tree allows chunks of that size.
+    pub const fn from_log2(log2: u8) -> Option<ChunkSize> {
+        if log2 >= CHUNK_LOG2_MIN && log2 <= CHUNK_LOG2_MAX { Some(ChunkSize { log2 }) } else { None }
+    }
+
+    /// The size of exactly `bytes`, if that is a power of two in range.
+    pub const fn from_bytes(bytes: u64) -> Option<ChunkSize> {
+        if bytes.is_power_of_two() { ChunkSize::from_log2(bytes.trailing_zeros() as u8) } else { None }
+    }
+
+    /// The exponent.
+    pub const fn log2(self) -> u8 {
+        self.log2
+    }
+
+    /// The size in bytes.
+    pub const fn bytes(self) -> u64 {
+        1 << self.log2
+    }
+}
+
+impl TryFrom<u8> for ChunkSize {
+    type Error = &'static str;
+    fn try_from(log2: u8) -> Result<Self, Self::Error> {
+        ChunkSize::from_log2(log2).ok_or("chunk size out of range")
+    }
+}
+
+impl From<ChunkSize> for u8 {
+    fn from(size: ChunkSize) -> u8 {
+        size.log2
+    }
+}
+
+impl ChunkIndex {
+    /// Where this chunk starts in a file of chunks of `size`; saturates where no file reaches.
+    pub const fn start(self, size: ChunkSize) -> FileOffset {
+        FileOffset(self.0.saturating_mul(size.bytes()))
+    }
+
+    /// The chunk behind this one.
+    pub const fn next(self) -> ChunkIndex {
+        ChunkIndex(self.0 + 1)
+    }
+}
+
+impl fmt::Display for ByteCount {
+    /// Binary units with one decimal, as people read them: `4.0 GiB`, `512 B`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut value = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        write!(f, "{value:.1} {}", UNITS[unit])
+    }
+}
+
+impl fmt::Display for FileOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Why a size was not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a size: write a number and B, K, KiB, kB, M, MiB, MB, G, GiB, GB, T, TiB or TB")]
+pub struct SizeError {
+    text: String,
+}
+
+/// Reads a size: `MiB` binary, `MB` decimal, bare `K M G T` binary, a bare number is bytes.
+///
+/// # Errors
+/// [`SizeError`] when the text is not such a size or does not fit 64 bits.
+pub fn parse_size(text: &str) -> Result<ByteCount, SizeError> {
+    let fail = || SizeError { text: text.to_owned() };
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let scale: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(fail()),
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(scale).map(ByteCount).ok_or_else(fail);
+    }
+    let value: f64 = number.parse().map_err(|_| fail())?;
+    let bytes = value * scale as f64;
+    if bytes.is_finite() && (0.0..9e18).contains(&bytes) { Ok(ByteCount(bytes as u64)) } else { Err(fail()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_binary_decimal_and_bare_units() {
+        let cases = [
+            ("0", 0),
+            ("512", 512),
+            ("4MiB", 4 << 20),
+            ("4M", 4 << 20),
+            ("4MB", 4_000_000),
+            ("1.5GiB", 3 << 29),
+            ("2 G", 2 << 30),
+            ("1TB", 1_000_000_000_000),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_size(text), Ok(ByteCount(want)), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_are_none_are_refused() {
+        for text in ["", "MiB", "4 MX", "-1", "99999999999999999999", "1e3", "20000000T", "."] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn chunk_sizes_are_powers_of_two_in_range() {
+        assert_eq!(ChunkSize::from_bytes(4 << 20), Some(ChunkSize::DEFAULT));
+        assert_eq!(ChunkSize::from_bytes(3 << 20), None);
+        assert_eq!(ChunkSize::from_bytes(512), None);
+        assert_eq!(ChunkSize::from_bytes(128 << 20), None);
+    }
+
+    #[test]
+    fn sizes_print_in_binary_units() {
+        assert_eq!(ByteCount(1023).to_string(), "1023 B");
+        assert_eq!(ByteCount(4 << 30).to_string(), "4.0 GiB");
+        assert_eq!(ByteCount(u64::MAX).to_string(), "16.0 EiB");
+    }
+}
