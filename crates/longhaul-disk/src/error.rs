@@ -1,0 +1,322 @@
+//! What goes wrong at a disk: which call, on which path, and why, with the system's own error kept as the source.
+//!
+//! Gives [`DiskError`] to the engine, and through [`DiskError::fault`] the form that people and peers get.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, PathError, RelPath};
+use rustix::io::Errno;
+
+/// The bytes of a path in an error; shown escaped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PathText(Box<[u8]>);
+
+/// A failure at the disk.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// A system call failed.
+    #[error("cannot {call} {path}")]
+    Call {
+        /// What was tried, as a verb.
+        call: &'static str,
+        /// On what.
+        path: PathText,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The source is not what it was when it was scanned or opened.
+    #[error("{path} changed: {how}")]
+    Changed {
+        /// The source.
+        path: PathText,
+        /// In what respect.
+        how: &'static str,
+    },
+    /// The source was scanned but is gone.
+    #[error("{path} went away")]
+    Vanished {
+        /// The source.
+        path: PathText,
+    },
+    /// A symbolic link stands where a file or directory must; it is never followed.
+    #[error("{path} is a symbolic link, which is not followed")]
+    Escape {
+        /// The link.
+        path: PathText,
+    },
+    /// The name is taken, by something that may not be replaced.
+    #[error("{path} exists: {what}")]
+    Exists {
+        /// The name.
+        path: PathText,
+        /// What stands there.
+        what: &'static str,
+    },
+    /// Something that is no directory stands where one must.
+    #[error("{path} is not a directory")]
+    NotADirectory {
+        /// The name.
+        path: PathText,
+    },
+    /// Not a regular file, where only one will do.
+    #[error("{path} is not a regular file")]
+    NotAFile {
+        /// The name.
+        path: PathText,
+    },
+    /// A name that cannot travel.
+    #[error("cannot take {path}")]
+    Name {
+        /// The name.
+        path: PathText,
+        /// Why.
+        #[source]
+        source: PathError,
+    },
+    /// Directories nested deeper than a scan goes.
+    #[error("{path} lies deeper than {limit} directories")]
+    TooDeep {
+        /// The directory that was not entered.
+        path: PathText,
+        /// How deep a scan goes.
+        limit: usize,
+    },
+    /// Direct I/O was required and cannot be had.
+    #[error("no direct I/O on {path}: {why}")]
+    NoDirect {
+        /// The file.
+        path: PathText,
+        /// What stands against it.
+        why: &'static str,
+    },
+    /// A request beyond the file's length or the slot.
+    #[error("no {len} bytes at {offset} of {path}")]
+    Bounds {
+        /// The file.
+        path: PathText,
+        /// Where the request starts, in bytes.
+        offset: u64,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The I/O engine cannot be started.
+    #[error("cannot start the {engine} engine")]
+    Engine {
+        /// Which.
+        engine: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a [`DiskError`] means to whoever decides what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No such name.
+    NotFound,
+    /// Permissions forbid it.
+    Denied,
+    /// No space, inodes or quota.
+    NoSpace,
+    /// Mounted read-only.
+    ReadOnly,
+    /// The device failed, or nothing more specific is known.
+    Io,
+    /// The name is taken.
+    Exists,
+    /// Something else stands where a directory must.
+    NotADirectory,
+    /// The source changed.
+    Changed,
+    /// The source went away.
+    Vanished,
+    /// A symlink stands in the way.
+    Escape,
+    /// This file system or kernel cannot do it.
+    Unsupported,
+    /// A name, a path or a file longer than can be.
+    TooLong,
+    /// This process is out of descriptors or memory.
+    Exhausted,
+    /// A request that contradicts the file: a bug above.
+    Bounds,
+}
+
+impl DiskError {
+    /// A failed call on a path.
+    pub(crate) fn call(call: &'static str, path: impl Into<PathText>, source: impl Into<io::Error>) -> DiskError {
+        DiskError::Call { call, path: path.into(), source: source.into() }
+    }
+
+    /// What it means.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            DiskError::Call { source, .. } | DiskError::Engine { source, .. } => kind_of(source),
+            DiskError::Changed { .. } => ErrorKind::Changed,
+            DiskError::Vanished { .. } => ErrorKind::Vanished,
+            DiskError::Escape { .. } => ErrorKind::Escape,
+            DiskError::Exists { .. } => ErrorKind::Exists,
+            DiskError::NotADirectory { .. } => ErrorKind::NotADirectory,
+            DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
+            DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
+            DiskError::Bounds { .. } => ErrorKind::Bounds,
+        }
+    }
+
+    /// The path it concerns, if any.
+    pub fn path(&self) -> Option<&PathText> {
+        match self {
+            DiskError::Call { path, .. }
+            | DiskError::Changed { path, .. }
+            | DiskError::Vanished { path }
+            | DiskError::Escape { path }
+            | DiskError::Exists { path, .. }
+            | DiskError::NotADirectory { path }
+            | DiskError::NotAFile { path }
+            | DiskError::Name { path, .. }
+            | DiskError::TooDeep { path, .. }
+            | DiskError::NoDirect { path, .. }
+            | DiskError::Bounds { path, .. } => Some(path),
+            DiskError::Engine { .. } => None,
+        }
+    }
+
+    /// The form that people and peers get.
+    pub fn fault(&self) -> Fault {
+        let mut message = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(source) = cause {
+            message = format!("{message}: {source}");
+            cause = source.source();
+        }
+        let (code, hint) = self.kind().said();
+        let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
+        let fault = Fault::new(code, blame, message).hint(hint);
+        match self.path() {
+            Some(path) => fault.about(path),
+            None => fault,
+        }
+    }
+}
+
+impl ErrorKind {
+    /// The code of this kind and what to do about it.
+    fn said(self) -> (FaultCode, &'static str) {
+        match self {
+            ErrorKind::NotFound => (FaultCode::NotFound, ""),
+            ErrorKind::Denied => (FaultCode::Denied, "check the permissions of it and of the directories above it"),
+            ErrorKind::NoSpace => {
+                (FaultCode::NoSpace, "free space or raise the quota, then run the same command again")
+            }
+            ErrorKind::ReadOnly => (FaultCode::ReadOnly, "mount it for writing"),
+            ErrorKind::Io => (FaultCode::Io, "see the kernel's log for the device"),
+            ErrorKind::Exists => (FaultCode::Exists, ""),
+            ErrorKind::NotADirectory => (FaultCode::InTheWay, "move what stands there out of the way"),
+            ErrorKind::Changed => (FaultCode::Changed, "run the same command again when nobody writes to it"),
+            ErrorKind::Vanished => (FaultCode::Vanished, ""),
+            ErrorKind::Escape => (FaultCode::InTheWay, "links are not followed: name the real directory instead"),
+            ErrorKind::Unsupported => (FaultCode::Unsupported, "with --io buffered more file systems will do"),
+            ErrorKind::TooLong => (FaultCode::Unsupported, ""),
+            ErrorKind::Exhausted => (FaultCode::Busy, "raise the limit of open files (ulimit -n)"),
+            ErrorKind::Bounds => (FaultCode::Internal, "report this"),
+        }
+    }
+}
+
+fn kind_of(error: &io::Error) -> ErrorKind {
+    let Some(errno) = error.raw_os_error().map(Errno::from_raw_os_error) else {
+        return ErrorKind::Io;
+    };
+    match errno {
+        Errno::NOENT => ErrorKind::NotFound,
+        Errno::ACCESS | Errno::PERM => ErrorKind::Denied,
+        Errno::NOSPC | Errno::DQUOT => ErrorKind::NoSpace,
+        Errno::ROFS => ErrorKind::ReadOnly,
+        Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR => ErrorKind::Exists,
+        Errno::NOTDIR => ErrorKind::NotADirectory,
+        Errno::LOOP => ErrorKind::Escape,
+        Errno::STALE => ErrorKind::Vanished,
+        Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV => ErrorKind::Unsupported,
+        Errno::NAMETOOLONG | Errno::FBIG => ErrorKind::TooLong,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => ErrorKind::Exhausted,
+        _ => ErrorKind::Io,
+    }
+}
+
+impl PathText {
+    /// The bytes themselves.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&RelPath> for PathText {
+    fn from(path: &RelPath) -> PathText {
+        PathText::from(path.as_bytes())
+    }
+}
+
+impl From<&Path> for PathText {
+    fn from(path: &Path) -> PathText {
+        PathText::from(path.as_os_str().as_encoded_bytes())
+    }
+}
+
+impl From<&[u8]> for PathText {
+    fn from(bytes: &[u8]) -> PathText {
+        PathText(if bytes.is_empty() { (*b".").into() } else { bytes.into() })
+    }
+}
+
+impl From<&PathText> for PathText {
+    fn from(path: &PathText) -> PathText {
+        path.clone()
+    }
+}
+
+impl fmt::Display for PathText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Escaped(&self.0))
+    }
+}
+
+impl fmt::Debug for PathText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errnos_become_kinds_and_faults() {
+        for (errno, kind, code) in [
+            (Errno::NOENT, ErrorKind::NotFound, FaultCode::NotFound),
+            (Errno::DQUOT, ErrorKind::NoSpace, FaultCode::NoSpace),
+            (Errno::NOSPC, ErrorKind::NoSpace, FaultCode::NoSpace),
+            (Errno::ROFS, ErrorKind::ReadOnly, FaultCode::ReadOnly),
+            (Errno::LOOP, ErrorKind::Escape, FaultCode::InTheWay),
+            (Errno::IO, ErrorKind::Io, FaultCode::Io),
+            (Errno::MFILE, ErrorKind::Exhausted, FaultCode::Busy),
+        ] {
+            let error = DiskError::call("open", &b"a\nb"[..], errno);
+            assert_eq!((error.kind(), error.fault().code), (kind, code));
+        }
+    }
+
+    #[test]
+    fn messages_are_one_escaped_line_with_the_cause() {
+        let fault = DiskError::call("open", &b"a\nb"[..], Errno::NOENT).fault();
+        assert_eq!(fault.object, "a\\x0ab");
+        assert!(fault.message.starts_with("cannot open a\\x0ab: No such file"), "{}", fault.message);
+        assert_eq!(PathText::from(&RelPath::root()).to_string(), ".");
+    }
+}

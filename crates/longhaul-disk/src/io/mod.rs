@@ -1,0 +1,191 @@
+//! Chunk I/O: slots are filled from source files and emptied into target files, several requests deep on each device.
+//!
+//! Takes requests from the engine of the session, gives each slot back through its callback in every case. One queue per
+//! device, made when the device is first used. Knows nothing of chunks' digests, of paths or peers.
+
+mod queue;
+mod threads;
+mod transfer;
+mod uring;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use longhaul_sys::{Slab, Slot};
+
+use crate::error::DiskError;
+use crate::io::queue::{Queue, Request};
+use crate::io::transfer::Job;
+use crate::source::SourceFile;
+use crate::target::{Place, TargetFile};
+
+/// Which engine to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum EngineKind {
+    /// The ring where the kernel allows it, else threads.
+    #[default]
+    Auto,
+    /// io_uring, or no engine.
+    Uring,
+    /// A thread per request in flight.
+    Threads,
+    /// Reads and writes nothing: for measuring all the rest. Only for users of the library.
+    Void,
+}
+
+/// What runs, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineReport {
+    /// Never [`EngineKind::Auto`].
+    pub engine: EngineKind,
+    /// Requests in flight per device.
+    pub depth: usize,
+    /// Devices in use.
+    pub devices: usize,
+    /// Most slots that a device's ring has registered so far; 0 without a ring.
+    pub slots_registered: usize,
+    /// Slots there are.
+    pub slots: usize,
+}
+
+/// Gets the slot back with the result. Runs on an engine's thread, which does nothing else meanwhile: hand over and return.
+pub type Done = Box<dyn FnOnce(Slot, Result<(), DiskError>) + Send>;
+
+/// Reads and writes slots. Clones share one engine; dropping the last waits for all requests.
+#[derive(Clone)]
+pub struct ChunkIo {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: EngineKind,
+    /// Whether a device whose ring cannot be started may use threads instead.
+    fall_back: bool,
+    fell_back: AtomicBool,
+    depth: usize,
+    slab: Arc<Slab>,
+    queues: Mutex<HashMap<u64, Arc<Queue>>>,
+}
+
+impl ChunkIo {
+    /// Starts an engine with `depth` requests in flight per device (1 to 256; 4 to 8 suffice for chunks of megabytes). Slots
+    /// of `slab` are what a ring registers; others are read and written as well.
+    ///
+    /// # Errors
+    /// [`DiskError::Engine`] when [`EngineKind::Uring`] is asked for and not to be had.
+    pub fn start(kind: EngineKind, depth: usize, slab: &Arc<Slab>) -> Result<ChunkIo, DiskError> {
+        let engine = choose(kind, uring::probe)?;
+        Ok(ChunkIo {
+            shared: Arc::new(Shared {
+                engine,
+                fall_back: kind == EngineKind::Auto,
+                fell_back: AtomicBool::new(false),
+                depth: depth.clamp(1, DEPTH_MAX),
+                slab: Arc::clone(slab),
+                queues: Mutex::default(),
+            }),
+        })
+    }
+
+    /// Reads `len` bytes at `offset` of `file` into the slot's start. What lies behind them in the slot may change.
+    ///
+    /// Fails with [`DiskError::Changed`] if the file ends earlier.
+    pub fn read(&self, file: Arc<SourceFile>, offset: u64, len: usize, slot: Slot, done: Done) {
+        self.submit(Request { job: Job::Read { file, offset }, len, slot, done });
+    }
+
+    /// Writes the slot's first `len` bytes to `place` of `file`. What lies behind them in the slot may change to zeros.
+    pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: Done) {
+        self.submit(Request { job: Job::Write { file, place }, len, slot, done });
+    }
+
+    /// What runs.
+    pub fn report(&self) -> EngineReport {
+        let queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let fell_back = self.shared.fell_back.load(Ordering::Relaxed);
+        EngineReport {
+            engine: if fell_back { EngineKind::Threads } else { self.shared.engine },
+            depth: self.shared.depth,
+            devices: queues.len(),
+            slots_registered: queues.values().map(|queue| queue.registered()).max().unwrap_or(0),
+            slots: self.shared.slab.slots(),
+        }
+    }
+
+    fn submit(&self, request: Request) {
+        match self.shared.queue_for(request.job.dev()) {
+            Ok(queue) => queue.submit(request),
+            Err(error) => request.finish(Err(error)),
+        }
+    }
+}
+
+impl Shared {
+    fn queue_for(&self, dev: u64) -> Result<Arc<Queue>, DiskError> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = queues.get(&dev) {
+            return Ok(Arc::clone(queue));
+        }
+        if queues.len() >= DEVICES_MAX
+            && let Some(queue) = queues.values().nth((dev % DEVICES_MAX as u64) as usize)
+        {
+            return Ok(Arc::clone(queue));
+        }
+        let queue = Arc::new(self.start_queue(dev)?);
+        queues.insert(dev, Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    fn start_queue(&self, dev: u64) -> Result<Queue, DiskError> {
+        let engine_error = |engine| move |source| DiskError::Engine { engine, source };
+        let threads = || Queue::threads(dev, self.depth).map_err(engine_error("threads"));
+        match self.engine {
+            EngineKind::Void => Queue::void(dev).map_err(engine_error("void")),
+            EngineKind::Threads => threads(),
+            EngineKind::Uring | EngineKind::Auto => match Queue::uring(dev, self.depth, &self.slab) {
+                Ok(queue) => Ok(queue),
+                Err(error) if self.fall_back => {
+                    tracing::warn!(dev, %error, "no ring for this device, threads instead");
+                    self.fell_back.store(true, Ordering::Relaxed);
+                    threads()
+                }
+                Err(error) => Err(engine_error("uring")(error)),
+            },
+        }
+    }
+}
+
+/// Settles [`EngineKind::Auto`] by what the kernel says to a ring.
+fn choose(kind: EngineKind, probe: impl FnOnce() -> io::Result<()>) -> Result<EngineKind, DiskError> {
+    match kind {
+        EngineKind::Threads | EngineKind::Void => Ok(kind),
+        EngineKind::Uring => {
+            probe().map(|()| EngineKind::Uring).map_err(|source| DiskError::Engine { engine: "uring", source })
+        }
+        EngineKind::Auto => Ok(match probe() {
+            Ok(()) => EngineKind::Uring,
+            Err(error) => {
+                tracing::info!(%error, "io_uring is not available here, using threads");
+                EngineKind::Threads
+            }
+        }),
+    }
+}
+
+/// Joins a thread, unless it is the one that runs this: the last handle may be dropped inside of a callback.
+fn join(handle: thread::JoinHandle<()>) {
+    if handle.thread().id() != thread::current().id() && handle.join().is_err() {
+        tracing::error!("an I/O thread panicked");
+    }
+}
+
+/// More in flight than any disk uses at chunks of megabytes; bounds threads and ring entries.
+const DEPTH_MAX: usize = 256;
+/// Devices that get a queue of their own; further ones share.
+const DEVICES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! A device's queue, whichever engine serves it, and the request that travels through it.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use longhaul_sys::{Slab, Slot};
+
+use crate::error::DiskError;
+use crate::io::Done;
+use crate::io::threads::{ThreadsQueue, move_bytes, move_nothing};
+use crate::io::transfer::Job;
+use crate::io::uring::RingQueue;
+
+/// One read or write on its way.
+pub(crate) struct Request {
+    pub(crate) job: Job,
+    pub(crate) len: usize,
+    pub(crate) slot: Slot,
+    pub(crate) done: Done,
+}
+
+/// One device's queue. Dropping it waits for all that was submitted.
+pub(crate) enum Queue {
+    Uring(RingQueue),
+    Threads(ThreadsQueue),
+}
+
+impl Request {
+    /// Gives the slot back with the result.
+    pub(crate) fn finish(self, result: Result<(), DiskError>) {
+        finish(self.done, self.slot, result);
+    }
+}
+
+/// Runs a callback. A panic in it is a bug above, but must not take the engine's thread and all other requests with it.
+pub(crate) fn finish(done: Done, slot: Slot, result: Result<(), DiskError>) {
+    if catch_unwind(AssertUnwindSafe(|| done(slot, result))).is_err() {
+        tracing::error!("the callback of an I/O request panicked");
+    }
+}
+
+impl Queue {
+    pub(crate) fn uring(dev: u64, depth: usize, slab: &Arc<Slab>) -> io::Result<Queue> {
+        RingQueue::start(dev, depth, slab).map(Queue::Uring)
+    }
+
+    pub(crate) fn threads(dev: u64, depth: usize) -> io::Result<Queue> {
+        ThreadsQueue::start(dev, depth, move_bytes).map(Queue::Threads)
+    }
+
+    /// A queue that completes everything and does nothing.
+    pub(crate) fn void(dev: u64) -> io::Result<Queue> {
+        ThreadsQueue::start(dev, 1, move_nothing).map(Queue::Threads)
+    }
+
+    pub(crate) fn submit(&self, request: Request) {
+        match self {
+            Queue::Uring(queue) => queue.submit(request),
+            Queue::Threads(queue) => queue.submit(request),
+        }
+    }
+
+    /// Slots registered with the kernel.
+    pub(crate) fn registered(&self) -> usize {
+        match self {
+            Queue::Uring(queue) => queue.registered(),
+            Queue::Threads(_) => 0,
+        }
+    }
+}
+
+/// The error of a queue whose threads are gone.
+pub(crate) fn gone(engine: &'static str) -> DiskError {
+    DiskError::Engine { engine, source: io::Error::from(io::ErrorKind::BrokenPipe) }
+}

@@ -1,0 +1,94 @@
+//! The engine that works everywhere: `depth` threads per device, each with one `pread` or `pwrite` at a time.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use longhaul_sys::Slot;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{pread, pwrite};
+use tokio::sync::Mutex;
+
+use crate::direct::Handle;
+use crate::error::DiskError;
+use crate::io::join;
+use crate::io::queue::{Request, finish, gone};
+use crate::io::transfer::{Job, Step, Transfer};
+
+/// A pool for one device.
+pub(crate) struct ThreadsQueue {
+    /// Unbounded, but each request holds a slot, so there are never more than the slab has. Taken to end the threads.
+    requests: Option<Sender<Request>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a thread does with a request.
+pub(crate) type Work = fn(&Job, usize, &mut Slot) -> Result<(), DiskError>;
+
+impl ThreadsQueue {
+    pub(crate) fn start(dev: u64, depth: usize, work: Work) -> io::Result<ThreadsQueue> {
+        let (sender, receiver) = unbounded();
+        let mut queue = ThreadsQueue { requests: Some(sender), threads: Vec::with_capacity(depth) };
+        for n in 0..depth {
+            let receiver = receiver.clone();
+            // If one thread cannot be started, dropping the queue ends those that were.
+            let thread =
+                thread::Builder::new().name(format!("disk-{dev:x}-{n}")).spawn(move || serve(&receiver, work))?;
+            queue.threads.push(thread);
+        }
+        Ok(queue)
+    }
+
+    pub(crate) fn submit(&self, request: Request) {
+        let Some(requests) = &self.requests else { return request.finish(Err(gone("threads"))) };
+        if let Err(refused) = requests.send(request) {
+            refused.into_inner().finish(Err(gone("threads")));
+        }
+    }
+}
+
+impl Drop for ThreadsQueue {
+    fn drop(&mut self) {
+        self.requests = None;
+        self.threads.drain(..).for_each(join);
+    }
+}
+
+fn serve(requests: &Receiver<Request>, work: Work) {
+    for Request { job, len, mut slot, done } in requests {
+        let result = work(&job, len, &mut slot);
+        // The file may be closed by this: do that before the callback tells somebody that the request is over.
+        drop(job);
+        finish(done, slot, result);
+    }
+}
+
+/// Reads or writes.
+pub(crate) fn move_bytes(job: &Job, len: usize, slot: &mut Slot) -> Result<(), DiskError> {
+    let mut transfer = Transfer::begin(job, len, slot.len())?;
+    let Some(handle) = job.handle() else { return Ok(()) };
+    while let Some(step) = transfer.next(slot)? {
+        let outcome = {
+            let _turn = job.turn().map(Mutex::blocking_lock);
+            perform(handle, &step, slot)
+        };
+        transfer.absorb(&step, outcome)?;
+    }
+    Ok(())
+}
+
+/// Does nothing, as the void engine.
+pub(crate) fn move_nothing(_job: &Job, _len: usize, _slot: &mut Slot) -> Result<(), DiskError> {
+    Ok(())
+}
+
+fn perform(handle: &Handle, step: &Step, slot: &mut [u8]) -> io::Result<usize> {
+    Ok(match step {
+        Step::Read { range, offset } => pread(handle, &mut slot[range.clone()], *offset)?,
+        Step::Write { range, offset } => pwrite(handle, &slot[range.clone()], *offset)?,
+        Step::Reserve { offset, len } => {
+            fallocate(handle, FallocateFlags::KEEP_SIZE, *offset, *len)?;
+            0
+        }
+    })
+}

@@ -1,0 +1,28 @@
+//! Everything that touches a disk: confined trees to scan, read, write and publish in, and engines that move chunks.
+//!
+//! Takes slots from `longhaul-sys` and orders from the engine of a session; gives open files, entries, and slots back.
+//! Knows nothing of peers, digests and sessions.
+//!
+//! Sources are scanned and opened through a [`SourceTree`], targets written and published through a [`TargetTree`];
+//! chunks move between their files and slots through [`ChunkIo`].
+
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk behind the crate's back"))]
+
+mod direct;
+mod error;
+mod io;
+mod source;
+mod stat;
+mod target;
+#[cfg(test)]
+mod testing;
+mod tree;
+mod walk;
+
+pub use direct::{DirectMode, IoMode};
+pub use error::{DiskError, ErrorKind, PathText};
+pub use io::{ChunkIo, Done, EngineKind, EngineReport};
+pub use source::{FsSource, ScanRequest, Scanned, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource};
+pub use stat::{Identity, Standing};
+pub use target::{FsTarget, Made, Place, Replace, Staged, SyncCounts, TargetFile, TargetId, TargetTree, VoidTarget};
+pub use tree::{Listed, Tree};

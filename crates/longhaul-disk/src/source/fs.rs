@@ -1,0 +1,147 @@
+//! [`FsSource`]: one or more directories or files of a file system, each held by its directory from the start.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use longhaul_core::{PathError, RelPath};
+
+use crate::direct::DirectMode;
+use crate::error::{DiskError, PathText};
+use crate::source::read::{open_checked, read_checked};
+use crate::source::scan::Scan;
+use crate::source::{ScanRequest, Scanned, SourceFile, SourceRef, SourceTree};
+use crate::stat::Identity;
+use crate::tree::Tree;
+use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
+
+/// A source as the user named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceSpec {
+    /// Without trailing slashes.
+    pub path: PathBuf,
+    /// Named with a trailing slash: what lies in the directory (followed if it is a link), not the directory itself.
+    pub contents: bool,
+}
+
+/// Sources in a file system. Nothing beneath a source is reached through a symbolic link.
+pub struct FsSource {
+    tops: Vec<Top>,
+    direct: DirectMode,
+    /// Whether reading without touching access times was never refused.
+    noatime: AtomicBool,
+}
+
+/// One source: the directory that everything is resolved beneath, and what to send of it.
+struct Top {
+    base: Base,
+    /// The directory, opened when the source was named (or when it is first scanned, if it was missing then).
+    walk: OnceLock<Walk>,
+    /// One name in the directory, or all that lies in it.
+    top: Result<RelPath, (PathText, PathError)>,
+}
+
+enum Base {
+    Named(PathBuf),
+    Beneath(Arc<Tree>, RelPath),
+}
+
+impl FsSource {
+    /// Holds the sources that an operator named. One that is missing turns up as [`Scanned::Failed`].
+    pub fn open(sources: Vec<SourceSpec>, direct: DirectMode) -> FsSource {
+        FsSource::new(sources.into_iter().map(Top::named).collect(), direct)
+    }
+
+    /// Holds sources beneath a served tree: each a path in it, and whether its content is meant rather than itself.
+    pub fn beneath(tree: &Arc<Tree>, sources: Vec<(RelPath, bool)>, direct: DirectMode) -> FsSource {
+        let top = |(path, contents)| Top::beneath(tree, path, contents);
+        FsSource::new(sources.into_iter().map(top).collect(), direct)
+    }
+
+    fn new(tops: Vec<Top>, direct: DirectMode) -> FsSource {
+        for top in &tops {
+            // What cannot be opened now is said by the scan.
+            let _ = top.walk();
+        }
+        FsSource { tops, direct, noatime: AtomicBool::new(true) }
+    }
+
+    fn walk_of(&self, at: &SourceRef) -> Result<&Walk, DiskError> {
+        match self.tops.get(at.source as usize) {
+            Some(top) => top.walk(),
+            None => Err(DiskError::Vanished { path: (&at.path).into() }),
+        }
+    }
+}
+
+impl SourceTree for FsSource {
+    fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
+        for (source, top) in self.tops.iter().enumerate() {
+            let flow = match top.open() {
+                Ok((walk, top)) => Scan::new(source as u32, walk, what, sink).run(top),
+                Err((path, error)) => sink(Scanned::Failed { path, error }),
+            };
+            if flow.is_break() {
+                return;
+            }
+        }
+    }
+
+    fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
+        open_checked(self.walk_of(at)?, &at.path, expect, self.direct, &self.noatime).map(Arc::new)
+    }
+
+    fn read_small(&self, at: &SourceRef, expect: &Identity, len: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        read_checked(self.walk_of(at)?, &at.path, expect, len, buf, &self.noatime)
+    }
+}
+
+impl Top {
+    fn named(spec: SourceSpec) -> Top {
+        let name = if spec.contents { None } else { spec.path.file_name() };
+        // `/`, `..` and the like have no name of their own: their content is meant.
+        let Some(name) = name.map(|name| name.as_encoded_bytes().to_vec()) else {
+            return Top::new(Base::Named(spec.path), Ok(RelPath::root()));
+        };
+        let above = spec.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let top = RelPath::new(name).map_err(|error| (spec.path.as_path().into(), error));
+        Top::new(Base::Named(above.to_owned()), top)
+    }
+
+    fn beneath(tree: &Arc<Tree>, path: RelPath, contents: bool) -> Top {
+        let name = if contents { None } else { path.name().map(<[u8]>::to_vec) };
+        match (name, path.parent()) {
+            (Some(name), Some(above)) => {
+                let top = RelPath::new(name).map_err(|error| ((&path).into(), error));
+                Top::new(Base::Beneath(Arc::clone(tree), above), top)
+            }
+            _ => Top::new(Base::Beneath(Arc::clone(tree), path), Ok(RelPath::root())),
+        }
+    }
+
+    fn new(base: Base, top: Result<RelPath, (PathText, PathError)>) -> Top {
+        Top { base, walk: OnceLock::new(), top }
+    }
+
+    fn open(&self) -> Result<(&Walk, &RelPath), (RelPath, DiskError)> {
+        match &self.top {
+            Ok(top) => self.walk().map(|walk| (walk, top)).map_err(|error| (top.clone(), error)),
+            Err((path, source)) => Err((RelPath::root(), DiskError::Name { path: path.clone(), source: *source })),
+        }
+    }
+
+    fn walk(&self) -> Result<&Walk, DiskError> {
+        if let Some(walk) = self.walk.get() {
+            return Ok(walk);
+        }
+        let root = match &self.base {
+            Base::Named(path) => Arc::new(Dir::open_named(path)?),
+            Base::Beneath(tree, path) => tree.dir(path)?,
+        };
+        Ok(self.walk.get_or_init(|| Walk::new(root, CACHED_DIRS_MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

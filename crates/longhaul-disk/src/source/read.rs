@@ -1,0 +1,99 @@
+//! Opening a source file that a scan has seen: the same file, the same version, or an error that says what it is now.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use longhaul_core::RelPath;
+use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::io::{Errno, pread};
+
+use crate::direct::{DirectMode, Handle};
+use crate::error::{DiskError, ErrorKind};
+use crate::source::SourceFile;
+use crate::stat::{Identity, identity_of, identity_of_statx};
+use crate::walk::Walk;
+
+/// Opens for chunk reads.
+pub(crate) fn open_checked(
+    walk: &Walk,
+    at: &RelPath,
+    expect: &Identity,
+    direct: DirectMode,
+    noatime: &AtomicBool,
+) -> Result<SourceFile, DiskError> {
+    let (dir, name) = walk.parent(at).map_err(gone)?;
+    let (fd, extra) = open_quietly(noatime, |extra| openat(&dir, name, FLAGS | extra, Mode::empty()))
+        .map_err(|error| gone(DiskError::call("open", at, error)))?;
+    let (handle, stat) = Handle::adopt(fd, at.into(), direct, FLAGS | extra)?;
+    let identity = identity_of_statx(&stat);
+    check(at, &identity, expect)?;
+    Ok(SourceFile::new(handle, identity))
+}
+
+/// Reads the `len` bytes of a file whole.
+pub(crate) fn read_checked(
+    walk: &Walk,
+    at: &RelPath,
+    expect: &Identity,
+    len: u64,
+    buf: &mut [u8],
+    noatime: &AtomicBool,
+) -> Result<(), DiskError> {
+    let Some(buf) = usize::try_from(len).ok().and_then(|len| buf.get_mut(..len)) else {
+        return Err(DiskError::Bounds { path: at.into(), offset: 0, len: buf.len() });
+    };
+    let (dir, name) = walk.parent(at).map_err(gone)?;
+    let (fd, _) = open_quietly(noatime, |extra| openat(&dir, name, FLAGS | extra, Mode::empty()))
+        .map_err(|error| gone(DiskError::call("open", at, error)))?;
+    let identity = |fd: &OwnedFd| fstat(fd).map(|stat| identity_of(&stat));
+    check(at, &identity(&fd).map_err(|error| DiskError::call("examine", at, error))?, expect)?;
+    let mut filled = 0;
+    while filled < buf.len() {
+        match pread(&fd, &mut buf[filled..], filled as u64) {
+            Ok(0) => return Err(DiskError::Changed { path: at.into(), how: "it ends before the length it had" }),
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(DiskError::call("read", at, error)),
+        }
+    }
+    check(at, &identity(&fd).map_err(|error| DiskError::call("examine", at, error))?, expect)
+}
+
+/// Opens without touching the access time, which only the owner may; refused once, it is not asked for again. Also gives
+/// the flag that was used.
+fn open_quietly(
+    noatime: &AtomicBool,
+    open: impl Fn(OFlags) -> Result<OwnedFd, Errno>,
+) -> Result<(OwnedFd, OFlags), Errno> {
+    if noatime.load(Ordering::Relaxed) {
+        match open(OFlags::NOATIME) {
+            Err(Errno::PERM) => noatime.store(false, Ordering::Relaxed),
+            outcome => return outcome.map(|fd| (fd, OFlags::NOATIME)),
+        }
+    }
+    open(OFlags::empty()).map(|fd| (fd, OFlags::empty()))
+}
+
+fn check(at: &RelPath, is: &Identity, expect: &Identity) -> Result<(), DiskError> {
+    let how = if (is.dev, is.ino) != (expect.dev, expect.ino) {
+        "another file has its name"
+    } else if is.len != expect.len {
+        "its length is another"
+    } else if is != expect {
+        "it was written to"
+    } else {
+        return Ok(());
+    };
+    Err(DiskError::Changed { path: at.into(), how })
+}
+
+/// What was scanned and is not found has vanished.
+fn gone(error: DiskError) -> DiskError {
+    match (error.kind(), error.path()) {
+        (ErrorKind::NotFound, Some(path)) => DiskError::Vanished { path: path.clone() },
+        _ => error,
+    }
+}
+
+/// A fifo put in the file's place must not block the opening.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);

@@ -1,0 +1,80 @@
+//! Scans only what was named (`--files-from`): the names, all beneath those that are directories, and the directories above
+//! them, in the same depth-first order as a whole scan.
+
+use std::ops::ControlFlow;
+
+use longhaul_core::{EntryKind, RelPath};
+use rustix::fs::{FileType, Stat};
+
+use crate::error::DiskError;
+use crate::source::scan::Scan;
+use crate::stat::type_of;
+
+/// The directories above the current name that were begun and not yet ended, outermost first.
+type Open = Vec<(RelPath, Stat)>;
+
+impl Scan<'_> {
+    /// Scans the names beneath `top`.
+    pub(crate) fn selected(&mut self, top: &RelPath, names: &[RelPath]) -> ControlFlow<()> {
+        let mut names: Vec<&RelPath> = names.iter().collect();
+        // By component: what lies beneath a directory then stands together, behind it.
+        names.sort_unstable_by(|a, b| a.components().cmp(b.components()));
+        let mut open = Open::new();
+        let mut last_whole: Option<&RelPath> = None;
+        for name in names {
+            if last_whole.is_none_or(|whole| !lies_in(name, whole)) {
+                self.named(top, name, &mut open)?;
+                last_whole = Some(name);
+            }
+        }
+        self.end_all(&mut open, |_| true)
+    }
+
+    fn named(&mut self, top: &RelPath, name: &RelPath, open: &mut Open) -> ControlFlow<()> {
+        let full = match top.concat(name) {
+            Ok(full) => full,
+            Err(source) => return self.failed(top, DiskError::Name { path: name.into(), source }),
+        };
+        self.end_all(open, |dir| !lies_in(&full, dir))?;
+        for above in between(top, &full).into_iter().skip(open.len()) {
+            let stat = match self.look_up(&above) {
+                Ok((_, stat)) if type_of(&stat) == FileType::Directory => stat,
+                Ok((_, stat)) if type_of(&stat) == FileType::Symlink => {
+                    return self.failed(&full, DiskError::Escape { path: (&above).into() });
+                }
+                Ok(_) => return self.failed(&full, DiskError::NotADirectory { path: (&above).into() }),
+                Err(error) => return self.failed(&full, error),
+            };
+            if !above.is_root() && !self.what.filter.verdict(&above, true) {
+                return ControlFlow::Continue(());
+            }
+            self.entry(above.clone(), EntryKind::Dir, &stat)?;
+            open.push((above, stat));
+        }
+        self.tree(&full)
+    }
+
+    /// Ends the open directories from the innermost on, as long as they are over.
+    fn end_all(&mut self, open: &mut Open, is_over: impl Fn(&RelPath) -> bool) -> ControlFlow<()> {
+        while let Some((dir, stat)) = open.pop_if(|(dir, _)| is_over(dir)) {
+            self.entry(dir, EntryKind::DirEnd, &stat)?;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The directories from `top` down to the one that `path` lies in; none for `top` itself.
+fn between(top: &RelPath, path: &RelPath) -> Vec<RelPath> {
+    let above = std::iter::successors(path.parent(), RelPath::parent);
+    let mut above: Vec<RelPath> = above.take_while(|dir| lies_in(dir, top)).collect();
+    above.reverse();
+    above
+}
+
+/// Whether `path` is `dir` or beneath it.
+fn lies_in(path: &RelPath, dir: &RelPath) -> bool {
+    match path.as_bytes().strip_prefix(dir.as_bytes()) {
+        Some(rest) => dir.is_root() || rest.is_empty() || rest.starts_with(b"/"),
+        None => false,
+    }
+}

@@ -1,0 +1,51 @@
+//! [`VoidSource`]: files that exist nowhere, to measure all but the disk. For users of the library only.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use longhaul_core::{Entry, EntryKind, Meta, Mtime, RelPath};
+
+use crate::error::DiskError;
+use crate::source::{ScanRequest, Scanned, SourceFile, SourceRef, SourceTree};
+use crate::stat::Identity;
+
+/// A number of files of equal length whose bytes are whatever a slot holds.
+#[derive(Clone, Copy, Debug)]
+pub struct VoidSource {
+    /// Length of each file in bytes.
+    pub len: u64,
+    /// How many files; at most 2^32.
+    pub files: u64,
+}
+
+impl SourceTree for VoidSource {
+    fn scan(&self, _what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
+        for n in 0..self.files {
+            let Ok(path) = RelPath::new(format!("void-{n:010}")) else { return };
+            let entry = Entry {
+                path: path.clone(),
+                kind: EntryKind::File { len: self.len, sparse: false },
+                meta: Meta { mode: 0o600, mtime: Mtime::default() },
+            };
+            let found = Scanned::Entry { entry, source: SourceRef { source: 0, path }, identity: self.identity(n) };
+            if sink(found).is_break() {
+                return;
+            }
+        }
+    }
+
+    fn open(&self, _at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
+        Ok(Arc::new(SourceFile::void(*expect)))
+    }
+
+    /// Leaves the buffer as it is.
+    fn read_small(&self, _at: &SourceRef, _expect: &Identity, _len: u64, _buf: &mut [u8]) -> Result<(), DiskError> {
+        Ok(())
+    }
+}
+
+impl VoidSource {
+    fn identity(&self, n: u64) -> Identity {
+        Identity { dev: 0, ino: n, len: self.len, mtime: Mtime::default(), ctime: Mtime::default() }
+    }
+}

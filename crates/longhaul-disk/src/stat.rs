@@ -1,0 +1,123 @@
+//! What the system says of a file, in our words: [`Identity`], [`Standing`], times. Pure conversions.
+
+use longhaul_core::{Meta, Mtime};
+use rustix::fs::{FileType, Stat, Statx};
+
+/// Which file this is and which version of it: equal before and after a read means that nothing was written between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Device (`st_dev`).
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Last change of the content.
+    pub mtime: Mtime,
+    /// Last change of content or metadata, which no ordinary user can set back.
+    pub ctime: Mtime,
+}
+
+/// What stands at a name. Links are reported, never followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A regular file.
+    File {
+        /// Length in bytes.
+        len: u64,
+        /// Permissions and times.
+        meta: Meta,
+    },
+    /// A directory.
+    Dir {
+        /// Permissions and times.
+        meta: Meta,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// What it points to, as it is.
+        target: Vec<u8>,
+        /// Permissions (meaningless) and times of the link itself.
+        meta: Meta,
+    },
+    /// Anything else.
+    Special {
+        /// `fifo`, `socket`, `device` or `unknown`.
+        what: &'static str,
+        /// Permissions and times.
+        meta: Meta,
+    },
+}
+
+impl Standing {
+    /// Permissions and times, whatever it is.
+    pub fn meta(&self) -> Meta {
+        match self {
+            Standing::File { meta, .. }
+            | Standing::Dir { meta }
+            | Standing::Symlink { meta, .. }
+            | Standing::Special { meta, .. } => *meta,
+        }
+    }
+}
+
+/// The kind of thing that a mode says.
+pub(crate) fn type_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// What a special file is called.
+pub(crate) fn special_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "device",
+        _ => "unknown",
+    }
+}
+
+/// Permissions and modification time.
+#[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+pub(crate) fn meta_of(stat: &Stat) -> Meta {
+    Meta { mode: stat.st_mode & 0o7777, mtime: Mtime { secs: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 } }
+}
+
+/// The device.
+#[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
+pub(crate) fn dev_of(stat: &Stat) -> u64 {
+    stat.st_dev as u64
+}
+
+/// The length in bytes.
+pub(crate) fn len_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// Whether fewer blocks are allocated than the length needs.
+#[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
+pub(crate) fn is_sparse(stat: &Stat) -> bool {
+    (stat.st_blocks as u64).saturating_mul(512) < len_of(stat)
+}
+
+/// The identity of a file from `stat`.
+#[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+pub(crate) fn identity_of(stat: &Stat) -> Identity {
+    Identity {
+        dev: dev_of(stat),
+        ino: stat.st_ino as u64,
+        len: len_of(stat),
+        mtime: Mtime { secs: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 },
+        ctime: Mtime { secs: stat.st_ctime as i64, nanos: stat.st_ctime_nsec as u32 },
+    }
+}
+
+/// The identity of a file from `statx`.
+pub(crate) fn identity_of_statx(stat: &Statx) -> Identity {
+    Identity {
+        dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        ino: stat.stx_ino,
+        len: stat.stx_size,
+        mtime: Mtime { secs: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec },
+        ctime: Mtime { secs: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
+    }
+}

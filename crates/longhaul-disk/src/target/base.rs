@@ -1,0 +1,55 @@
+//! The destination directory itself: opened, or made with those above it, each durable before anything is put into it.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use longhaul_core::RelPath;
+use rustix::fs::{CWD, Mode, OFlags, fsync, mkdirat, openat};
+use rustix::io::Errno;
+
+use crate::error::{DiskError, ErrorKind, PathText};
+use crate::tree::Tree;
+use crate::walk::Dir;
+
+/// The directory that the operator named.
+pub(crate) fn named(path: &Path) -> Result<Arc<Dir>, DiskError> {
+    match Dir::open_named(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        outcome => return outcome.map(Arc::new),
+    }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if above == path {
+        return Err(DiskError::call("make the directory", path, Errno::NOENT));
+    }
+    let parent = named(above)?;
+    made(mkdirat(CWD, path, MODE), parent.as_ref(), path.into())?;
+    Dir::open_named(path).map(Arc::new)
+}
+
+/// A directory beneath a served tree.
+pub(crate) fn beneath(tree: &Tree, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
+    match tree.dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        outcome => return outcome,
+    }
+    let (Some(above), Some(name)) = (path.parent(), path.name()) else { return tree.dir(path) };
+    let parent = beneath(tree, &above)?;
+    made(mkdirat(&parent, name, MODE), parent.as_ref(), path.into())?;
+    tree.dir(path)
+}
+
+fn made(outcome: Result<(), Errno>, parent: impl AsFd, path: PathText) -> Result<(), DiskError> {
+    match outcome {
+        Ok(()) => {}
+        // Somebody else made it at the same time.
+        Err(Errno::EXIST) => return Ok(()),
+        Err(error) => return Err(DiskError::call("make the directory", path, error)),
+    }
+    openat(parent, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(fsync)
+        .map_err(|error| DiskError::call("sync the directory above", path, error))
+}
+
+/// As `mkdir -p` does: what the process's mask leaves.
+const MODE: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);

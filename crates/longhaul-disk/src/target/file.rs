@@ -1,0 +1,199 @@
+//! A target file under its temporary name: where chunks are written until the file is sealed.
+//!
+//! Made by a [`TargetTree`](crate::TargetTree), written by [`ChunkIo`](crate::ChunkIo). Owns what is reserved ahead of
+//! the writes and which ranges were written before; knows nothing of chunks, digests or peers.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_core::RelPath;
+
+use crate::direct::{Handle, IoMode};
+use crate::target::temp::Temp;
+
+/// A target file, open for writing under a temporary name that goes away with it unless it is published.
+#[derive(Debug)]
+pub struct TargetFile {
+    path: RelPath,
+    len: u64,
+    sparse: bool,
+    dev: u64,
+    /// None: no file at all, for transfers without a disk.
+    body: Option<Body>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) handle: Handle,
+    pub(crate) temp: Arc<Temp>,
+    /// Held by the one buffered write that is under way.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    reserved: Mutex<Reserved>,
+    written: Mutex<Ranges>,
+}
+
+/// Which of a file's targets a place lies on. One today.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct TargetId(pub u32);
+
+/// Where bytes of a file go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// On which target.
+    pub target: TargetId,
+    /// At which offset there, in bytes.
+    pub offset: u64,
+}
+
+/// How far blocks are reserved.
+#[derive(Debug, Default)]
+struct Reserved {
+    end: u64,
+    /// The file system does not reserve, or it is not worth it.
+    off: bool,
+}
+
+/// Ranges of bytes, merged where they touch.
+#[derive(Debug, Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl TargetFile {
+    pub(crate) fn new(path: &RelPath, len: u64, sparse: bool, dev: u64, handle: Handle, temp: Arc<Temp>) -> TargetFile {
+        let reserved = Reserved { end: 0, off: sparse || len < RESERVED_FILE_BYTES_MIN };
+        let body = Body {
+            handle,
+            temp,
+            turn: tokio::sync::Mutex::default(),
+            reserved: Mutex::new(reserved),
+            written: Mutex::default(),
+        };
+        TargetFile { path: path.clone(), len, sparse, dev, body: Some(body) }
+    }
+
+    /// A file that exists nowhere; only the void engine writes it.
+    pub(crate) fn void(path: &RelPath, len: u64) -> TargetFile {
+        TargetFile { path: path.clone(), len, sparse: false, dev: 0, body: None }
+    }
+
+    /// Its final name.
+    pub fn path(&self) -> &RelPath {
+        &self.path
+    }
+
+    /// The length it will have, in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it will have no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device it lies on (`st_dev`).
+    pub fn dev(&self) -> u64 {
+        self.dev
+    }
+
+    /// Where the bytes at `offset` go.
+    pub fn place(&self, offset: u64) -> Place {
+        Place { target: TargetId(0), offset }
+    }
+
+    /// How it is really written.
+    pub fn mode(&self) -> IoMode {
+        self.body.as_ref().map_or(IoMode::Buffered, |body| body.handle.mode())
+    }
+
+    /// Takes the temporary name away now. Bytes already written go when the last request on the file has ended.
+    pub fn discard(&self) {
+        if let Some(body) = &self.body {
+            body.temp.discard();
+        }
+    }
+
+    pub(crate) fn body(&self) -> Option<&Body> {
+        self.body.as_ref()
+    }
+
+    /// Takes note that `range` is about to be written; says whether zeros in it may be left out, as nothing but holes can
+    /// lie there yet. A chunk that is written again (it failed verification before) must overwrite what was there.
+    pub(crate) fn may_leave_holes(&self, range: Range<u64>) -> bool {
+        let Some(body) = self.body.as_ref().filter(|_| self.sparse) else { return false };
+        body.written.lock().unwrap_or_else(PoisonError::into_inner).insert(range)
+    }
+}
+
+impl Body {
+    /// What to reserve before a write that ends at `end`, in a file of `len` bytes: offset and length. Whoever gets it does
+    /// it; other writes need not wait for that.
+    pub(crate) fn reserve(&self, end: u64, len: u64) -> Option<(u64, u64)> {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserved.off || end <= reserved.end || reserved.end >= len {
+            return None;
+        }
+        let from = reserved.end;
+        reserved.end = len.min(end.saturating_add(RESERVE_AHEAD_BYTES));
+        Some((from, reserved.end - from))
+    }
+
+    /// The file system cannot reserve: do not ask again.
+    pub(crate) fn stop_reserving(&self) {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner).off = true;
+    }
+}
+
+impl Ranges {
+    /// Adds a range; false if any of it was there before.
+    fn insert(&mut self, range: Range<u64>) -> bool {
+        let Range { mut start, mut end } = range;
+        if start >= end {
+            return true;
+        }
+        let mut fresh = true;
+        // Everything that overlaps or touches: at most the one before `start` and those that begin up to `end`.
+        while let Some((&other_start, &other_end)) = self.0.range(..=end).next_back() {
+            if other_end < start {
+                break;
+            }
+            fresh &= other_end == start || other_start == end;
+            self.0.remove(&other_start);
+            start = start.min(other_start);
+            end = end.max(other_end);
+        }
+        self.0.insert(start, end);
+        fresh
+    }
+}
+
+/// Blocks are reserved this far ahead of the highest write: few and large extents without claiming a huge file's space
+/// long before it is needed.
+const RESERVE_AHEAD_BYTES: u64 = 256 << 20;
+/// Smaller files are not worth the call: a few chunks allocate well by themselves.
+const RESERVED_FILE_BYTES_MIN: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_merge_and_report_what_was_there() {
+        let mut ranges = Ranges::default();
+        for (range, fresh) in [
+            (10..20, true),
+            (20..30, true),
+            (0..10, true),
+            (40..50, true),
+            (30..40, true),
+            (0..1, false),
+            (49..60, false),
+            (100..110, true),
+            (70..105, false),
+            (55..75, false),
+        ] {
+            assert_eq!(ranges.insert(range.clone()), fresh, "{range:?}");
+        }
+        assert_eq!(ranges.0.into_iter().collect::<Vec<_>>(), [(0, 110)]);
+    }
+}

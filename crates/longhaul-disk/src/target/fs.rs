@@ -1,0 +1,249 @@
+//! [`FsTarget`]: a destination in a file system, everything in it reached from its held directory, never through a link.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_core::{Meta, Preserve, RelPath};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, ftruncate, futimens, mkdirat, statat, symlinkat, utimensat};
+use rustix::io::{Errno, pwrite};
+
+use crate::direct::{DirectMode, Handle};
+use crate::error::DiskError;
+use crate::stat::{Standing, type_of};
+use crate::target::base;
+use crate::target::dirs::DirHandle;
+use crate::target::meta::{Modes, mode, times};
+use crate::target::staged::{Content, HeldFd, Staged};
+use crate::target::sync::{OPEN_STAGED_MAX, SyncCounts, Syncer};
+use crate::target::temp::Temp;
+use crate::target::{Made, Replace, TargetFile, TargetTree};
+use crate::tree::{Tree, examine};
+use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
+
+/// A destination directory.
+pub struct FsTarget {
+    walk: Walk,
+    direct: DirectMode,
+    modes: Modes,
+    syncer: Syncer,
+    /// Descriptors of small files that are held for their sync.
+    held: Arc<AtomicUsize>,
+    /// Directories that do not have their final mode yet, with the one they had (none: they are ours).
+    unfinished: Mutex<HashMap<RelPath, Option<u32>>>,
+}
+
+impl FsTarget {
+    /// Holds the directory at `path`, making it and those above it where they are missing, durably.
+    ///
+    /// # Errors
+    /// If it cannot be made, entered or read.
+    pub fn open(path: &Path, direct: DirectMode) -> Result<FsTarget, DiskError> {
+        FsTarget::new(base::named(path)?, direct)
+    }
+
+    /// The same for a directory beneath a served tree, without following any link on the way.
+    ///
+    /// # Errors
+    /// As [`FsTarget::open`]; [`DiskError::Escape`] if a link stands in the way.
+    pub fn beneath(tree: &Tree, path: &RelPath, direct: DirectMode) -> Result<FsTarget, DiskError> {
+        FsTarget::new(base::beneath(tree, path)?, direct)
+    }
+
+    fn new(root: Arc<Dir>, direct: DirectMode) -> Result<FsTarget, DiskError> {
+        let syncer = Syncer::default();
+        syncer.watch(&root, &RelPath::root())?;
+        Ok(FsTarget {
+            walk: Walk::new(root, CACHED_DIRS_MAX),
+            direct,
+            modes: Modes::of_process(),
+            syncer,
+            held: Arc::default(),
+            unfinished: Mutex::default(),
+        })
+    }
+
+    /// The directory that `path` will be in, ready to be written to.
+    fn parent<'p>(&self, path: &'p RelPath) -> Result<(Arc<Dir>, &'p [u8]), DiskError> {
+        let (dir, name) = self.walk.parent(path)?;
+        self.syncer.watch(&dir, path)?;
+        Ok((dir, name))
+    }
+
+    fn unfinished(&self) -> MutexGuard<'_, HashMap<RelPath, Option<u32>>> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed_in(&self, path: &RelPath) {
+        if let Some(parent) = path.parent() {
+            self.syncer.changed(&parent);
+        }
+    }
+
+    fn open_dir(&self, path: &RelPath) -> Result<DirHandle, DiskError> {
+        let outcome = if path.is_root() {
+            DirHandle::open(self.walk.root(), b".")
+        } else {
+            let (dir, name) = self.walk.parent(path)?;
+            DirHandle::open(&dir, name)
+        };
+        outcome.map_err(|error| match error {
+            Errno::NOTDIR => DiskError::NotADirectory { path: path.into() },
+            error => DiskError::call("open", path, error),
+        })
+    }
+
+    /// Sees to a directory that stood before: it must be one, and open to us.
+    fn stands(&self, dir: &Dir, name: &[u8], path: &RelPath) -> Result<Made, DiskError> {
+        let stat =
+            statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| DiskError::call("examine", path, error))?;
+        if type_of(&stat) != FileType::Directory {
+            return Err(DiskError::Exists { path: path.into(), what: "it is no directory" });
+        }
+        if stat.st_mode & 0o700 != 0o700 {
+            let had = self.open_dir(path)?.let_owner_in();
+            let had = had.map_err(|error| DiskError::call("open to its owner", path, error))?;
+            if had.is_some() {
+                self.unfinished().entry(path.clone()).or_insert(had);
+            }
+        }
+        Ok(Made::Stood)
+    }
+}
+
+impl TargetTree for FsTarget {
+    fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+        examine(&self.walk, path)
+    }
+
+    fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError> {
+        if path.is_root() {
+            return Ok(Made::Stood);
+        }
+        let (dir, name) = self.parent(path)?;
+        match mkdirat(&dir, name, Mode::RWXU) {
+            Ok(()) => {
+                self.unfinished().insert(path.clone(), None);
+                self.changed_in(path);
+                Ok(Made::Created)
+            }
+            Err(Errno::EXIST) => self.stands(&dir, name, path),
+            Err(error) => Err(DiskError::call("make the directory", path, error)),
+        }
+    }
+
+    fn create(&self, path: &RelPath, len: u64, sparse: bool) -> Result<Arc<TargetFile>, DiskError> {
+        let (dir, _) = self.parent(path)?;
+        let (temp, fd) = Temp::create(&dir, OFlags::empty(), Mode::RUSR | Mode::WUSR)
+            .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
+        let (handle, _) = Handle::adopt(fd, path.into(), self.direct, OFlags::empty())?;
+        // Writes within the file's length may run side by side; each that would extend it would wait for the others.
+        let padded = len.checked_next_multiple_of(handle.align() as u64).unwrap_or(len);
+        ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
+        Ok(Arc::new(TargetFile::new(path, len, sparse, dir.dev(), handle, Arc::new(temp))))
+    }
+
+    fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        let (dir, _) = self.parent(path)?;
+        let wanted = self.modes.file(meta, preserve);
+        // Its final mode from the start saves a call per file. What it holds is verified already, so whoever may read the
+        // final name may as well read this one.
+        let (temp, fd) = Temp::create(&dir, OFlags::empty(), mode(wanted))
+            .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
+        write_all(&fd, bytes).map_err(|error| DiskError::call("write", path, error))?;
+        let mode_is = self.modes.after_open(wanted);
+        set_meta(&fd, (mode_is != wanted).then_some(wanted), meta, preserve)
+            .map_err(|error| DiskError::call("set the metadata of", path, error))?;
+        // More than will be synced one by one need no descriptor.
+        let content = HeldFd::hold(fd, &self.held, OPEN_STAGED_MAX).map_or(Content::Closed, Content::Small);
+        Ok(Staged::new(path, Arc::new(temp), content))
+    }
+
+    fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        let (dir, _) = self.parent(path)?;
+        let (temp, ()) = Temp::make(&dir, |name| symlinkat(target, &dir, name))
+            .map_err(|error| DiskError::call("make a link for", path, error))?;
+        if preserve.times {
+            utimensat(&dir, temp.name(), &times(meta), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|error| DiskError::call("set the times of", path, error))?;
+        }
+        Ok(Staged::new(path, Arc::new(temp), Content::Link))
+    }
+
+    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
+        match file.body() {
+            Some(body) => self.syncer.data(&body.handle, file.path()),
+            None => Ok(()),
+        }
+    }
+
+    fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        let Some(body) = file.body() else { return Ok(Staged::void(file.path())) };
+        let temp = Arc::clone(&body.temp);
+        ftruncate(&body.handle, file.len()).map_err(|error| body.handle.error("set the length of", error))?;
+        set_meta(&body.handle, Some(self.modes.file(meta, preserve)), meta, preserve)
+            .map_err(|error| body.handle.error("set the metadata of", error))?;
+        let path = file.path().clone();
+        Ok(Staged::new(&path, temp, Content::Large(file)))
+    }
+
+    fn barrier(&self, staged: &[Staged]) -> Result<(), DiskError> {
+        self.syncer.files(staged)
+    }
+
+    fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
+        staged.publish(replace)
+    }
+
+    fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
+        self.syncer.dirs(&self.walk, staged)
+    }
+
+    fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        let before = self.unfinished().get(path).copied();
+        let bits = match before {
+            _ if preserve.mode => Some(self.modes.dir(meta, preserve)),
+            Some(None) => Some(self.modes.dir(meta, preserve)),
+            Some(had) => had,
+            None => None,
+        };
+        if bits.is_some() || preserve.times {
+            self.open_dir(path)?
+                .set_meta(bits, meta, preserve)
+                .map_err(|error| DiskError::call("set the metadata of", path, error))?;
+            self.syncer.changed(path);
+        }
+        self.unfinished().remove(path);
+        Ok(())
+    }
+
+    fn sync_counts(&self) -> SyncCounts {
+        self.syncer.counts()
+    }
+}
+
+fn write_all(fd: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match pwrite(fd, &bytes[done..], done as u64) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Times last: everything else changes them.
+fn set_meta(fd: impl std::os::fd::AsFd, bits: Option<u32>, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
+    if let Some(bits) = bits {
+        fchmod(&fd, mode(bits))?;
+    }
+    if preserve.times { futimens(&fd, &times(meta)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Where bytes go: files under temporary names, then durable, then published under their final names, all at once or not
+//! at all.
+//!
+//! Takes orders from the receiving side, in this order: directories, temporaries, writes, [`TargetTree::seal`],
+//! [`TargetTree::barrier`], [`TargetTree::publish`], [`TargetTree::sync_dirs`]. Knows nothing of digests and peers.
+
+mod base;
+mod dirs;
+mod file;
+mod fs;
+mod meta;
+mod staged;
+mod sync;
+mod temp;
+mod void;
+
+use std::sync::Arc;
+
+use longhaul_core::{Meta, Preserve, RelPath};
+
+use crate::error::DiskError;
+use crate::stat::Standing;
+
+pub use file::{Place, TargetFile, TargetId};
+pub use fs::FsTarget;
+pub use staged::Staged;
+pub use sync::SyncCounts;
+pub use void::VoidTarget;
+
+/// What [`TargetTree::make_dir`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Made {
+    /// Nothing: the directory is new.
+    Created,
+    /// The directory.
+    Stood,
+}
+
+/// Whether a final name that is taken may be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Replace {
+    /// Yes, atomically; never a directory.
+    Allowed,
+    /// No: that is an error.
+    Never,
+}
+
+/// A tree to receive into. Paths are those of the manifest, beneath the destination.
+pub trait TargetTree: Send + Sync + 'static {
+    /// What stands at `path`; none if nothing does.
+    ///
+    /// # Errors
+    /// [`DiskError::Escape`] if a link stands above it; what the system says of others.
+    fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError>;
+
+    /// Makes a directory (for the owner alone until [`TargetTree::finish_dir`]) in one that exists. One of ours that stands
+    /// and shuts its owner out is opened to the owner until then.
+    ///
+    /// # Errors
+    /// [`DiskError::Exists`] if something else has the name, be it a link to a directory.
+    fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError>;
+
+    /// Creates a temporary for a file of `len` bytes that will be `path`, ready for chunk writes. `sparse`: blocks that are
+    /// all zero stay holes.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn create(&self, path: &RelPath, len: u64, sparse: bool) -> Result<Arc<TargetFile>, DiskError>;
+
+    /// Writes a small file whole under a temporary name, with its metadata; not synced.
+    ///
+    /// # Errors
+    /// What the system says; nothing is left of it then.
+    fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError>;
+
+    /// Makes a symbolic link under a temporary name; not synced.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError>;
+
+    /// Makes durable every write on `file` that was complete before the call.
+    ///
+    /// # Errors
+    /// What the system says: then nothing since the last good sync is to be believed.
+    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError>;
+
+    /// Gives a file that is wholly written its length, mode and, last, its times; not synced. No write may be under way.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError>;
+
+    /// Makes the content and metadata of all of `staged` durable.
+    ///
+    /// # Errors
+    /// What the system says: then none of them is to be believed.
+    fn barrier(&self, staged: &[Staged]) -> Result<(), DiskError>;
+
+    /// Gives it its final name. What it replaced is gone; durable only after [`TargetTree::sync_dirs`].
+    ///
+    /// # Errors
+    /// [`DiskError::Exists`] if the name is taken and may not be replaced, or by a directory.
+    fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError>;
+
+    /// Makes names durable: those of `staged`, and of all directories made or finished so far.
+    ///
+    /// # Errors
+    /// What the system says: then no name since the last good call is to be believed.
+    fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError>;
+
+    /// Gives a directory its mode and times, after all that lies in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError>;
+
+    /// How many syncs there were.
+    fn sync_counts(&self) -> SyncCounts;
+}

@@ -1,0 +1,140 @@
+//! Something complete under its temporary name, waiting to be durable and published.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use longhaul_core::RelPath;
+use rustix::fs::{AtFlags, RenameFlags, linkat, renameat, renameat_with, unlinkat};
+use rustix::io::Errno;
+
+use crate::error::DiskError;
+use crate::target::temp::Temp;
+use crate::target::{Replace, TargetFile};
+use crate::walk::Dir;
+
+/// A file or link that is complete but not published. Dropped unpublished, it goes away.
+#[derive(Debug)]
+pub struct Staged {
+    path: RelPath,
+    /// None: no file at all, for transfers without a disk.
+    body: Option<StagedBody>,
+}
+
+#[derive(Debug)]
+struct StagedBody {
+    temp: Arc<Temp>,
+    content: Content,
+}
+
+/// What must be synced before the name may be published.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A large file, still open.
+    Large(Arc<TargetFile>),
+    /// A small file, still open as there are few.
+    Small(HeldFd),
+    /// A small file among so many that the whole file system will be synced.
+    Closed,
+    /// A link: durable with its directory.
+    Link,
+}
+
+/// A descriptor that is counted while it is held.
+#[derive(Debug)]
+pub(crate) struct HeldFd {
+    fd: OwnedFd,
+    held: Arc<AtomicUsize>,
+}
+
+impl HeldFd {
+    /// Holds `fd` unless `max` are held already.
+    pub(crate) fn hold(fd: OwnedFd, held: &Arc<AtomicUsize>, max: usize) -> Option<HeldFd> {
+        if held.fetch_add(1, Ordering::Relaxed) >= max {
+            held.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(HeldFd { fd, held: Arc::clone(held) })
+    }
+}
+
+impl Drop for HeldFd {
+    fn drop(&mut self) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Staged {
+    pub(crate) fn new(path: &RelPath, temp: Arc<Temp>, content: Content) -> Staged {
+        Staged { path: path.clone(), body: Some(StagedBody { temp, content }) }
+    }
+
+    pub(crate) fn void(path: &RelPath) -> Staged {
+        Staged { path: path.clone(), body: None }
+    }
+
+    /// Its final name.
+    pub fn path(&self) -> &RelPath {
+        &self.path
+    }
+
+    /// Takes it away now, if it was not published. Dropping does the same, unless a file's last writes are still under way.
+    pub fn discard(&self) {
+        if let Some(body) = &self.body {
+            body.temp.discard();
+        }
+    }
+
+    /// The directory it is in.
+    pub(crate) fn dir(&self) -> Option<&Arc<Dir>> {
+        self.body.as_ref().map(|body| body.temp.dir())
+    }
+
+    /// What of it must be synced.
+    pub(crate) fn content(&self) -> Option<&Content> {
+        self.body.as_ref().map(|body| &body.content)
+    }
+
+    /// Moves it to its final name.
+    pub(crate) fn publish(&self, replace: Replace) -> Result<(), DiskError> {
+        let (Some(body), Some(name)) = (&self.body, self.path.name()) else { return Ok(()) };
+        let outcome = match replace {
+            Replace::Allowed => renameat(body.temp.dir(), body.temp.name(), body.temp.dir(), name),
+            Replace::Never => rename_to_free(&body.temp, name),
+        };
+        match outcome {
+            Ok(()) => {
+                body.temp.taken();
+                Ok(())
+            }
+            Err(Errno::ISDIR | Errno::NOTEMPTY) => {
+                Err(DiskError::Exists { path: (&self.path).into(), what: "a directory is not replaced" })
+            }
+            Err(Errno::EXIST) => Err(DiskError::Exists { path: (&self.path).into(), what: "it may not be replaced" }),
+            Err(error) => Err(DiskError::call("publish", &self.path, error)),
+        }
+    }
+}
+
+/// Renames where nothing may be replaced; by link and unlink on file systems that cannot do it in one.
+fn rename_to_free(temp: &Temp, name: &[u8]) -> Result<(), Errno> {
+    let dir = temp.dir();
+    match renameat_with(dir, temp.name(), dir, name, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            linkat(dir, temp.name(), dir, name, AtFlags::empty())?;
+            unlinkat(dir, temp.name(), AtFlags::empty())
+        }
+        outcome => outcome,
+    }
+}
+
+impl Content {
+    /// What to sync, if it is open; none if there is nothing to sync or it is closed.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Content::Large(file) => file.body().map(|body| body.handle.as_fd()),
+            Content::Small(held) => Some(held.fd.as_fd()),
+            Content::Closed | Content::Link => None,
+        }
+    }
+}

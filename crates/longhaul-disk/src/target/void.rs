@@ -1,0 +1,52 @@
+//! [`VoidTarget`]: takes everything and keeps nothing, to measure all but the disk. For users of the library only.
+
+use std::sync::Arc;
+
+use longhaul_core::{Meta, Preserve, RelPath};
+
+use crate::error::DiskError;
+use crate::stat::Standing;
+use crate::target::{Made, Replace, Staged, SyncCounts, TargetFile, TargetTree};
+
+/// A destination where nothing stands and everything succeeds. Its files are written by the void engine, or by any.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VoidTarget;
+
+impl TargetTree for VoidTarget {
+    fn examine(&self, _path: &RelPath) -> Result<Option<Standing>, DiskError> {
+        Ok(None)
+    }
+    fn make_dir(&self, _path: &RelPath) -> Result<Made, DiskError> {
+        Ok(Made::Created)
+    }
+    fn create(&self, path: &RelPath, len: u64, _sparse: bool) -> Result<Arc<TargetFile>, DiskError> {
+        Ok(Arc::new(TargetFile::void(path, len)))
+    }
+    fn write_small(&self, path: &RelPath, _bytes: &[u8], _meta: &Meta, _keep: Preserve) -> Result<Staged, DiskError> {
+        Ok(Staged::void(path))
+    }
+    fn make_link(&self, path: &RelPath, _target: &[u8], _meta: &Meta, _keep: Preserve) -> Result<Staged, DiskError> {
+        Ok(Staged::void(path))
+    }
+    fn sync_data(&self, _file: &TargetFile) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn seal(&self, file: Arc<TargetFile>, _meta: &Meta, _keep: Preserve) -> Result<Staged, DiskError> {
+        Ok(Staged::void(file.path()))
+    }
+    fn barrier(&self, _staged: &[Staged]) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn publish(&self, _staged: &Staged, _replace: Replace) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn sync_dirs(&self, _staged: &[Staged]) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn finish_dir(&self, _path: &RelPath, _meta: &Meta, _keep: Preserve) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn sync_counts(&self) -> SyncCounts {
+        SyncCounts::default()
+    }
+}

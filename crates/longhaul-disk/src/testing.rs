@@ -1,0 +1,126 @@
+//! What the tests of this crate share: scratch file systems, synchronous requests, a pattern that no shift leaves alone.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
+
+use longhaul_core::filter::Filter;
+use longhaul_core::{Meta, Mtime, Preserve, RelPath};
+use longhaul_sys::Slot;
+
+use crate::{
+    ChunkIo, DirectMode, DiskError, FsSource, Identity, ScanRequest, Scanned, SourceFile, SourceRef, SourceSpec,
+    SourceTree, TargetFile,
+};
+
+/// A path beneath a root.
+pub(crate) fn path(bytes: impl Into<Vec<u8>>) -> RelPath {
+    RelPath::new(bytes).expect("a relative path")
+}
+
+/// The byte at `offset` of every test file: not periodic in any block size.
+pub(crate) fn byte_at(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// The first `len` bytes of a test file.
+pub(crate) fn content(len: u64) -> Vec<u8> {
+    (0..len).map(byte_at).collect()
+}
+
+/// Metadata that no test file has by chance.
+pub(crate) const META: Meta = Meta { mode: 0o640, mtime: Mtime { secs: 1_234_567_890, nanos: 123_456_789 } };
+
+/// Reads and waits.
+pub(crate) fn read(
+    io: &ChunkIo,
+    file: &Arc<SourceFile>,
+    offset: u64,
+    len: usize,
+    slot: Slot,
+) -> (Slot, Result<(), DiskError>) {
+    let (tx, rx) = mpsc::channel();
+    let done = move |slot, result| tx.send((slot, result)).expect("the test waits");
+    io.read(Arc::clone(file), offset, len, slot, Box::new(done));
+    rx.recv().expect("completion")
+}
+
+/// Writes and waits.
+pub(crate) fn write(
+    io: &ChunkIo,
+    file: &Arc<TargetFile>,
+    offset: u64,
+    len: usize,
+    slot: Slot,
+) -> (Slot, Result<(), DiskError>) {
+    let (tx, rx) = mpsc::channel();
+    let done = move |slot, result| tx.send((slot, result)).expect("the test waits");
+    io.write(Arc::clone(file), file.place(offset), len, slot, Box::new(done));
+    rx.recv().expect("completion")
+}
+
+/// All that a scan finds, with links.
+pub(crate) fn scan(source: &dyn SourceTree, filter: &Filter, files_from: Option<Vec<RelPath>>) -> Vec<Scanned> {
+    let mut found = Vec::new();
+    let what = ScanRequest { filter, preserve: Preserve::default(), files_from };
+    source.scan(&what, &mut |one| {
+        found.push(one);
+        ControlFlow::Continue(())
+    });
+    found
+}
+
+/// A source of the content of one directory.
+pub(crate) fn source_of(dir: &Path, direct: DirectMode) -> FsSource {
+    FsSource::open(vec![SourceSpec { path: dir.to_owned(), contents: true }], direct)
+}
+
+/// The reference and identity of one file beneath a scanned directory.
+pub(crate) fn find(source: &dyn SourceTree, at: &RelPath) -> (SourceRef, Identity) {
+    let all = Filter::new(Vec::new()).expect("no rules");
+    let found = scan(source, &all, None).into_iter().find_map(|one| match one {
+        Scanned::Entry { entry, source, identity } if entry.path == *at => Some((source, identity)),
+        _ => None,
+    });
+    found.expect("the file is scanned")
+}
+
+/// A file system mounted for one test, unmounted with it.
+pub(crate) struct Mounted {
+    pub(crate) path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    /// Mounts with the given arguments of `mount`; none, said loudly, where that is not allowed.
+    pub(crate) fn new(args: &[&str]) -> Option<Mounted> {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().to_owned();
+        let outcome = Command::new("mount").args(args).arg(&path).stderr(Stdio::null()).status();
+        if outcome.is_ok_and(|status| status.success()) {
+            return Some(Mounted { path, _dir: dir });
+        }
+        eprintln!("SKIPPED: cannot mount {args:?} here (needs root)");
+        None
+    }
+
+    /// A small ext4 in a file.
+    pub(crate) fn ext4(bytes: u64) -> Option<(Mounted, tempfile::NamedTempFile)> {
+        let image = tempfile::NamedTempFile::new().expect("image");
+        image.as_file().set_len(bytes).expect("size");
+        let made = Command::new("mkfs.ext4").arg("-q").arg(image.path()).stderr(Stdio::null()).status();
+        if !made.is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED: no mkfs.ext4 here");
+            return None;
+        }
+        let image_path = image.path().to_str().expect("name").to_owned();
+        Mounted::new(&["-o", "loop", &image_path]).map(|mounted| (mounted, image))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}

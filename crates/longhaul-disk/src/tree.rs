@@ -1,0 +1,132 @@
+//! A served directory tree: held by its root, looked into without following any link beneath it.
+//!
+//! Gives standings and listings to the service, and starting points to [`FsSource`](crate::FsSource) and
+//! [`FsTarget`](crate::FsTarget). Holds nothing open but the root, as it lives as long as the daemon.
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use longhaul_core::RelPath;
+use longhaul_core::limits::RESERVED_PREFIX;
+use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
+use rustix::io::Errno;
+
+use crate::error::{DiskError, ErrorKind};
+use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
+use crate::walk::{Dir, Walk};
+
+/// A directory tree that is served or examined.
+#[derive(Debug)]
+pub struct Tree {
+    walk: Walk,
+}
+
+/// A name in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The bare name, any bytes.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub standing: Standing,
+}
+
+impl Tree {
+    /// Holds the directory at `dir`, following links to it as any program does.
+    ///
+    /// # Errors
+    /// If there is no directory or it may not be entered.
+    pub fn open(dir: &Path) -> Result<Arc<Tree>, DiskError> {
+        let root = Arc::new(Dir::open_named(dir)?);
+        Ok(Arc::new(Tree { walk: Walk::new(root, 0) }))
+    }
+
+    /// What stands at `path`; none if nothing does.
+    ///
+    /// # Errors
+    /// [`DiskError::Escape`] if a link stands above it; what the system says of others.
+    pub fn stat(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+        examine(&self.walk, path)
+    }
+
+    /// What lies in the directory at `path`, sorted by name, reserved names left out. Anything else lists itself.
+    ///
+    /// # Errors
+    /// As [`Tree::stat`]; [`ErrorKind::NotFound`] if nothing stands there.
+    pub fn list(&self, path: &RelPath) -> Result<Vec<Listed>, DiskError> {
+        match self.stat(path)? {
+            None => Err(DiskError::call("list", path, Errno::NOENT)),
+            Some(Standing::Dir { .. }) => self.list_dir(path),
+            Some(standing) => Ok(vec![Listed { name: path.name().unwrap_or_default().to_vec(), standing }]),
+        }
+    }
+
+    fn list_dir(&self, path: &RelPath) -> Result<Vec<Listed>, DiskError> {
+        let failed = |error| DiskError::call("list", path, error);
+        let fd = self.walk.dir(path)?.readable().map_err(failed)?;
+        let mut scratch = [MaybeUninit::uninit(); SCRATCH_BYTES];
+        let mut entries = RawDir::new(&fd, &mut scratch);
+        let mut listed = Vec::new();
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." || name.starts_with(RESERVED_PREFIX) {
+                continue;
+            }
+            if let Some(standing) = standing(&fd, name).map_err(|error| shown_beneath(path, name, error))? {
+                listed.push(Listed { name: name.to_vec(), standing });
+            }
+        }
+        listed.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(listed)
+    }
+
+    /// The directory at `path`, to start from.
+    pub(crate) fn dir(&self, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
+        self.walk.dir(path)
+    }
+}
+
+/// What stands at `path` beneath the root of `walk`; none if it or a directory above it does not exist.
+pub(crate) fn examine(walk: &Walk, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+    let outcome = if path.is_root() {
+        standing(walk.root().as_ref(), b".")
+    } else {
+        match walk.parent(path) {
+            Ok((dir, name)) => standing(dir.as_ref(), name),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    };
+    outcome.map_err(|error| DiskError::call("examine", path, error))
+}
+
+fn standing(dir: impl AsFd, name: &[u8]) -> Result<Option<Standing>, Errno> {
+    let found = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| describe(dir, name, &stat));
+    match found {
+        Ok(standing) => Ok(Some(standing)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn describe(dir: impl AsFd, name: &[u8], stat: &Stat) -> Result<Standing, Errno> {
+    let meta = meta_of(stat);
+    Ok(match type_of(stat) {
+        FileType::RegularFile => Standing::File { len: len_of(stat), meta },
+        FileType::Directory => Standing::Dir { meta },
+        FileType::Symlink => Standing::Symlink { target: readlinkat(dir, name, Vec::new())?.into_bytes(), meta },
+        other => Standing::Special { what: special_name(other), meta },
+    })
+}
+
+fn shown_beneath(dir: &RelPath, name: &[u8], error: Errno) -> DiskError {
+    let path = if dir.is_root() { name.to_vec() } else { [dir.as_bytes(), name].join(&b'/') };
+    DiskError::call("examine", path.as_slice(), error)
+}
+
+const SCRATCH_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! The one place that turns a [`RelPath`] into a directory: component by component from a held root, never through a
+//! symbolic link.
+//!
+//! Gives open directories, on which everybody else calls `*at()` with a single name. A directory stays what it was when
+//! it was opened, whatever is renamed or linked in its place later. Keeps a bounded number of them open.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_core::RelPath;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::io::Errno;
+
+use crate::error::{DiskError, PathText};
+
+/// An open directory (a place to call `*at()` on, not to read from), and the device it lies on.
+#[derive(Debug)]
+pub(crate) struct Dir {
+    fd: OwnedFd,
+    dev: u64,
+}
+
+/// A held root and the directories beneath it that were used last.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    root: Arc<Dir>,
+    cache: Mutex<Cache>,
+    cached_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    /// By the bytes of the path, so that a parent is looked up without being copied.
+    dirs: HashMap<Box<[u8]>, (Arc<Dir>, u64)>,
+    uses: u64,
+}
+
+impl Dir {
+    /// Opens what the operator named, following links as any program does.
+    pub(crate) fn open_named(path: &Path) -> Result<Dir, DiskError> {
+        let fd = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Dir::new(fd.map_err(|error| DiskError::call("open", path, error))?, || path.into())
+    }
+
+    /// Opens one component beneath this directory, without following it.
+    fn enter(&self, name: &[u8], at: &RelPath) -> Result<Dir, DiskError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => Dir::new(fd, || at.into()),
+            Err(Errno::NOTDIR) => Err(self.not_a_directory(name, at)),
+            Err(error) => Err(DiskError::call("enter", at, error)),
+        }
+    }
+
+    fn new(fd: OwnedFd, path: impl Fn() -> PathText) -> Result<Dir, DiskError> {
+        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path(), error))?;
+        Ok(Dir { fd, dev: crate::stat::dev_of(&stat) })
+    }
+
+    /// Tells a link from any other thing that is no directory.
+    fn not_a_directory(&self, name: &[u8], at: &RelPath) -> DiskError {
+        let link = statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+        if link { DiskError::Escape { path: at.into() } } else { DiskError::NotADirectory { path: at.into() } }
+    }
+
+    /// The device it lies on (`st_dev`).
+    pub(crate) fn dev(&self) -> u64 {
+        self.dev
+    }
+
+    /// A descriptor of the same directory that can be read and synced.
+    pub(crate) fn readable(&self) -> Result<OwnedFd, Errno> {
+        openat(&self.fd, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Walk {
+    /// Walks beneath `root`, with at most `cached_max` directories held open beside it.
+    pub(crate) fn new(root: Arc<Dir>, cached_max: usize) -> Walk {
+        Walk { root, cache: Mutex::default(), cached_max }
+    }
+
+    /// The root itself.
+    pub(crate) fn root(&self) -> &Arc<Dir> {
+        &self.root
+    }
+
+    /// The directory at `path`.
+    pub(crate) fn dir(&self, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
+        if path.is_root() {
+            return Ok(Arc::clone(&self.root));
+        }
+        if let Some(dir) = self.cached(path.as_bytes()) {
+            return Ok(dir);
+        }
+        let (above, name) = self.parent(path)?;
+        let dir = Arc::new(above.enter(name, path)?);
+        self.keep(path.as_bytes(), &dir);
+        Ok(dir)
+    }
+
+    /// The directory that `path` lies in, and its name there.
+    ///
+    /// # Errors
+    /// [`DiskError::Exists`] for the root, which lies in nothing of ours.
+    pub(crate) fn parent<'p>(&self, path: &'p RelPath) -> Result<(Arc<Dir>, &'p [u8]), DiskError> {
+        let bytes = path.as_bytes();
+        if bytes.is_empty() {
+            return Err(DiskError::Exists { path: path.into(), what: "it is the top directory" });
+        }
+        let Some(slash) = bytes.iter().rposition(|&b| b == b'/') else {
+            return Ok((Arc::clone(&self.root), bytes));
+        };
+        let name = &bytes[slash + 1..];
+        if let Some(dir) = self.cached(&bytes[..slash]) {
+            return Ok((dir, name));
+        }
+        Ok((self.descend(&bytes[..slash])?, name))
+    }
+
+    /// Opens the directory at `bytes` from the root down, starting behind the deepest ancestor that is held already.
+    fn descend(&self, bytes: &[u8]) -> Result<Arc<Dir>, DiskError> {
+        let (mut dir, mut done) = self.deepest_cached(bytes);
+        for name in bytes[done..].split(|&b| b == b'/').filter(|name| !name.is_empty()) {
+            done += name.len() + usize::from(done > 0);
+            let at = RelPath::new(&bytes[..done]).map_err(|source| DiskError::Name { path: bytes.into(), source })?;
+            dir = Arc::new(dir.enter(name, &at)?);
+            self.keep(&bytes[..done], &dir);
+        }
+        Ok(dir)
+    }
+
+    fn deepest_cached(&self, bytes: &[u8]) -> (Arc<Dir>, usize) {
+        let mut end = bytes.len();
+        while let Some(slash) = bytes[..end].iter().rposition(|&b| b == b'/') {
+            end = slash;
+            if let Some(dir) = self.cached(&bytes[..end]) {
+                return (dir, end);
+            }
+        }
+        (Arc::clone(&self.root), 0)
+    }
+
+    fn cached(&self, bytes: &[u8]) -> Option<Arc<Dir>> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.uses += 1;
+        let now = cache.uses;
+        let (dir, used) = cache.dirs.get_mut(bytes)?;
+        *used = now;
+        Some(Arc::clone(dir))
+    }
+
+    fn keep(&self, bytes: &[u8], dir: &Arc<Dir>) {
+        if self.cached_max == 0 {
+            return;
+        }
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.dirs.len() >= self.cached_max {
+            cache.forget_oldest();
+        }
+        cache.uses += 1;
+        let now = cache.uses;
+        cache.dirs.insert(bytes.into(), (Arc::clone(dir), now));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).dirs.len()
+    }
+}
+
+impl Cache {
+    /// Drops the quarter that was not used for longest: one sweep pays for many insertions.
+    fn forget_oldest(&mut self) {
+        let mut used: Vec<u64> = self.dirs.values().map(|(_, used)| *used).collect();
+        let quarter = used.len() / 4;
+        let (_, &mut limit, _) = used.select_nth_unstable(quarter);
+        self.dirs.retain(|_, (_, used)| *used > limit);
+    }
+}
+
+/// Directories that a session keeps open beneath one root: a descriptor each, and enough for a tree's working set.
+pub(crate) const CACHED_DIRS_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use std::os::unix::fs::symlink;
+
+    fn path(bytes: &str) -> RelPath {
+        RelPath::new(bytes).expect("path")
+    }
+
+    fn walk(top: &Path, cached_max: usize) -> Walk {
+        Walk::new(Arc::new(Dir::open_named(top).expect("root")), cached_max)
+    }
+
+    #[test]
+    fn a_link_is_never_entered_wherever_it_stands() {
+        let top = tempfile::tempdir().expect("tempdir");
+        std::fs::create_dir_all(top.path().join("real/below")).expect("dirs");
+        symlink("real", top.path().join("leaf")).expect("link");
+        symlink("/etc", top.path().join("real/out")).expect("link");
+        let walk = walk(top.path(), 8);
+        for (at, end) in
+            [("leaf", "leaf"), ("leaf/below", "leaf"), ("real/out", "real/out"), ("real/out/x", "real/out")]
+        {
+            let error = walk.dir(&path(at)).expect_err(at);
+            assert_eq!(error.kind(), ErrorKind::Escape);
+            assert_eq!(error.path().map(PathText::as_bytes), Some(end.as_bytes()));
+        }
+        assert!(walk.dir(&path("real/below")).is_ok());
+    }
+
+    #[test]
+    fn a_held_directory_stays_itself_when_a_link_takes_its_name() {
+        let top = tempfile::tempdir().expect("tempdir");
+        std::fs::create_dir(top.path().join("d")).expect("dir");
+        std::fs::create_dir(top.path().join("other")).expect("dir");
+        let walk = walk(top.path(), 8);
+        let below = path("d/x");
+        let (held, _) = walk.parent(&below).expect("held");
+        std::fs::rename(top.path().join("d"), top.path().join("moved")).expect("rename");
+        symlink("other", top.path().join("d")).expect("link");
+        let (again, name) = walk.parent(&below).expect("cached");
+        assert!(Arc::ptr_eq(&held, &again));
+        openat(&again, name, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).expect("create");
+        assert!(top.path().join("moved/x").exists());
+        assert!(!top.path().join("other/x").exists());
+    }
+
+    #[test]
+    fn files_and_missing_names_are_told_apart() {
+        let top = tempfile::tempdir().expect("tempdir");
+        std::fs::write(top.path().join("f"), b"").expect("file");
+        let walk = walk(top.path(), 8);
+        assert_eq!(walk.dir(&path("f/x")).expect_err("file").kind(), ErrorKind::NotADirectory);
+        assert_eq!(walk.dir(&path("gone/x")).expect_err("gone").kind(), ErrorKind::NotFound);
+        assert_eq!(walk.parent(&RelPath::root()).expect_err("root").kind(), ErrorKind::Exists);
+    }
+
+    #[test]
+    fn held_directories_are_bounded_and_depth_is_not() {
+        let top = tempfile::tempdir().expect("tempdir");
+        let walk = walk(top.path(), 16);
+        let mut at = RelPath::root();
+        for _ in 0..1000 {
+            let parent = walk.dir(&at).expect("parent");
+            rustix::fs::mkdirat(&parent, c"dd", Mode::RWXU).expect("mkdir");
+            at = at.join(b"dd").expect("join");
+            assert!(walk.held() <= 16);
+        }
+        let fresh = super::tests::walk(top.path(), 0);
+        assert!(fresh.dir(&at).is_ok());
+        assert_eq!(fresh.held(), 0);
+        remove_deep(top.path());
+    }
+
+    /// `remove_dir_all` keeps a descriptor per level, which a low limit forbids: go down in place instead.
+    fn remove_deep(top: &Path) {
+        while let Ok(entries) = std::fs::read_dir(top.join("dd")) {
+            if entries.count() == 0 {
+                break;
+            }
+            std::fs::rename(top.join("dd/dd"), top.join("next")).expect("lift");
+            std::fs::remove_dir(top.join("dd")).expect("remove");
+            std::fs::rename(top.join("next"), top.join("dd")).expect("back");
+        }
+    }
+}

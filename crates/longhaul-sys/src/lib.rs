@@ -1,0 +1,16 @@
+//! The unsafe lines of longhaul, behind safe signatures: buffer memory, its loan to io_uring, descriptor facts, limits.
+//!
+//! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain answers. Knows nothing
+//! of files as things with names, of chunks, peers or transfers.
+
+#![allow(unsafe_code, reason = "the one crate that may; every block says why it is sound")]
+
+pub mod fd;
+mod ring;
+pub mod rlimit;
+mod slab;
+
+pub use fd::{DioAlign, dio_align, set_direct};
+pub use ring::RingSlots;
+pub use rlimit::{memlock_limit, raise_nofile_limit};
+pub use slab::{Slab, Slot};

@@ -1,0 +1,36 @@
+//! The limits of this process that a transfer runs into: open descriptors and locked memory.
+
+use std::io;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Raises the limit of open descriptors to what an ordinary user may raise it to. Gives the limit that holds now (none:
+/// unlimited).
+///
+/// # Errors
+/// What the system says; the old limit then still holds.
+pub fn raise_nofile_limit() -> io::Result<Option<u64>> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    Ok(limit.current)
+}
+
+/// Bytes that this process may lock in memory without a privilege; none: unlimited.
+pub fn memlock_limit() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raising_reaches_the_hard_limit_and_is_repeatable() {
+        let raised = raise_nofile_limit().expect("first");
+        assert_eq!(raised, getrlimit(Resource::Nofile).maximum);
+        assert_eq!(raise_nofile_limit().expect("again"), raised);
+    }
+}
