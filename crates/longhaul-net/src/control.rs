@@ -1,0 +1,147 @@
+//! Control connections: asynchronous TLS streams to a proved peer.
+//!
+//! Owns dialling them. Takes an address, an [`Identity`] and a [`PeerCheck`]; gives a [`Control`] to `engine`. Must not know
+//! what is said over them.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use crate::error::NetError;
+use crate::keys::{Identity, PublicKey};
+use crate::tls::{CONTROL, PeerCheck, client_config, nominal_name, proved_key};
+use crate::wire::{canonical, connect_error, tune};
+
+/// One authenticated control connection, either end.
+pub struct Control {
+    /// What the peer says. It ends in order only if the peer shut its writer down; else with `UnexpectedEof`.
+    pub reader: Box<dyn AsyncRead + Send + Unpin>,
+    /// What is said to the peer. Flush it; shut it down to end in order.
+    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// The key that the peer proved to hold.
+    pub peer_key: PublicKey,
+    /// A secret that both ends know and nobody else, different for each connection: the key of lane joins.
+    pub exporter: [u8; 32],
+    /// The other end.
+    pub peer_addr: SocketAddr,
+    /// This end.
+    pub local_addr: SocketAddr,
+}
+
+impl Control {
+    /// Takes a TLS stream after its handshake.
+    pub(crate) fn new(stream: TlsStream<TcpStream>) -> Result<Control, NetError> {
+        let (tcp, tls) = stream.get_ref();
+        let (peer_addr, local_addr) = tcp
+            .peer_addr()
+            .and_then(|peer| Ok((canonical(peer), canonical(tcp.local_addr()?))))
+            .map_err(|source| NetError::Lost { peer: "a new connection".to_owned(), source })?;
+        let peer = peer_addr.to_string();
+        let peer_key = proved_key(tls, CONTROL).map_err(|e| NetError::tls(&peer, e))?;
+        let exporter = match &stream {
+            TlsStream::Client(s) => s.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
+            TlsStream::Server(s) => s.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None),
+        };
+        let exporter = exporter.map_err(|e| NetError::tls(&peer, e))?;
+        let (reader, writer) = tokio::io::split(stream);
+        Ok(Control { reader: Box::new(reader), writer: Box::new(writer), peer_key, exporter, peer_addr, local_addr })
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Control { peer_key, peer_addr, local_addr, .. } = self;
+        f.debug_struct("Control")
+            .field("peer_key", peer_key)
+            .field("peer_addr", peer_addr)
+            .field("local_addr", local_addr)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Dials `addr` (`host:port`, an IPv6 address in brackets): all addresses that the name stands for, a quarter of a second
+/// apart, the first to answer wins. Everything together has 10 s.
+///
+/// # Errors
+/// [`NetError::BadAddress`], [`NetError::Resolve`], [`NetError::Unreachable`] (of the last address that failed),
+/// [`NetError::TimedOut`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`], [`NetError::KeyRefused`],
+/// [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
+pub async fn dial_control(addr: &str, identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
+    dial_control_within(addr, identity, check, Duration::from_secs(HANDSHAKE_SECONDS_MAX)).await
+}
+
+/// As [`dial_control`], with another deadline.
+pub(crate) async fn dial_control_within(
+    addr: &str,
+    identity: &Identity,
+    check: PeerCheck,
+    deadline: Duration,
+) -> Result<Control, NetError> {
+    let timed_out = |_| NetError::TimedOut { peer: addr.to_owned(), doing: "opening a session" };
+    timeout(deadline, dial(addr, identity, check)).await.map_err(timed_out)?
+}
+
+async fn dial(addr: &str, identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
+    let config = client_config(identity, check, CONTROL)?;
+    let tcp = connect_any(addr, resolve(addr).await?).await?;
+    tune(SockRef::from(&tcp)).map_err(|source| NetError::Socket {
+        addr: addr.to_owned(),
+        doing: "set the options of the socket",
+        source,
+    })?;
+    let tls = TlsConnector::from(config).connect(nominal_name()?, tcp).await.map_err(|e| NetError::io(addr, e))?;
+    Control::new(TlsStream::Client(tls))
+}
+
+async fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
+    let port = addr.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    if !matches!(port, Some(Ok(1..))) {
+        return Err(NetError::BadAddress { addr: addr.to_owned() });
+    }
+    let resolved = lookup_host(addr).await.map(Vec::from_iter);
+    let failed = |source| NetError::Resolve { addr: addr.to_owned(), source };
+    match resolved.map_err(failed)? {
+        none if none.is_empty() => Err(failed(io::ErrorKind::NotFound.into())),
+        some => Ok(some),
+    }
+}
+
+/// Connects to whichever answers first; each next address is tried when one has failed or [`STAGGER`] has passed, so that a
+/// dead IPv6 route does not cost the whole deadline.
+pub(crate) async fn connect_any(addr: &str, candidates: Vec<SocketAddr>) -> Result<TcpStream, NetError> {
+    let mut waiting = candidates.into_iter();
+    let mut under_way = JoinSet::new();
+    let mut last = NetError::Resolve { addr: addr.to_owned(), source: io::ErrorKind::NotFound.into() };
+    loop {
+        let patience = match waiting.next() {
+            Some(candidate) => {
+                under_way
+                    .spawn(async move { TcpStream::connect(candidate).await.map_err(|e| connect_error(candidate, e)) });
+                STAGGER
+            }
+            None => Duration::MAX,
+        };
+        match timeout(patience, under_way.join_next()).await {
+            Ok(Some(Ok(Ok(stream)))) => return Ok(stream),
+            Ok(Some(Ok(Err(error)))) => last = error,
+            Ok(Some(Err(panicked))) => {
+                last = NetError::Unreachable { peer: addr.to_owned(), source: io::Error::other(panicked) };
+            }
+            Ok(None) => return Err(last),
+            Err(_elapsed) => {}
+        }
+    }
+}
+
+/// RFC 8305 recommends a quarter of a second.
+const STAGGER: Duration = Duration::from_millis(250);
+const EXPORTER_LABEL: &[u8] = b"longhaul lane join";

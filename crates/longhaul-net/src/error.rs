@@ -1,0 +1,317 @@
+//! What can go wrong with a connection, a key or a key file, with the address or path in each.
+//!
+//! Takes I/O and TLS errors from every file of this crate and classifies them; gives `engine` a [`NetErrorKind`] to decide
+//! by. Must not know retries or exit codes.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustls::{AlertDescription, CertificateError};
+use thiserror::Error;
+
+use crate::keys::PublicKey;
+
+/// Why a connection could not be made or went away, or why a key or a key file cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NetError {
+    /// The text is not `host:port`.
+    #[error("{addr:?} is not an address of the form HOST:PORT")]
+    BadAddress {
+        /// What was given.
+        addr: String,
+    },
+    /// No address stands behind the name.
+    #[error("cannot resolve {addr}")]
+    Resolve {
+        /// The `host:port` asked for.
+        addr: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// Nobody accepts connections there, or no route leads there.
+    #[error("cannot connect to {peer}")]
+    Unreachable {
+        /// The address dialled.
+        peer: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A standing connection broke.
+    #[error("lost the connection to {peer}")]
+    Lost {
+        /// The other end.
+        peer: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The stream ended where more was owed: inside a value, or without TLS's own end.
+    #[error("the connection to {peer} ended early")]
+    Truncated {
+        /// The other end.
+        peer: String,
+    },
+    /// This side closed the stream, from another thread.
+    #[error("the connection to {peer} was closed by this side")]
+    Closed {
+        /// The other end.
+        peer: String,
+    },
+    /// A deadline passed.
+    #[error("{peer} took too long: {doing}")]
+    TimedOut {
+        /// The other end.
+        peer: String,
+        /// What was being waited for.
+        doing: &'static str,
+    },
+    /// Too many connections were being greeted, and this was the oldest of them.
+    #[error("{peer} gave way to newer connections before it was authenticated")]
+    Crowded {
+        /// The other end.
+        peer: String,
+    },
+    /// The peer proved another key than the one it is known by.
+    #[error("{peer} has the key {got}, not {expected}")]
+    PeerKeyMismatch {
+        /// The other end.
+        peer: String,
+        /// The pinned key.
+        expected: PublicKey,
+        /// The key that it proved.
+        got: PublicKey,
+    },
+    /// The peer does not take this side's key.
+    #[error("{peer} refuses this side's key")]
+    KeyRefused {
+        /// The other end.
+        peer: String,
+        /// Its alert.
+        source: rustls::Error,
+    },
+    /// TLS failed: a damaged or forged record, or a peer that breaks the protocol.
+    #[error("TLS with {peer} failed")]
+    Tls {
+        /// The other end.
+        peer: String,
+        /// What rustls said.
+        source: rustls::Error,
+    },
+    /// Something else listens or talks there.
+    #[error("{peer} does not speak longhaul ({saw})")]
+    NotLonghaul {
+        /// The other end.
+        peer: String,
+        /// What it showed instead.
+        saw: String,
+    },
+    /// The kernel does not give this congestion control.
+    #[error("this kernel does not offer the congestion control {asked:?}, it offers: {offered}")]
+    Congestion {
+        /// The name asked for.
+        asked: String,
+        /// What it offers, separated by spaces.
+        offered: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A socket could not be made or set up on this side.
+    #[error("cannot {doing} for {addr}")]
+    Socket {
+        /// The local or remote address concerned.
+        addr: String,
+        /// The step that failed.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The cryptographic library refused a step that never fails on a sound machine.
+    #[error("cannot {doing}")]
+    Crypto {
+        /// The step that failed.
+        doing: &'static str,
+    },
+    /// The text is not a public key.
+    #[error("{text:?} is not a longhaul key: {why}")]
+    BadKey {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A key file cannot be read or written.
+    #[error("cannot {doing} {}", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// The step that failed.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A private key that others may read.
+    #[error("{} is accessible by others (mode {mode:04o}): chmod 600 it, or make a new one if it was ever exposed", path.display())]
+    IdentityExposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Not an Ed25519 private key.
+    #[error("{} holds no Ed25519 private key in PEM (PKCS #8)", path.display())]
+    IdentityFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line of known_hosts that cannot be believed.
+    #[error("{}:{line}: {why}", path.display())]
+    KnownHostLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The host is known by another key already.
+    #[error("{}:{line}: {host} is known by {had}; remove that line to trust another key", path.display())]
+    KnownHostConflict {
+        /// The file.
+        path: PathBuf,
+        /// The line that names the host, from 1.
+        line: usize,
+        /// `host:port`.
+        host: String,
+        /// The key that stands there.
+        had: PublicKey,
+    },
+}
+
+/// What a [`NetError`] means for whoever must decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NetErrorKind {
+    /// Nobody could be reached; later perhaps.
+    Unreachable,
+    /// A standing connection is gone; a new one may do.
+    Lost,
+    /// A deadline passed.
+    TimedOut,
+    /// The other side, or this one, had too much to do.
+    Busy,
+    /// This side closed it.
+    Closed,
+    /// The peer is not who it should be.
+    PeerKeyMismatch {
+        /// The pinned key.
+        expected: PublicKey,
+        /// The key that was shown.
+        got: PublicKey,
+    },
+    /// The peer does not take this side's key.
+    KeyRefused,
+    /// Damage, forgery or a broken protocol.
+    Tls,
+    /// Another protocol.
+    NotLonghaul,
+    /// What was asked cannot be done here: an address, an option, a key or a key file is wrong.
+    Config,
+    /// This host would not give a socket or a key.
+    Local,
+}
+
+impl NetError {
+    /// What it means.
+    pub fn kind(&self) -> NetErrorKind {
+        match self {
+            NetError::Resolve { .. } | NetError::Unreachable { .. } => NetErrorKind::Unreachable,
+            NetError::Lost { .. } | NetError::Truncated { .. } => NetErrorKind::Lost,
+            NetError::Closed { .. } => NetErrorKind::Closed,
+            NetError::TimedOut { .. } => NetErrorKind::TimedOut,
+            NetError::Crowded { .. } => NetErrorKind::Busy,
+            &NetError::PeerKeyMismatch { expected, got, .. } => NetErrorKind::PeerKeyMismatch { expected, got },
+            NetError::KeyRefused { .. } => NetErrorKind::KeyRefused,
+            NetError::Tls { .. } => NetErrorKind::Tls,
+            NetError::NotLonghaul { .. } => NetErrorKind::NotLonghaul,
+            NetError::Socket { .. } | NetError::Crypto { .. } => NetErrorKind::Local,
+            NetError::BadAddress { .. }
+            | NetError::Congestion { .. }
+            | NetError::BadKey { .. }
+            | NetError::KeyFile { .. }
+            | NetError::IdentityExposed { .. }
+            | NetError::IdentityFormat { .. }
+            | NetError::KnownHostLine { .. }
+            | NetError::KnownHostConflict { .. } => NetErrorKind::Config,
+        }
+    }
+
+    /// Whether the same attempt may work later, nothing being changed by a human.
+    pub fn is_temporary(&self) -> bool {
+        matches!(
+            self.kind(),
+            NetErrorKind::Unreachable | NetErrorKind::Lost | NetErrorKind::TimedOut | NetErrorKind::Busy
+        )
+    }
+
+    /// Classifies an error of rustls during a handshake.
+    pub(crate) fn tls(peer: &str, source: rustls::Error) -> NetError {
+        let peer = peer.to_owned();
+        if let Some(&KeyMismatch { expected, got }) = key_mismatch(&source) {
+            return NetError::PeerKeyMismatch { peer, expected, got };
+        }
+        match &source {
+            rustls::Error::AlertReceived(alert) if refuses_key(*alert) => NetError::KeyRefused { peer, source },
+            rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)
+            | rustls::Error::NoApplicationProtocol
+            | rustls::Error::PeerIncompatible(_)
+            | rustls::Error::InvalidMessage(_) => NetError::NotLonghaul { peer, saw: source.to_string() },
+            _ => NetError::Tls { peer, source },
+        }
+    }
+
+    /// Classifies an error of rustls after the handshake, when the peer has shown that it speaks longhaul. A dialler learns only
+    /// here that its key was refused.
+    pub(crate) fn record(peer: &str, source: rustls::Error) -> NetError {
+        let peer = peer.to_owned();
+        match &source {
+            rustls::Error::AlertReceived(alert) if refuses_key(*alert) => NetError::KeyRefused { peer, source },
+            _ => NetError::Tls { peer, source },
+        }
+    }
+
+    /// Classifies an error of a standing connection; rustls's own may be inside.
+    pub(crate) fn io(peer: &str, source: io::Error) -> NetError {
+        match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(tls) => NetError::tls(peer, tls.clone()),
+            None if source.kind() == io::ErrorKind::UnexpectedEof => NetError::Truncated { peer: peer.to_owned() },
+            None => NetError::Lost { peer: peer.to_owned(), source },
+        }
+    }
+}
+
+/// What the verifier hands through rustls when the pinned key is not the one proved.
+#[derive(Debug, Error)]
+#[error("the peer has the key {got}, not {expected}")]
+pub(crate) struct KeyMismatch {
+    pub(crate) expected: PublicKey,
+    pub(crate) got: PublicKey,
+}
+
+fn key_mismatch(error: &rustls::Error) -> Option<&KeyMismatch> {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => other.0.downcast_ref(),
+        _ => None,
+    }
+}
+
+fn refuses_key(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::UnknownCA
+    )
+}

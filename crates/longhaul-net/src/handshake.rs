@@ -1,0 +1,183 @@
+//! The TLS handshake of a private lane, without I/O: bytes in, bytes out, at the end keys and a proved peer.
+//!
+//! Owns rustls's unbuffered connection until it is done. Takes configurations from `tls` and bytes from whoever drives it
+//! (blocking in `lane`, asynchronous in `accept`, in memory in `pair`); gives [`Secured`] to `private`. Must not know sockets.
+
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::{ClientConfig, ServerConfig};
+
+use crate::error::NetError;
+use crate::keys::PublicKey;
+use crate::records::{Records, Schedule};
+use crate::tls::{LANE, nominal_name, proved_key};
+
+/// A handshake under way.
+pub(crate) struct Handshake {
+    side: Side,
+    /// Received and not yet consumed.
+    heard: Vec<u8>,
+    /// Payload that came right behind the handshake.
+    early: Vec<u8>,
+}
+
+/// Which end this is.
+pub(crate) enum Side {
+    Client(UnbufferedClientConnection),
+    Server(UnbufferedServerConnection),
+}
+
+/// What a handshake leaves behind.
+pub(crate) struct Secured {
+    /// The protection of everything that follows.
+    pub(crate) records: Records,
+    /// Who is there.
+    pub(crate) peer_key: PublicKey,
+    /// Payload that was received already.
+    pub(crate) early: Vec<u8>,
+    /// Ciphertext that was received already, from the start of a record.
+    pub(crate) leftover: Vec<u8>,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The peer must say more.
+    Peer,
+    /// Both are done; call [`Handshake::finish`].
+    Done,
+}
+
+impl Handshake {
+    /// The dialling side.
+    pub(crate) fn client(config: Arc<ClientConfig>, peer: &str) -> Result<Handshake, NetError> {
+        let connection = UnbufferedClientConnection::new(config, nominal_name()?);
+        Handshake::new(connection.map(Side::Client), Vec::new(), peer)
+    }
+
+    /// The accepting side, which has heard the beginning already.
+    pub(crate) fn server(config: Arc<ServerConfig>, heard: Vec<u8>, peer: &str) -> Result<Handshake, NetError> {
+        Handshake::new(UnbufferedServerConnection::new(config).map(Side::Server), heard, peer)
+    }
+
+    fn new(side: Result<Side, rustls::Error>, heard: Vec<u8>, peer: &str) -> Result<Handshake, NetError> {
+        side.map(|side| Handshake { side, heard, early: Vec::new() }).map_err(|e| NetError::tls(peer, e))
+    }
+
+    /// Takes bytes from the peer.
+    pub(crate) fn hear(&mut self, bytes: &[u8]) {
+        self.heard.extend_from_slice(bytes);
+    }
+
+    /// Goes as far as it can. Whatever the result, `say` then holds bytes for the peer (an alert, if it failed).
+    pub(crate) fn advance(&mut self, say: &mut Vec<u8>) -> Result<Turn, rustls::Error> {
+        loop {
+            let (discard, next) = match &mut self.side {
+                Side::Client(c) => absorb(c.process_tls_records(&mut self.heard), say, &mut self.early),
+                Side::Server(s) => absorb(s.process_tls_records(&mut self.heard), say, &mut self.early),
+            };
+            self.heard.drain(..discard);
+            match next {
+                Ok(Next::Again) => {}
+                Ok(Next::Turn(turn)) => return Ok(turn),
+                Err(error) => {
+                    self.say_alert(say);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Trades the finished connection for its keys.
+    pub(crate) fn finish(self) -> Result<Secured, rustls::Error> {
+        let (peer_key, secrets, schedule) = match self.side {
+            Side::Client(c) => {
+                let peer_key = proved_key(&c, LANE)?;
+                let (secrets, kernel) = c.dangerous_into_kernel_connection()?;
+                (peer_key, secrets, Schedule::Client(kernel))
+            }
+            Side::Server(s) => {
+                let peer_key = proved_key(&s, LANE)?;
+                let (secrets, kernel) = s.dangerous_into_kernel_connection()?;
+                (peer_key, secrets, Schedule::Server(kernel))
+            }
+        };
+        let records = Records::new(secrets, schedule)?;
+        Ok(Secured { records, peer_key, early: self.early, leftover: self.heard })
+    }
+
+    /// For measurements of rustls's own records.
+    #[cfg(test)]
+    pub(crate) fn into_side(self) -> Side {
+        self.side
+    }
+
+    /// After an error rustls still holds the alert that tells the peer why. It is asked only while it has something to send: then
+    /// it does not look at what was heard, which it would take amiss after an error.
+    fn say_alert(&mut self, say: &mut Vec<u8>) {
+        loop {
+            let (_, next) = match &mut self.side {
+                Side::Client(c) if c.wants_write() => absorb(c.process_tls_records(&mut []), say, &mut self.early),
+                Side::Server(s) if s.wants_write() => absorb(s.process_tls_records(&mut []), say, &mut self.early),
+                _ => return,
+            };
+            if next.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+enum Next {
+    Again,
+    Turn(Turn),
+}
+
+/// Does what rustls asks for. Returns how many heard bytes are used up, and what comes next.
+fn absorb<D>(
+    status: UnbufferedStatus<'_, '_, D>,
+    say: &mut Vec<u8>,
+    early: &mut Vec<u8>,
+) -> (usize, Result<Next, rustls::Error>) {
+    let mut discard = status.discard;
+    let next = status.state.and_then(|state| match state {
+        ConnectionState::EncodeTlsData(mut chunk) => {
+            encode(|out| chunk.encode(out), say)?;
+            Ok(Next::Again)
+        }
+        // The bytes go out before anything else is heard: `advance` returns only when the peer has to speak.
+        ConnectionState::TransmitTlsData(transmit) => {
+            transmit.done();
+            Ok(Next::Again)
+        }
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                let record = record?;
+                discard += record.discard;
+                early.extend_from_slice(record.payload);
+            }
+            Ok(Next::Again)
+        }
+        ConnectionState::BlockedHandshake => Ok(Next::Turn(Turn::Peer)),
+        ConnectionState::WriteTraffic(_) => Ok(Next::Turn(Turn::Done)),
+        _ => Err(rustls::Error::HandshakeNotComplete),
+    });
+    (discard, next)
+}
+
+fn encode(
+    mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+    say: &mut Vec<u8>,
+) -> Result<(), rustls::Error> {
+    let Err(EncodeError::InsufficientSize(size)) = into(&mut []) else {
+        return Ok(());
+    };
+    let start = say.len();
+    say.resize(start + size.required_size, 0);
+    let written = into(&mut say[start..]).map_err(|_| rustls::Error::EncryptError)?;
+    say.truncate(start + written);
+    Ok(())
+}

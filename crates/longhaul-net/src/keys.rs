@@ -1,0 +1,263 @@
+//! Ed25519 keys: the public ones that name a peer, and the private one that is this side's identity.
+//!
+//! Owns their text forms and the identity's file. Takes paths from whoever knows where configuration lies; gives keys to
+//! `tls` and names to logs. Must not know which peers are trusted.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the identity is this side's own file: no root holds it and no peer names it"
+)]
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+
+use crate::error::NetError;
+
+/// The public half of a peer's Ed25519 key. Its text is `lhk1:` and 43 characters of standard base64, not padded;
+/// a padded text is read as well.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    /// From the 32 bytes of the key.
+    pub const fn from_bytes(bytes: [u8; 32]) -> PublicKey {
+        PublicKey(bytes)
+    }
+
+    /// The 32 bytes of the key.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A shorter name for logs and for principals: 32 hex digits, the first half of the key's SHA-256.
+    pub fn fingerprint(&self) -> String {
+        let digest = digest::digest(&digest::SHA256, &self.0);
+        digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// As TLS shows it: a SubjectPublicKeyInfo in DER (RFC 8410).
+    pub(crate) fn to_spki(self) -> Vec<u8> {
+        [SPKI_PREFIX, &self.0].concat()
+    }
+
+    /// From what TLS showed; `None` if it is no Ed25519 key.
+    pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
+        spki.strip_prefix(SPKI_PREFIX)?.try_into().ok().map(PublicKey)
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", BASE64.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = NetError;
+
+    fn from_str(text: &str) -> Result<PublicKey, NetError> {
+        let bad = |why| NetError::BadKey { text: text.to_owned(), why };
+        let digits = text.strip_prefix(PREFIX).ok_or_else(|| bad("it does not begin with lhk1:"))?;
+        let bytes = BASE64.decode(digits).map_err(|_| bad("it is not base64"))?;
+        bytes.try_into().map(PublicKey).map_err(|_| bad("it has not 32 bytes"))
+    }
+}
+
+/// This side's private key. Cloning is cheap; the key itself is never shown.
+#[derive(Clone)]
+pub struct Identity {
+    pair: Arc<Ed25519KeyPair>,
+    certified: Arc<CertifiedKey>,
+    public: PublicKey,
+}
+
+impl Identity {
+    /// Makes a new one, in memory only.
+    ///
+    /// # Errors
+    /// [`NetError::Crypto`] if the system has no randomness to give.
+    pub fn generate() -> Result<Identity, NetError> {
+        let failed = |_| NetError::Crypto { doing: "make an Ed25519 key" };
+        let pair = Ed25519KeyPair::generate().map_err(failed)?;
+        let der = pair.to_pkcs8v1().map_err(failed)?;
+        Identity::from_pkcs8(der.as_ref()).ok_or(NetError::Crypto { doing: "use a new Ed25519 key" })
+    }
+
+    /// Reads the one in `path`: PEM, PKCS #8, as `openssl genpkey -algorithm ed25519` writes it too.
+    ///
+    /// # Errors
+    /// [`NetError::KeyFile`] if it cannot be read (the source tells a missing file), [`NetError::IdentityExposed`] if group
+    /// or others may do anything with it, [`NetError::IdentityFormat`] if it is something else.
+    pub fn load(path: &Path) -> Result<Identity, NetError> {
+        let failed = |source| NetError::KeyFile { path: path.to_owned(), doing: "read the identity", source };
+        let file = File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(NetError::IdentityExposed { path: path.to_owned(), mode });
+        }
+        let mut pem = Vec::new();
+        file.take(IDENTITY_BYTES_MAX).read_to_end(&mut pem).map_err(failed)?;
+        PrivatePkcs8KeyDer::from_pem_slice(&pem)
+            .ok()
+            .and_then(|der| Identity::from_pkcs8(der.secret_pkcs8_der()))
+            .ok_or_else(|| NetError::IdentityFormat { path: path.to_owned() })
+    }
+
+    /// Writes it to `path`, which must not exist, with mode 0600; missing directories above are made with mode 0700.
+    ///
+    /// # Errors
+    /// [`NetError::KeyFile`], with `AlreadyExists` in its source if there is a file.
+    pub fn save_new(&self, path: &Path) -> Result<(), NetError> {
+        let der = self.pair.to_pkcs8v1().map_err(|_| NetError::Crypto { doing: "encode the identity" })?;
+        let pem = format!("{PEM_BEGIN}\n{}\n{PEM_END}\n", BASE64_PADDED.encode(der.as_ref()));
+        write_new(path, pem.as_bytes()).map_err(|source| NetError::KeyFile {
+            path: path.to_owned(),
+            doing: "write the identity",
+            source,
+        })
+    }
+
+    /// The public half.
+    pub const fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    /// As rustls wants it.
+    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+        self.certified.clone()
+    }
+
+    fn from_pkcs8(der: &[u8]) -> Option<Identity> {
+        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok()?;
+        let public = PublicKey(pair.public_key().as_ref().try_into().ok()?);
+        let signing = any_eddsa_type(&PrivatePkcs8KeyDer::from(der)).ok()?;
+        let certified = CertifiedKey::new(vec![CertificateDer::from(public.to_spki())], signing);
+        Some(Identity { pair: Arc::new(pair), certified: Arc::new(certified), public })
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+/// Makes the directories that lead to `path`, for this user only.
+pub(crate) fn make_parents(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => DirBuilder::new().recursive(true).mode(0o700).create(parent),
+        _ => Ok(()),
+    }
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    make_parents(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    // A half-written key that stays would be refused by every later run.
+    file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })
+}
+
+const PREFIX: &str = "lhk1:";
+const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
+const PEM_END: &str = "-----END PRIVATE KEY-----";
+/// A PEM file of an Ed25519 key has about 120 bytes; comments may stand around it.
+const IDENTITY_BYTES_MAX: u64 = 64 << 10;
+/// DER of `SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING of 32 bytes }`, before the key itself.
+const SPKI_PREFIX: &[u8] = &[0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+const BASE64_PADDED: GeneralPurpose = base64::engine::general_purpose::STANDARD;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_its_text_with_or_without_padding() {
+        let key = Identity::generate().unwrap().public();
+        let text = key.to_string();
+        assert!(text.starts_with("lhk1:") && text.len() == 5 + 43, "{text}");
+        assert_eq!(text.parse::<PublicKey>().unwrap(), key);
+        assert_eq!(format!("{text}=").parse::<PublicKey>().unwrap(), key);
+        assert_eq!(PublicKey::from_spki(&key.to_spki()), Some(key));
+        assert_eq!(key.fingerprint().len(), 32);
+    }
+
+    #[test]
+    fn texts_that_are_no_keys_are_refused() {
+        let key = Identity::generate().unwrap().public().to_string();
+        for bad in ["", "lhk1:", "lhk2:AAAA", &key[5..], &key[..40], &format!("{key}AAAA"), "lhk1:not base64 at all"] {
+            assert!(matches!(bad.parse::<PublicKey>(), Err(NetError::BadKey { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_identity_survives_its_file_and_is_never_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/dir/identity");
+        let identity = Identity::generate().unwrap();
+        identity.save_new(&path).unwrap();
+        assert_eq!(Identity::load(&path).unwrap().public(), identity.public());
+        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        let again = Identity::generate().unwrap().save_new(&path).unwrap_err();
+        assert!(
+            matches!(&again, NetError::KeyFile { source, .. } if source.kind() == io::ErrorKind::AlreadyExists),
+            "{again}"
+        );
+        assert_eq!(Identity::load(&path).unwrap().public(), identity.public());
+    }
+
+    #[test]
+    fn an_identity_that_others_may_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity");
+        Identity::generate().unwrap().save_new(&path).unwrap();
+        for mode in [0o640, 0o604, 0o660, 0o601] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let refused = Identity::load(&path).unwrap_err();
+            assert!(matches!(refused, NetError::IdentityExposed { mode: seen, .. } if seen == mode), "{refused}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+        assert!(Identity::load(&path).is_ok());
+    }
+
+    #[test]
+    fn files_without_a_key_are_told_from_missing_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity");
+        let missing = Identity::load(&path).unwrap_err();
+        assert!(matches!(&missing, NetError::KeyFile { source, .. } if source.kind() == io::ErrorKind::NotFound));
+        for text in ["", "hello", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
+            let _ = fs::remove_file(&path);
+            write_new(&path, text.as_bytes()).unwrap();
+            assert!(matches!(Identity::load(&path), Err(NetError::IdentityFormat { .. })), "{text:?}");
+        }
+    }
+}

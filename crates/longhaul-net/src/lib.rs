@@ -1,0 +1,31 @@
+//! Connections only: who is at the other end, and bytes to and from them.
+//!
+//! Owns keys, TLS, sockets, dialling, accepting, and the two kinds of stream that the rest is built on: [`Control`]
+//! (asynchronous, always encrypted) and [`LaneStream`] (blocking, one thread each, `private` or `safe`).
+//! Takes addresses and keys from `engine`; gives it streams whose peer is known by its [`PublicKey`].
+//! Must not know messages, files or chunks: a lane carries bytes, and whether they make sense is decided above.
+
+mod accept;
+mod control;
+mod error;
+mod handshake;
+mod keys;
+mod known_hosts;
+mod lane;
+mod pair;
+mod private;
+mod records;
+mod tls;
+mod wire;
+
+pub use accept::{Greeted, Listener, greet};
+pub use control::{Control, dial_control};
+pub use error::{NetError, NetErrorKind};
+pub use keys::{Identity, PublicKey};
+pub use known_hosts::KnownHosts;
+pub use lane::{LaneStream, Protection, SAFE_MAGIC};
+pub use tls::{GreetLimits, PeerCheck, ServerTls};
+pub use wire::{Congestion, LaneCloser, LaneOptions};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The one way in which longhaul uses TLS: version 1.3, raw public keys on both sides (RFC 7250), no tickets, no early data.
+//!
+//! Owns the configurations of rustls, the check of the peer's key, and what a server needs to greet. Takes an [`Identity`] and
+//! a [`PeerCheck`]; gives configurations to `control`, `accept` and `handshake`. Must not touch sockets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName, OtherError,
+    PeerIncompatible, ServerConfig, SignatureScheme,
+};
+
+use crate::accept::Slots;
+use crate::error::{KeyMismatch, NetError};
+use crate::keys::{Identity, PublicKey};
+
+/// Which peer is accepted. Whatever it is, the peer must prove that it holds the key it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerCheck {
+    /// Only the holder of this key.
+    Pinned(PublicKey),
+    /// Anyone: the key is given to the caller, who decides (trust on first use, clients that a daemon may not know).
+    Observe,
+}
+
+/// How much a server spends on peers that it does not know yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GreetLimits {
+    /// For everything from the accepted connection to the known peer. Default: 10 s.
+    pub deadline: Duration,
+    /// Connections being greeted at once; at one more, the oldest is closed. Default: 256, at least 1.
+    /// More costs memory (tens of KiB each) under attack; fewer makes it easier to push honest peers out.
+    pub at_once: usize,
+}
+
+impl Default for GreetLimits {
+    fn default() -> GreetLimits {
+        GreetLimits { deadline: Duration::from_secs(HANDSHAKE_SECONDS_MAX), at_once: 256 }
+    }
+}
+
+/// What a server shows to those who connect. Cloning is cheap, and clones share the budget of connections being greeted.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    pub(crate) control: Arc<ServerConfig>,
+    pub(crate) lane: Arc<ServerConfig>,
+    pub(crate) deadline: Duration,
+    pub(crate) slots: Arc<Slots>,
+}
+
+impl ServerTls {
+    /// Serves under this identity.
+    ///
+    /// # Errors
+    /// [`NetError::Crypto`] if the cryptographic library is not sound.
+    pub fn new(identity: &Identity, limits: GreetLimits) -> Result<ServerTls, NetError> {
+        Ok(ServerTls {
+            control: server_config(identity, PeerCheck::Observe, CONTROL)?,
+            lane: server_config(identity, PeerCheck::Observe, LANE)?,
+            deadline: limits.deadline,
+            slots: Arc::new(Slots::new(limits.at_once)),
+        })
+    }
+}
+
+/// For one dialled connection.
+pub(crate) fn client_config(identity: &Identity, check: PeerCheck, alpn: &[u8]) -> Result<Arc<ClientConfig>, NetError> {
+    let provider = provider();
+    let verifier = Arc::new(KeyCheck::new(check, &provider));
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|_| NetError::Crypto { doing: "set TLS up" })?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.certified())));
+    config.alpn_protocols = vec![alpn.to_vec()];
+    config.enable_sni = false;
+    config.resumption = Resumption::disabled();
+    config.enable_secret_extraction = alpn == LANE;
+    Ok(Arc::new(config))
+}
+
+/// For every accepted connection of one kind.
+pub(crate) fn server_config(identity: &Identity, check: PeerCheck, alpn: &[u8]) -> Result<Arc<ServerConfig>, NetError> {
+    let provider = provider();
+    let verifier = Arc::new(KeyCheck::new(check, &provider));
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|_| NetError::Crypto { doing: "set TLS up" })?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified())));
+    config.alpn_protocols = vec![alpn.to_vec()];
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.enable_secret_extraction = alpn == LANE;
+    Ok(Arc::new(config))
+}
+
+/// A name must be given to rustls; it is neither sent nor compared.
+pub(crate) fn nominal_name() -> Result<ServerName<'static>, NetError> {
+    ServerName::try_from("longhaul").map_err(|_| NetError::Crypto { doing: "name the peer to TLS" })
+}
+
+/// Who is there, and that it speaks `alpn`, after a handshake.
+pub(crate) fn proved_key(connection: &CommonState, alpn: &[u8]) -> Result<PublicKey, rustls::Error> {
+    if connection.alpn_protocol() != Some(alpn) {
+        return Err(rustls::Error::NoApplicationProtocol);
+    }
+    match connection.peer_certificates() {
+        Some([key]) => PublicKey::from_spki(key).ok_or(CertificateError::BadEncoding.into()),
+        _ => Err(rustls::Error::NoCertificatesPresented),
+    }
+}
+
+/// The protocol of a control connection.
+pub(crate) const CONTROL: &[u8] = b"longhaul/1";
+/// The protocol of a private lane.
+pub(crate) const LANE: &[u8] = b"longhaul-lane/1";
+
+fn provider() -> Arc<CryptoProvider> {
+    use cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256};
+    // The dialler's order decides. AES-128 is the fastest by a tenth where the CPU has AES, the slowest where it has not.
+    let aes = [TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384];
+    let cipher_suites = match has_aes() {
+        true => [&aes[..], &[TLS13_CHACHA20_POLY1305_SHA256]].concat(),
+        false => [&[TLS13_CHACHA20_POLY1305_SHA256], &aes[..]].concat(),
+    };
+    // Hybrid first: data recorded on the way today must not be readable by the machines of tomorrow.
+    let kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519];
+    Arc::new(CryptoProvider { cipher_suites, kx_groups, ..default_provider() })
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
+fn has_aes() -> bool {
+    std::arch::is_x86_feature_detected!("aes")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_aes() -> bool {
+    std::arch::is_aarch64_feature_detected!("aes")
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64")))]
+fn has_aes() -> bool {
+    false
+}
+
+/// Compares the key shown with the one expected, and checks the proof that the peer holds it.
+#[derive(Debug)]
+struct KeyCheck {
+    check: PeerCheck,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl KeyCheck {
+    fn new(check: PeerCheck, provider: &CryptoProvider) -> KeyCheck {
+        KeyCheck { check, algorithms: provider.signature_verification_algorithms }
+    }
+
+    fn compare(&self, shown: &CertificateDer<'_>, more: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
+        let got = PublicKey::from_spki(shown).filter(|_| more.is_empty()).ok_or(CertificateError::BadEncoding)?;
+        match self.check {
+            PeerCheck::Pinned(expected) if expected != got => {
+                let mismatch = OtherError(Arc::new(KeyMismatch { expected, got }));
+                Err(CertificateError::Other(mismatch).into())
+            }
+            PeerCheck::Pinned(_) | PeerCheck::Observe => Ok(()),
+        }
+    }
+
+    fn prove(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        proof: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, proof, &self.algorithms)
+    }
+}
+
+impl ServerCertVerifier for KeyCheck {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        more: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.compare(shown, more).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _shown: &CertificateDer<'_>,
+        _proof: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        proof: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.prove(message, shown, proof)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for KeyCheck {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        more: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.compare(shown, more).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _shown: &CertificateDer<'_>,
+        _proof: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        proof: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.prove(message, shown, proof)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,323 @@
+//! One connected socket, blocking: gathered sends, whole receives, a deadline, and closing it from another thread.
+//!
+//! Owns the socket of a lane and its options. Takes addresses and [`LaneOptions`]; gives raw bytes to `lane` and `private`.
+//! Must not know TLS.
+
+use std::fs;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
+use rustix::net::{RecvFlags, SendFlags, recv};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::error::NetError;
+
+/// How a lane's socket is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneOptions {
+    /// TCP congestion control. Default: [`Congestion::Auto`].
+    pub congestion: Congestion,
+    /// The local address to dial from, for hosts with several network cards. Default: the route's.
+    pub local: Option<IpAddr>,
+    /// For dialling and the handshake together. Default: 10 s.
+    pub deadline: Duration,
+}
+
+impl Default for LaneOptions {
+    fn default() -> LaneOptions {
+        LaneOptions { congestion: Congestion::Auto, local: None, deadline: Duration::from_secs(HANDSHAKE_SECONDS_MAX) }
+    }
+}
+
+/// Which TCP congestion control a socket uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// Cubic within this host, where it is offered: BBR paces even there, and halves the speed. Else the system's default.
+    #[default]
+    Auto,
+    /// This one, by the kernel's name for it.
+    Named(String),
+}
+
+/// Ends a lane from another thread: blocked calls on it return. Holding one does not keep the socket open.
+#[derive(Clone, Debug)]
+pub struct LaneCloser {
+    socket: Weak<Socket>,
+    closed: Arc<AtomicBool>,
+}
+
+impl LaneCloser {
+    /// Closes both directions. The lane's own calls then give [`NetError::Closed`]; the peer sees a truncated stream.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(socket) = self.socket.upgrade() {
+            // It fails only if the connection is gone already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Whether more follows at once: then the kernel may hold a partial segment back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum More {
+    Follows,
+    No,
+}
+
+/// How long a receive waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Until something is there.
+    Some,
+    /// Until the buffer is full, or the stream ends.
+    All,
+}
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    socket: Arc<Socket>,
+    peer: String,
+    peer_addr: Option<SocketAddr>,
+    closed: Arc<AtomicBool>,
+    deadline: Option<Instant>,
+}
+
+impl Wire {
+    /// Dials. The deadline stays set for what follows.
+    pub(crate) fn connect(addr: SocketAddr, options: &LaneOptions) -> Result<Wire, NetError> {
+        let failed = |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
+        let started = Instant::now();
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None).map_err(failed("make a socket"))?;
+        if let Some(local) = options.local {
+            socket.bind(&SocketAddr::new(local, 0).into()).map_err(failed("use the local address"))?;
+        }
+        socket.connect_timeout(&addr.into(), options.deadline).map_err(|e| connect_error(addr, e))?;
+        let mut wire = Wire::tcp(socket, addr, &options.congestion)?;
+        wire.set_deadline(options.deadline.checked_sub(started.elapsed()).or(Some(Duration::ZERO)))?;
+        Ok(wire)
+    }
+
+    /// Takes a connected TCP socket, in blocking mode.
+    pub(crate) fn tcp(socket: Socket, peer: SocketAddr, congestion: &Congestion) -> Result<Wire, NetError> {
+        let failed = |doing| move |source| NetError::Socket { addr: peer.to_string(), doing, source };
+        tune(SockRef::from(&socket)).map_err(failed("set the options of the socket"))?;
+        set_congestion(&socket, peer, congestion)?;
+        Ok(Wire::new(socket, peer.to_string(), Some(peer)))
+    }
+
+    /// One end of a pair within this process.
+    pub(crate) fn local(socket: Socket) -> Wire {
+        Wire::new(socket, "the other half of this process".to_owned(), None)
+    }
+
+    fn new(socket: Socket, peer: String, peer_addr: Option<SocketAddr>) -> Wire {
+        Wire { socket: Arc::new(socket), peer, peer_addr, closed: Arc::default(), deadline: None }
+    }
+
+    /// The other end, for messages.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// The other end's address, if it has one.
+    pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
+        self.peer_addr
+    }
+
+    /// This end's address, if it has one.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()?.as_socket()
+    }
+
+    /// What the kernel reports; `none` for a pair of local sockets.
+    pub(crate) fn congestion(&self) -> String {
+        let name = self.socket.tcp_congestion().unwrap_or_default();
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        if name.is_empty() { "none".to_owned() } else { String::from_utf8_lossy(name).into_owned() }
+    }
+
+    /// See [`crate::LaneStream::set_congestion`].
+    pub(crate) fn set_congestion(&self, congestion: &Congestion) -> Result<(), NetError> {
+        self.peer_addr.map_or(Ok(()), |peer| set_congestion(&self.socket, peer, congestion))
+    }
+
+    /// From now on everything must be over within `left`; `None` takes the limit away.
+    pub(crate) fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
+        self.deadline = left.map(|left| Instant::now() + left);
+        match self.deadline {
+            Some(_) => Ok(()),
+            None => self.set_timeouts(None),
+        }
+    }
+
+    /// See [`LaneCloser`].
+    pub(crate) fn closer(&self) -> LaneCloser {
+        LaneCloser { socket: Arc::downgrade(&self.socket), closed: self.closed.clone() }
+    }
+
+    /// Sends all of the parts, as few system calls as they fit into.
+    pub(crate) fn send(&self, parts: &[&[u8]], more: More) -> Result<(), NetError> {
+        let flags = match more {
+            More::Follows => SendFlags::NOSIGNAL | SendFlags::MORE,
+            More::No => SendFlags::NOSIGNAL,
+        };
+        parts.chunks(PARTS_AT_ONCE).try_for_each(|group| {
+            let mut slices = [IoSlice::new(&[]); PARTS_AT_ONCE];
+            slices.iter_mut().zip(group).for_each(|(slice, part)| *slice = IoSlice::new(part));
+            self.send_slices(&mut slices[..group.len()], flags)
+        })
+    }
+
+    /// Sends what goes out without waiting; for last words on a connection that failed.
+    pub(crate) fn send_if_it_fits(&self, bytes: &[u8]) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _ = rustix::net::send(&*self.socket, bytes, flags);
+    }
+
+    /// Receives into `buf`; fewer bytes than wanted mean the end of the stream.
+    pub(crate) fn recv(&self, buf: &mut [u8], want: Want) -> Result<usize, NetError> {
+        let flags = match want {
+            Want::Some => RecvFlags::empty(),
+            Want::All => RecvFlags::WAITALL,
+        };
+        let mut filled = 0;
+        // The kernel would wait for a byte even then.
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            self.arm()?;
+            match recv(&*self.socket, &mut buf[filled..], flags) {
+                Ok((_, 0)) if self.closed.load(Ordering::Acquire) => return Err(self.closed_here()),
+                Ok((_, 0)) => return Ok(filled),
+                Ok((_, n)) => filled += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(self.broken(errno.into())),
+            }
+            // A signal or the deadline may cut even a whole receive short.
+            if want == Want::Some || filled == buf.len() {
+                return Ok(filled);
+            }
+        }
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn end(&self) {
+        // It fails only if the connection is gone already.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Gives the connection up, after a fault of the peer.
+    pub(crate) fn abandon(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn send_slices(&self, mut slices: &mut [IoSlice<'_>], flags: SendFlags) -> Result<(), NetError> {
+        // Drops empty parts at the front: a send of nothing would look like a dead connection.
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            self.arm()?;
+            match self.socket.send_vectored_with_flags(slices, flags.bits().cast_signed()) {
+                Ok(0) => return Err(self.broken(io::ErrorKind::WriteZero.into())),
+                Ok(n) => IoSlice::advance_slices(&mut slices, n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.broken(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Before each system call of a handshake, so that a peer cannot stretch it by sending a byte at a time.
+    fn arm(&self) -> Result<(), NetError> {
+        let Some(deadline) = self.deadline else { return Ok(()) };
+        match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(self.timed_out()),
+            // The kernel takes zero for "no timeout" and counts in microseconds.
+            left => self.set_timeouts(Some(left.max(Duration::from_millis(1)))),
+        }
+    }
+
+    fn set_timeouts(&self, left: Option<Duration>) -> Result<(), NetError> {
+        self.socket
+            .set_read_timeout(left)
+            .and_then(|()| self.socket.set_write_timeout(left))
+            .map_err(|source| NetError::Socket { addr: self.peer.clone(), doing: "set a timeout", source })
+    }
+
+    fn broken(&self, source: io::Error) -> NetError {
+        match source.kind() {
+            _ if self.closed.load(Ordering::Acquire) => self.closed_here(),
+            io::ErrorKind::WouldBlock => self.timed_out(),
+            _ => NetError::io(&self.peer, source),
+        }
+    }
+
+    fn timed_out(&self) -> NetError {
+        NetError::TimedOut { peer: self.peer.clone(), doing: "opening a lane" }
+    }
+
+    fn closed_here(&self) -> NetError {
+        NetError::Closed { peer: self.peer.clone() }
+    }
+}
+
+/// What every TCP connection of ours wants. Buffers are left to the kernel's autotuning: setting them ends it.
+pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(KEEPALIVE_IDLE_SECONDS))
+        .with_interval(Duration::from_secs(KEEPALIVE_INTERVAL_SECONDS))
+        .with_retries(KEEPALIVE_RETRIES);
+    socket.set_tcp_keepalive(&keepalive)
+}
+
+/// An IPv4 peer of a socket that serves both families, written as IPv4.
+pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+/// Classifies a failed dial.
+pub(crate) fn connect_error(addr: SocketAddr, source: io::Error) -> NetError {
+    let peer = addr.to_string();
+    match source.kind() {
+        io::ErrorKind::TimedOut => NetError::TimedOut { peer, doing: "connecting" },
+        _ => NetError::Unreachable { peer, source },
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the kernel answers under /proc, no file system is concerned")]
+fn set_congestion(socket: &Socket, peer: SocketAddr, congestion: &Congestion) -> Result<(), NetError> {
+    match congestion {
+        Congestion::Auto => {
+            if within_host(socket, peer) {
+                // Where the kernel has no cubic, its default is as good as any.
+                let _ = socket.set_tcp_congestion(b"cubic");
+            }
+            Ok(())
+        }
+        Congestion::Named(name) => socket.set_tcp_congestion(name.as_bytes()).map_err(|source| {
+            let offered = fs::read_to_string(CONGESTION_OFFERED).unwrap_or_default();
+            NetError::Congestion { asked: name.clone(), offered: offered.trim().to_owned(), source }
+        }),
+    }
+}
+
+fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
+    let peer = peer.ip().to_canonical();
+    let local = socket.local_addr().ok().and_then(|local| local.as_socket());
+    peer.is_loopback() || local.is_some_and(|local| local.ip().to_canonical() == peer)
+}
+
+/// A header and a piece are two; more parts than this take more system calls.
+const PARTS_AT_ONCE: usize = 16;
+/// A silent connection is asked for life after this, and given up 80 s later: routers forget idle flows after minutes.
+const KEEPALIVE_IDLE_SECONDS: u64 = 30;
+const KEEPALIVE_INTERVAL_SECONDS: u64 = 10;
+const KEEPALIVE_RETRIES: u32 = 5;
+/// What an ordinary user may choose.
+const CONGESTION_OFFERED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
