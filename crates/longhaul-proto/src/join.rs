@@ -1,0 +1,109 @@
+//! The proof by which a lane joins a session: both ends show that they hold the control connection's exported key.
+//!
+//! Nothing secret crosses the lane. `docs/WIRE.md` has the exchange; the engine carries it over the lane's stream.
+
+use longhaul_core::LaneId;
+
+/// The key both ends export from the control connection's TLS session (in one process: drawn at random).
+#[derive(Clone)]
+pub struct JoinKey(pub [u8; 32]);
+
+/// 16 random bytes that make a proof good once.
+pub type Nonce = [u8; 16];
+/// A message authentication code.
+pub type Mac = [u8; 32];
+
+/// Who proves: the end that dialled the lane, or the one that accepted it. A proof never answers for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prover {
+    /// Dialled the lane.
+    Dialer,
+    /// Accepted the lane.
+    Acceptor,
+}
+
+/// What is proved: this lane of this session, fresh for both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The session.
+    pub session: [u8; 16],
+    /// The lane's id, named over control and good once.
+    pub lane: LaneId,
+    /// Drawn by the dialler for this connection.
+    pub dialer_nonce: Nonce,
+    /// Drawn by the acceptor for this connection.
+    pub acceptor_nonce: Nonce,
+}
+
+impl JoinKey {
+    /// The proof of `prover` for `claim`: keyed BLAKE3 over role, session, lane and both nonces.
+    pub fn prove(&self, prover: Prover, claim: &Claim) -> Mac {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(match prover {
+            Prover::Dialer => b"longhaul lane dialer 1\0\0",
+            Prover::Acceptor => b"longhaul lane acceptor 1",
+        });
+        hasher.update(&claim.session);
+        hasher.update(&claim.lane.0.to_le_bytes());
+        hasher.update(&claim.dialer_nonce);
+        hasher.update(&claim.acceptor_nonce);
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Whether `mac` is the proof of `prover` for `claim`; takes the same time whatever differs.
+    pub fn accepts(&self, prover: Prover, claim: &Claim, mac: &Mac) -> bool {
+        blake3::Hash::from_bytes(self.prove(prover, claim)) == blake3::Hash::from_bytes(*mac)
+    }
+}
+
+/// Bytes of the dialler's opening: session, lane id, nonce.
+pub const OPENING_BYTES: usize = 16 + 4 + 16;
+/// Bytes of the acceptor's reply: nonce, proof.
+pub const REPLY_BYTES: usize = 16 + 32;
+
+/// The dialler's opening.
+pub fn encode_opening(session: &[u8; 16], lane: LaneId, nonce: &Nonce) -> [u8; OPENING_BYTES] {
+    let mut out = [0; OPENING_BYTES];
+    out[..16].copy_from_slice(session);
+    out[16..20].copy_from_slice(&lane.0.to_le_bytes());
+    out[20..].copy_from_slice(nonce);
+    out
+}
+
+/// Reads the dialler's opening.
+pub fn decode_opening(bytes: &[u8; OPENING_BYTES]) -> ([u8; 16], LaneId, Nonce) {
+    let (mut session, mut lane, mut nonce) = ([0; 16], [0; 4], [0; 16]);
+    session.copy_from_slice(&bytes[..16]);
+    lane.copy_from_slice(&bytes[16..20]);
+    nonce.copy_from_slice(&bytes[20..]);
+    (session, LaneId(u32::from_le_bytes(lane)), nonce)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_answers_for_one_role_lane_session_and_nonce_only() {
+        let key = JoinKey([7; 32]);
+        let claim = Claim { session: [1; 16], lane: LaneId(3), dialer_nonce: [4; 16], acceptor_nonce: [5; 16] };
+        let mac = key.prove(Prover::Dialer, &claim);
+        assert!(key.accepts(Prover::Dialer, &claim, &mac));
+        assert!(!key.accepts(Prover::Acceptor, &claim, &mac));
+        assert!(!JoinKey([8; 32]).accepts(Prover::Dialer, &claim, &mac));
+        for other in [
+            Claim { session: [2; 16], ..claim },
+            Claim { lane: LaneId(4), ..claim },
+            Claim { dialer_nonce: [0; 16], ..claim },
+            Claim { acceptor_nonce: [0; 16], ..claim },
+        ] {
+            assert!(!key.accepts(Prover::Dialer, &other, &mac), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_opening_reads_back() {
+        let bytes = encode_opening(&[1; 16], LaneId(77), &[2; 16]);
+        assert_eq!(decode_opening(&bytes), ([1; 16], LaneId(77), [2; 16]));
+    }
+}

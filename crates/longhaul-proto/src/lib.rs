@@ -1,0 +1,19 @@
+//! What longhaul's two sides say to each other, and who decides what: messages, lane frames, the proof that joins a
+//! lane, and the sender's and receiver's machines.
+//!
+//! Sans-I/O: nothing here touches a socket, a file, a clock or a thread. Time comes in as [`Timestamp`], payload goes
+//! around; only descriptors go through. `docs/WIRE.md` describes the bytes.
+
+pub mod join;
+pub mod receiver;
+pub mod sender;
+pub mod time;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use receiver::Receiver;
+pub use sender::Sender;
+pub use time::Timestamp;
+pub use wire::message::Message;

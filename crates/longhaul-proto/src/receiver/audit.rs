@@ -1,0 +1,74 @@
+//! For tests: every counter of the machine, counted anew and compared, and every bound that it promises.
+
+use std::collections::BTreeSet;
+
+use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
+
+use super::chunks::ChunkState;
+use super::flow::LARGE_OPEN_MAX;
+use super::large::{Large, Stage};
+use super::{Receiver, State};
+
+impl Receiver {
+    /// Panics at the first counter that has drifted and the first bound that is broken.
+    pub(crate) fn audit(&self) {
+        assert!(self.entries.len() <= ENTRIES_UNSETTLED_MAX, "{} entries", self.entries.len());
+        assert!(self.chunks_wanted <= CHUNKS_WANTED_MAX, "{} chunks wanted", self.chunks_wanted);
+        assert!(self.large_open <= LARGE_OPEN_MAX, "{} files open", self.large_open);
+        let held = self.entries.values().map(|slot| slot.held.name_bytes()).sum::<usize>();
+        assert_eq!(self.entries_bytes, held, "bytes of names");
+        let dir_ends = self.entries.values().filter(|slot| matches!(slot.state, State::DirEnd)).count();
+        assert_eq!(self.dir_ends, dir_ends, "ends of directories");
+        let busy: BTreeSet<_> =
+            self.entries.values().filter(|slot| slot.busy).map(|slot| slot.held.placed.clone()).collect();
+        assert_eq!(self.busy, busy, "busy paths");
+        self.audit_large();
+    }
+
+    /// Whether [`Receiver::poll_action`] has something to give.
+    pub(crate) fn has_actions(&self) -> bool {
+        !self.actions.is_empty() || !self.says.is_empty()
+    }
+
+    fn audit_large(&self) {
+        let large: Vec<_> = self
+            .entries
+            .iter()
+            .filter_map(|(id, slot)| match &slot.state {
+                State::Large(large) => Some((*id, &**large)),
+                _ => None,
+            })
+            .collect();
+        large.iter().for_each(|(_, large)| audit_one(large));
+        let sum = |part: fn(&Large) -> u64| large.iter().map(|(_, l)| part(l)).sum::<u64>();
+        let ids = |which: fn(&Large) -> bool| {
+            large.iter().filter(|(_, l)| which(l)).map(|(id, _)| *id).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(self.chunks_wanted as u64, sum(|l| l.wanted as u64), "chunks wanted");
+        assert_eq!(self.large_open as u64, sum(|l| l.is_open() as u64), "files open");
+        assert_eq!(self.unsynced.undurable, sum(Large::undurable), "bytes not durable");
+        assert_eq!(self.to_create, ids(|l| l.stage == Stage::Waiting), "files that wait for a descriptor");
+        let syncable = ids(|l| l.stage == Stage::Open && l.failed.is_none() && l.written > 0);
+        assert!(self.unsynced.files.is_superset(&syncable), "files that no sync will reach");
+        let waiting: u64 =
+            large.iter().filter(|(id, _)| self.unsynced.files.contains(id)).map(|(_, l)| l.written).sum();
+        assert_eq!(self.unsynced.bytes, waiting, "bytes that wait for a sync");
+        let wanting = ids(|l| l.stage == Stage::Open && l.has_chunks_to_want());
+        assert!(self.to_want.is_superset(&wanting), "files whose chunks are never wanted");
+        assert_eq!(self.unsynced.since.is_some(), !self.unsynced.files.is_empty(), "the clock of the next sync");
+    }
+}
+
+fn audit_one(large: &Large) {
+    let count = |state| large.chunks.values().filter(|chunk| chunk.state == state).count();
+    let bytes = |state| {
+        let of = large.chunks.iter().filter(|(_, chunk)| chunk.state == state);
+        of.map(|(index, _)| large.map.len_of(*index).unwrap_or(0)).sum::<u64>()
+    };
+    let (wanted, writing) = (count(ChunkState::Wanted), count(ChunkState::Verified));
+    assert_eq!(large.writing, writing, "chunks being written");
+    assert!(large.wanted == wanted + writing || large.failed.is_some(), "part of the window");
+    assert_eq!(large.written, bytes(ChunkState::Written), "bytes written");
+    assert_eq!(large.syncing, bytes(ChunkState::Syncing), "bytes being synced");
+    assert!(large.failed.is_none() || large.is_at_disk(), "a failed file that waits for nothing");
+}

@@ -1,0 +1,182 @@
+//! The last steps: staged files gather into batches; a batch is made durable, renamed, and made durable again.
+//!
+//! barrier (data and metadata of all) -> publish (rename all) -> sync directories -> settle all. An error at a barrier
+//! renames and acknowledges none. One batch is under way at a time; what is staged meanwhile makes the next one, so
+//! that batches grow as large as syncing is slow.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
+use longhaul_core::{Blame, Fault, FaultCode, FileId};
+
+use super::flow::LARGE_OPEN_MAX;
+use super::{Action, Receiver};
+use crate::time::Timestamp;
+use crate::wire::message::Outcome;
+
+/// Staged files on their way to their final names.
+#[derive(Debug, Default)]
+pub(super) struct Committer {
+    /// Staged, not yet in a batch.
+    pub(super) gathered: Vec<FileId>,
+    gathered_bytes: u64,
+    gathered_large: usize,
+    since: Option<Timestamp>,
+    /// The batch under way, in the order of its renames.
+    batch: Vec<FileId>,
+    stage: Option<Stage>,
+    /// Files of the batch that were not renamed.
+    failures: HashMap<FileId, Fault>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Barrier,
+    Publish,
+    SyncDirs,
+}
+
+/// A batch begins at once when it has so many files, ...
+const BATCH_FILES: usize = ENTRIES_UNSETTLED_MAX / 4;
+/// ... or so many bytes that were not synced yet, ...
+const BATCH_BYTES: u64 = 256 << 20;
+/// ... or holds so many descriptors that others wait for, ...
+const BATCH_LARGE: usize = LARGE_OPEN_MAX / 2;
+/// ... or its oldest file has waited so long, or nothing else is under way.
+const BATCH_WAIT: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Now,
+    IfAlone,
+}
+
+impl Committer {
+    /// A file is staged, with `bytes` that are not durable.
+    pub(super) fn gather(&mut self, now: Timestamp, id: FileId, bytes: u64, is_large: bool) {
+        self.gathered.push(id);
+        self.gathered_bytes = self.gathered_bytes.saturating_add(bytes);
+        self.gathered_large += usize::from(is_large);
+        self.since.get_or_insert(now);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        if self.stage.is_some() { None } else { self.since.map(|t| t.after(BATCH_WAIT)) }
+    }
+
+    /// Whether a batch may begin now if nothing else is about to join it, and whether it must not wait for others.
+    fn due(&self, now: Timestamp) -> Option<Due> {
+        let deadline = self.deadline()?;
+        let full = self.gathered.len() >= BATCH_FILES
+            || self.gathered_bytes >= BATCH_BYTES
+            || self.gathered_large >= BATCH_LARGE
+            || now >= deadline;
+        Some(if full { Due::Now } else { Due::IfAlone })
+    }
+
+    /// Makes what was gathered the batch under way.
+    fn begin(&mut self) -> Vec<FileId> {
+        self.batch = std::mem::take(&mut self.gathered);
+        self.gathered_bytes = 0;
+        self.gathered_large = 0;
+        self.since = None;
+        self.stage = Some(Stage::Barrier);
+        self.batch.clone()
+    }
+}
+
+impl Receiver {
+    /// Begins a batch when one is due.
+    pub(super) fn move_batch(&mut self, now: Timestamp) {
+        let begins = match self.committer.due(now) {
+            Some(Due::Now) => true,
+            Some(Due::IfAlone) => self.pages.last_seen && !self.others_may_join(),
+            None => false,
+        };
+        if begins {
+            let batch = self.committer.begin();
+            self.actions.push_back(Action::Barrier(batch));
+        }
+    }
+
+    /// Whether anything is still on its way to being staged while no batch is under way. (Directory ends wait for
+    /// batches, not the reverse.)
+    fn others_may_join(&self) -> bool {
+        self.entries.len() > self.dir_ends + self.committer.gathered.len()
+    }
+
+    /// The batch is durable under temporary names (or nothing of it may be believed).
+    pub fn handle_barrier(&mut self, now: Timestamp, result: Result<(), Fault>) {
+        if self.is_over() || self.committer.stage != Some(Stage::Barrier) {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                self.committer.stage = Some(Stage::Publish);
+                let replace = self.config.policy.replace();
+                let renames = self.committer.batch.iter().map(|id| (*id, replace)).collect();
+                self.actions.push_back(Action::Publish(renames));
+            }
+            Err(fault) => {
+                let failures = self.committer.batch.iter().map(|id| (*id, fault.clone())).collect();
+                self.committer.failures = failures;
+                self.settle_batch(&Ok(()));
+            }
+        }
+        self.settle_down(now);
+    }
+
+    /// The batch is renamed, file by file. A file without a result is taken for not renamed.
+    pub fn handle_published(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        if self.is_over() || self.committer.stage != Some(Stage::Publish) {
+            return;
+        }
+        self.committer.stage = Some(Stage::SyncDirs);
+        let mut results: HashMap<_, _> = results.into_iter().collect();
+        let mut renamed = Vec::with_capacity(self.committer.batch.len());
+        for id in &self.committer.batch {
+            match results.remove(id) {
+                Some(Ok(())) => renamed.push(*id),
+                Some(Err(fault)) => drop(self.committer.failures.insert(*id, fault)),
+                None => drop(self.committer.failures.insert(*id, forgotten())),
+            }
+        }
+        self.actions.push_back(Action::SyncDirs(renamed));
+        self.settle_down(now);
+    }
+
+    /// The renames are durable: the batch is committed. If they are not, those renamed stand under their final names,
+    /// whole, but fail: what is acknowledged must survive.
+    pub fn handle_dirs_synced(&mut self, now: Timestamp, result: Result<(), Fault>) {
+        if self.is_over() || self.committer.stage != Some(Stage::SyncDirs) {
+            return;
+        }
+        self.settle_batch(&result);
+        self.settle_down(now);
+    }
+
+    /// Ends the batch: files that were not renamed fail each for its reason, the others have `renamed`.
+    fn settle_batch(&mut self, renamed: &Result<(), Fault>) {
+        self.committer.stage = None;
+        let mut failures = std::mem::take(&mut self.committer.failures);
+        for id in std::mem::take(&mut self.committer.batch) {
+            match (failures.remove(&id), renamed) {
+                (Some(fault), _) => {
+                    self.actions.push_back(Action::Discard(id));
+                    self.finish(id, Outcome::Failed(fault));
+                }
+                (None, Err(fault)) => self.finish(id, Outcome::Failed(fault.clone())),
+                (None, Ok(())) => {
+                    let (bytes, root) = self.staged(id);
+                    self.tally.durable = self.tally.durable.saturating_add(bytes);
+                    self.finish(id, Outcome::Committed(root));
+                }
+            }
+        }
+    }
+}
+
+fn forgotten() -> Fault {
+    Fault::new(FaultCode::Internal, Blame::Bug, "a file was left out when its batch was renamed")
+}

@@ -1,0 +1,223 @@
+//! The manifest at the receiver: pages in, answers out, small things on their way to a batch, directories to their end.
+
+use std::sync::Arc;
+
+use longhaul_core::limits::{LINK_BYTES_MAX, PAGE_ENTRIES_MAX};
+use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId, RelPath};
+
+use super::large::{Large, Stage};
+use super::policy::{Decision, Seen};
+use super::{Action, Held, Receiver, Slot, State};
+use crate::time::Timestamp;
+use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
+
+impl Receiver {
+    /// A page came: its entries are placed and looked up on the disk.
+    pub(super) fn on_page(&mut self, page: Page) -> Result<(), Fault> {
+        if self.pages.last_seen || self.pages.seen >= self.pages.credit {
+            return Err(Fault::protocol("more manifest pages than were asked for"));
+        }
+        let count = page.entries.len();
+        if page.first != self.next_entry || count > PAGE_ENTRIES_MAX || (count == 0 && !page.last) {
+            return Err(Fault::protocol("a manifest page that does not follow the one before"));
+        }
+        self.pages.seen += 1;
+        self.pages.last_seen = page.last;
+        let mut survey = Vec::with_capacity(count);
+        for (id, entry) in (page.first.0..).map(FileId).zip(page.entries) {
+            survey.push(self.hold(id, entry)?);
+        }
+        self.next_entry = FileId(page.first.0 + count as u64);
+        if count > 0 {
+            self.actions.push_back(Action::Survey(survey));
+        } else {
+            self.pages.answered += 1;
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, id: FileId, entry: Entry) -> Result<Arc<Held>, Fault> {
+        if let EntryKind::Symlink { target } = &entry.kind
+            && (target.is_empty() || target.len() > LINK_BYTES_MAX || target.contains(&0))
+        {
+            return Err(Fault::protocol("a symbolic link with an impossible target"));
+        }
+        let (placed, state) = match self.config.landing.place(&entry.path) {
+            Ok(placed) if entry.kind == EntryKind::DirEnd => (placed, State::DirEnd),
+            Ok(placed) => (placed, State::Surveyed),
+            Err(fault) if fault.code == FaultCode::Protocol => return Err(fault),
+            // The survey must name every entry of the page; looking at the root does no harm.
+            Err(fault) => (RelPath::root(), State::Unplaced(fault)),
+        };
+        let held = Arc::new(Held { id, entry, placed });
+        self.entries_bytes += held.name_bytes();
+        self.dir_ends += usize::from(matches!(state, State::DirEnd));
+        self.entries.insert(id, Slot { held: held.clone(), state, busy: false });
+        Ok(held)
+    }
+
+    /// What stands under the names of one page, in its order.
+    pub fn handle_surveyed(&mut self, now: Timestamp, first: FileId, seen: Vec<Result<Seen, Fault>>) {
+        if self.is_over() {
+            return;
+        }
+        let mut wanted = vec![0u8; seen.len().div_ceil(8)];
+        for (at, seen) in seen.into_iter().enumerate() {
+            let id = FileId(first.0 + at as u64);
+            if self.decide(id, seen) {
+                wanted[at / 8] |= 1 << (at % 8);
+            }
+        }
+        self.pages.answered += 1;
+        self.actions.push_back(Action::Send(Message::Answer(Answer { first, wanted })));
+        self.settle_down(now);
+    }
+
+    /// Decides on one entry; true if its content is wanted.
+    fn decide(&mut self, id: FileId, seen: Result<Seen, Fault>) -> bool {
+        let Some(slot) = self.entries.get(&id) else { return false };
+        let held = slot.held.clone();
+        let fail = |code, message: &str, hint: &str| {
+            let fault = Fault::new(code, Blame::Local, message).about(held.placed.escaped());
+            Outcome::Failed(if hint.is_empty() { fault } else { fault.hint(hint) })
+        };
+        let outcome = match (&slot.state, &held.entry.kind, seen) {
+            (State::Unplaced(fault), ..) => Outcome::Failed(fault.clone()),
+            (State::DirEnd, ..) => return false,
+            (_, _, Err(fault)) => Outcome::Failed(fault),
+            (_, EntryKind::Dir, Ok(Seen::Dir | Seen::Absent)) if self.config.dry_run => Outcome::Planned,
+            (_, EntryKind::Dir, Ok(Seen::Dir | Seen::Absent)) => Outcome::Committed(None),
+            (_, EntryKind::Dir, Ok(_)) => fail(
+                FaultCode::InTheWay,
+                "something that is no directory stands where one goes",
+                "remove it or choose another destination",
+            ),
+            (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen) {
+                Decision::Skip => Outcome::Skipped,
+                Decision::Fail(fault) => Outcome::Failed(fault),
+                Decision::Send if self.config.dry_run => Outcome::Planned,
+                Decision::Send if self.busy.contains(&held.placed) => fail(
+                    FaultCode::Exists,
+                    "another source of this transfer is being written under the same name",
+                    "give the sources different names or send them one after the other",
+                ),
+                Decision::Send => return self.begin(id, &held),
+            },
+        };
+        self.finish(id, outcome);
+        false
+    }
+
+    /// Sets an entry on its way; true if its content is wanted.
+    fn begin(&mut self, id: FileId, held: &Arc<Held>) -> bool {
+        let (state, wanted) = match held.entry.kind {
+            EntryKind::File { len, .. } if len <= self.config.bundled_max => (State::Wanted, true),
+            EntryKind::File { len, .. } => {
+                self.to_create.insert(id);
+                (State::Large(Box::new(Large::new(ChunkMap::new(len, self.config.chunk)))), true)
+            }
+            _ => {
+                self.actions.push_back(Action::MakeLink(held.clone()));
+                (State::Staging(None), false)
+            }
+        };
+        if let Some(slot) = self.entries.get_mut(&id) {
+            slot.state = state;
+            slot.busy = true;
+            self.busy.insert(held.placed.clone());
+        }
+        wanted
+    }
+
+    /// Small files, links or a sealed file are staged under temporary names (or not).
+    pub fn handle_staged(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        if self.is_over() {
+            return;
+        }
+        for (id, result) in results {
+            self.stage(now, id, result);
+        }
+        self.settle_down(now);
+    }
+
+    fn stage(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        match &mut slot.state {
+            State::Large(large) if large.stage == Stage::Sealing => {
+                large.stage = if result.is_ok() { Stage::Staged } else { Stage::Open };
+            }
+            State::Staging(root) => slot.state = State::Staged(*root),
+            _ => return,
+        }
+        match result {
+            Ok(()) => {
+                let (bytes, _) = self.staged(id);
+                let is_large = self.large(id).is_some();
+                self.committer.gather(now, id, bytes, is_large);
+            }
+            Err(fault) => self.fail_file(id, fault),
+        }
+    }
+
+    /// The sender ended a file.
+    pub(super) fn on_file_end(&mut self, end: FileEnd) -> Result<(), Fault> {
+        match self.entries.get_mut(&end.file).map(|slot| &mut slot.state) {
+            Some(State::Large(large)) => {
+                large.end(end.root)?;
+                self.proceed(end.file);
+                Ok(())
+            }
+            // Settled already (it failed here): the sender did not know yet.
+            None if end.file < self.next_entry => Ok(()),
+            _ => Err(Fault::protocol("the end of a file that was not wanted in chunks")),
+        }
+    }
+
+    /// The sender cannot send a file, or cannot send a chunk of it again.
+    pub(super) fn on_file_fault(&mut self, fault: FileFault) -> Result<(), Fault> {
+        match self.entries.get(&fault.file).map(|slot| &slot.state) {
+            Some(State::Wanted) => {}
+            Some(State::Large(large)) if !large.is_sealed() => {}
+            None if fault.file < self.next_entry => return Ok(()),
+            _ => return Err(Fault::protocol("a failure of a file that was not wanted, or is here already")),
+        }
+        // What ends a session here is said of this side's disk, never of the sender's.
+        let code = if fault.code.ends_session() { FaultCode::Io } else { fault.code };
+        let blame = if code == FaultCode::Mismatch { Blame::Path } else { Blame::Peer };
+        self.fail_file(fault.file, Fault::new(code, blame, fault.message));
+        Ok(())
+    }
+
+    /// Sets the times of directories whose content is settled: a run of directory ends at the front of all entries.
+    pub(super) fn finish_dirs(&mut self) {
+        if self.finishing_dirs {
+            return;
+        }
+        let ends = self.entries.values().take_while(|slot| matches!(slot.state, State::DirEnd));
+        let run: Vec<_> = ends.map(|slot| slot.held.clone()).collect();
+        if run.is_empty() {
+            return;
+        }
+        if self.config.dry_run {
+            run.into_iter().for_each(|held| self.finish(held.id, Outcome::Planned));
+            return;
+        }
+        self.finishing_dirs = true;
+        self.actions.push_back(Action::FinishDirs(run));
+    }
+
+    /// Mode and times of directories are set (or not).
+    pub fn handle_dirs_finished(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        if self.is_over() {
+            return;
+        }
+        self.finishing_dirs = false;
+        for (id, result) in results {
+            match result {
+                Ok(()) => self.finish(id, Outcome::Committed(None)),
+                Err(fault) => self.finish(id, Outcome::Failed(fault)),
+            }
+        }
+        self.settle_down(now);
+    }
+}

@@ -1,0 +1,170 @@
+//! The verdict on every unit that arrives: is it wanted, is it this attempt, is its digest the declared one?
+//!
+//! On a lane that authenticates, header and trailing digest are believed to be the sender's. On a `safe` lane the
+//! header is a hint: the declaration over control says what the n-th arrival of a lane was, and only that counts.
+
+use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
+use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId, Unit};
+
+use super::chunks::ChunkState;
+use super::{Action, Landed, Receiver, State};
+use crate::time::Timestamp;
+use crate::wire::message::{Declared, Finding, Verdict};
+
+impl Receiver {
+    /// A unit arrived whole.
+    pub fn handle_landed(&mut self, now: Timestamp, landed: Landed) {
+        if self.is_over() {
+            return;
+        }
+        let pair = match landed.declared {
+            Some(digest) => {
+                let declared = Declared {
+                    lane: landed.ticket.lane,
+                    seq: landed.ticket.seq,
+                    unit: landed.piece.unit,
+                    attempt: landed.piece.attempt,
+                    digest,
+                };
+                Ok(Some((landed, declared)))
+            }
+            None => self.arrivals.land(now, landed),
+        };
+        let result = pair.and_then(|pair| pair.map_or(Ok(()), |(landed, declared)| self.judge(&landed, &declared)));
+        self.after(now, result);
+    }
+
+    /// Declarations of a `safe` lane's units came.
+    pub(super) fn on_digests(&mut self, list: Vec<Declared>) -> Result<(), Fault> {
+        for declared in list {
+            if let Some((landed, declared)) = self.arrivals.declare(declared)? {
+                self.judge(&landed, &declared)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, landed: &Landed, declared: &Declared) -> Result<(), Fault> {
+        // A header that does not say what the sender declared was altered on the way; so was what it led to hash.
+        let honest = landed.piece.unit == declared.unit && landed.piece.attempt == declared.attempt;
+        let good = honest && landed.computed == declared.digest;
+        match declared.unit {
+            Unit::Chunk { file, index } => self.judge_chunk(landed, declared.attempt, file, index, good),
+            Unit::Bundle(id) => self.judge_bundle(landed, declared.attempt, id, good),
+        }
+    }
+
+    fn judge_chunk(
+        &mut self,
+        landed: &Landed,
+        attempt: Attempt,
+        file: FileId,
+        index: ChunkIndex,
+        good: bool,
+    ) -> Result<(), Fault> {
+        let unit = Unit::Chunk { file, index };
+        let wanted = self.large(file).and_then(|large| {
+            let chunk = large.chunks.get(&index)?;
+            (chunk.state == ChunkState::Wanted && chunk.attempt == attempt).then_some(large.map)
+        });
+        let Some(map) = wanted else {
+            self.actions.push_back(Action::Drop(landed.ticket));
+            return Ok(());
+        };
+        let fits = fits(landed, map, index);
+        if good && !fits && landed.declared.is_some() {
+            return Err(Fault::protocol(format_args!(
+                "{unit} does not have the length or place that its file gives it (chunks of {})",
+                map.size().bytes()
+            )));
+        }
+        if !(good && fits) {
+            self.actions.push_back(Action::Drop(landed.ticket));
+            self.reject_chunk(file, index, attempt);
+            return Ok(());
+        }
+        let computed = landed.computed;
+        self.large(file).map_or(Ok(()), |large| large.accept(index, computed))?;
+        self.tally.received += map.len_of(index).unwrap_or(0);
+        self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
+        self.actions.push_back(Action::Write { file, index, ticket: landed.ticket });
+        Ok(())
+    }
+
+    fn reject_chunk(&mut self, file: FileId, index: ChunkIndex, attempt: Attempt) {
+        let unit = Unit::Chunk { file, index };
+        if attempt.0 >= ATTEMPTS_MAX {
+            self.say_verdict(Verdict { unit, attempt, finding: Finding::GivenUp });
+            return self.fail_file(file, mismatch(format_args!("{unit} arrived damaged {ATTEMPTS_MAX} times")));
+        }
+        if let Some(large) = self.large(file) {
+            large.reject(index);
+        }
+        self.say_verdict(Verdict { unit, attempt, finding: Finding::Again });
+    }
+
+    fn judge_bundle(&mut self, landed: &Landed, attempt: Attempt, id: BundleId, good: bool) -> Result<(), Fault> {
+        let unit = Unit::Bundle(id);
+        let admitted = self.bundles_again.get(&id).copied().unwrap_or(Attempt::FIRST);
+        if attempt != admitted || !good {
+            self.actions.push_back(Action::Drop(landed.ticket));
+            return if attempt == admitted { self.reject_bundle(id, attempt) } else { Ok(()) };
+        }
+        if landed.rows.is_empty() {
+            return Err(Fault::protocol(format_args!("{unit} is none, or has no files")));
+        }
+        self.bundles_again.remove(&id);
+        let mut files = Vec::with_capacity(landed.rows.len());
+        for row in &landed.rows {
+            let Some(slot) = self.entries.get_mut(&row.file) else { continue };
+            let EntryKind::File { len, .. } = slot.held.entry.kind else { continue };
+            if !matches!(slot.state, State::Wanted) || len != row.len {
+                return Err(Fault::protocol(format_args!("a bundle with entry {} that was not wanted so", row.file.0)));
+            }
+            if row.declared != row.computed {
+                self.fail_file(row.file, mismatch("the file's digest is not the one that the sender declared"));
+                continue;
+            }
+            slot.state = State::Staging(Some(row.computed));
+            self.tally.received += len;
+            files.push(slot.held.clone());
+        }
+        self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
+        self.actions.push_back(match files.is_empty() {
+            true => Action::Drop(landed.ticket),
+            false => Action::WriteBundle { ticket: landed.ticket, files },
+        });
+        Ok(())
+    }
+
+    /// Wants a bundle again, or gives it up: then the sender names each of its files, which no one here can know.
+    fn reject_bundle(&mut self, id: BundleId, attempt: Attempt) -> Result<(), Fault> {
+        let finding = if attempt.0 >= ATTEMPTS_MAX {
+            self.bundles_again.remove(&id);
+            Finding::GivenUp
+        } else {
+            self.bundles_again.insert(id, attempt.next());
+            Finding::Again
+        };
+        self.say_verdict(Verdict { unit: Unit::Bundle(id), attempt, finding });
+        if self.bundles_again.len() > ENTRIES_UNSETTLED_MAX {
+            return Err(Fault::protocol("more bundles than there are files wanted"));
+        }
+        Ok(())
+    }
+
+    fn say_verdict(&mut self, verdict: Verdict) {
+        self.says.verdict(verdict, &mut self.actions);
+    }
+}
+
+/// Whether what was hashed is this chunk of this file: its place in the tree, its length, its kind.
+fn fits(landed: &Landed, map: ChunkMap, index: ChunkIndex) -> bool {
+    let piece = &landed.piece;
+    Some(piece.unit_len) == map.len_of(index) && piece.chunk == map.size() && landed.computed.kind() == map.kind()
+}
+
+fn mismatch(message: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultCode::Mismatch, Blame::Path, message)
+        .hint("run the same command again; if it happens again, suspect memory, a network card or a middlebox")
+}

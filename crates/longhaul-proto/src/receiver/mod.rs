@@ -1,0 +1,292 @@
+//! The receiver's machine: it judges what arrives and orders what happens to it.
+//!
+//! In: control messages, and what the disk and the lanes report (`handle_*`). Out: [`Action`]s (`poll_action`), in the
+//! order of the promise: write, sync, (journal), seal, barrier, publish, sync directories, settle. A file's states are
+//! distinct: received, verified, written, synced, durable, committed. Payload never comes here; a [`Ticket`] stands
+//! for it. Knows nothing of sockets, descriptors or threads.
+
+mod arrivals;
+#[cfg(test)]
+mod audit;
+mod chunks;
+mod commit;
+mod entries;
+mod flow;
+mod judge;
+mod large;
+mod order;
+mod policy;
+mod says;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use longhaul_core::digest::Hash32;
+use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGES_UNANSWERED_MAX};
+use longhaul_core::{Attempt, Blame, BundleId, EntryKind, Fault, FaultCode, FileId, RelPath};
+
+use crate::time::Timestamp;
+use crate::wire::bundle::bundled_max;
+use crate::wire::message::{Ending, Message, Offer, Outcome, PageCredit, Settlement, Tally};
+
+use arrivals::Arrivals;
+pub use chunks::{ChunkEvent, ChunkState};
+use commit::Committer;
+use large::{Large, Unsynced};
+pub use order::{Action, Config, Held, Landed, LandedRow, Replace, SyncGroup, Ticket};
+pub use policy::{Landing, Policy, Seen};
+use says::Says;
+
+/// The machine. See the module.
+#[derive(Debug)]
+pub struct Receiver {
+    config: Config,
+    actions: VecDeque<Action>,
+    says: Says,
+    /// Entries without an outcome, by id.
+    entries: BTreeMap<FileId, Slot>,
+    /// What the names of all entries cost.
+    entries_bytes: usize,
+    /// How many entries are ends of directories.
+    dir_ends: usize,
+    /// Placed paths of files and links that are on their way, so that no two entries share one.
+    busy: BTreeSet<RelPath>,
+    /// The id that the next page must begin with.
+    next_entry: FileId,
+    pages: Pages,
+    /// Large files that wait for a descriptor, and those that still have chunks to want.
+    to_create: BTreeSet<FileId>,
+    to_want: BTreeSet<FileId>,
+    large_open: usize,
+    chunks_wanted: usize,
+    /// Bundles that are wanted again: the attempt that is admitted.
+    bundles_again: HashMap<BundleId, Attempt>,
+    arrivals: Arrivals,
+    unsynced: Unsynced,
+    committer: Committer,
+    finishing_dirs: bool,
+    tally: Tally,
+    /// A failure of one file that will be every other's, too.
+    fatal: Option<Fault>,
+    phase: Phase,
+}
+
+/// An unsettled entry and what it is about to become.
+#[derive(Debug)]
+struct Slot {
+    held: Arc<Held>,
+    state: State,
+    /// Whether it holds its path in [`Receiver::busy`].
+    busy: bool,
+}
+
+/// Where an entry stands.
+#[derive(Debug)]
+enum State {
+    /// The disk is asked what stands there.
+    Surveyed,
+    /// It has no place beneath the destination: fails with its page's answer.
+    Unplaced(Fault),
+    /// A small file that is wanted.
+    Wanted,
+    /// A small file (its root) or a link (none): bytes are being written under a temporary name.
+    Staging(Option<Hash32>),
+    /// A small file or link that waits for its batch or is in it.
+    Staged(Option<Hash32>),
+    /// A file that comes in chunks.
+    Large(Box<Large>),
+    /// The end of a directory: waits for everything before it.
+    DirEnd,
+}
+
+/// Manifest flow.
+#[derive(Debug, Default)]
+struct Pages {
+    seen: u64,
+    answered: u64,
+    credit: u64,
+    last_seen: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// `Complete` is said, `Bye` awaited.
+    Completing,
+    Over,
+}
+
+impl Receiver {
+    /// A receiver that begins with its offer. `base` is where the destination stands, for people.
+    pub fn new(config: Config, base: String) -> Receiver {
+        let offer = Offer { pages: PAGES_UNANSWERED_MAX, renamed: config.landing.renamed().map(<[u8]>::to_vec), base };
+        Receiver {
+            actions: VecDeque::from([Action::Send(Message::Offer(offer))]),
+            says: Says::default(),
+            entries: BTreeMap::new(),
+            entries_bytes: 0,
+            dir_ends: 0,
+            busy: BTreeSet::new(),
+            next_entry: FileId(0),
+            pages: Pages { credit: PAGES_UNANSWERED_MAX, ..Pages::default() },
+            to_create: BTreeSet::new(),
+            to_want: BTreeSet::new(),
+            large_open: 0,
+            chunks_wanted: 0,
+            bundles_again: HashMap::new(),
+            arrivals: Arrivals::default(),
+            unsynced: Unsynced::default(),
+            committer: Committer::default(),
+            finishing_dirs: false,
+            tally: Tally::default(),
+            fatal: None,
+            phase: Phase::Running,
+            config: Config { bundled_max: bundled_max(config.chunk, config.bundled_max), ..config },
+        }
+    }
+
+    /// What to do next, if anything. Verdicts and settlements come last, so that many leave in one message.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        if self.actions.is_empty() {
+            self.says.flush(&mut self.actions);
+        }
+        self.actions.pop_front()
+    }
+
+    /// When [`Receiver::handle_timeout`] wants to be called at the latest.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let group = self.unsynced.deadline(self.config.group);
+        [group, self.arrivals.deadline(), self.committer.deadline()].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        if self.arrivals.deadline().is_some_and(|deadline| now >= deadline) {
+            let fault = Fault::new(FaultCode::Lost, Blame::Path, "data arrived that the sender never announced");
+            return self.abort(fault.hint("run the same command again, or with --protect private"));
+        }
+        self.settle_down(now);
+    }
+
+    /// A control message came.
+    pub fn handle_message(&mut self, now: Timestamp, message: Message) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        let result = match message {
+            Message::Page(page) => self.on_page(page),
+            Message::Digests(list) => self.on_digests(list),
+            Message::FileEnd(end) => self.on_file_end(end),
+            Message::FileFault(fault) => self.on_file_fault(fault),
+            Message::Bye(ending) => self.on_bye(ending),
+            Message::Heartbeat(_) => Ok(()),
+            Message::Refuse(fault) => Err(fault.seen_from_afar()),
+            other => Err(Fault::protocol(format_args!("a sender does not say {}", other.name()))),
+        };
+        self.after(now, result);
+    }
+
+    /// The counters.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Whether everything was said that is to be said.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Entries held, for bounds in tests and reports.
+    pub fn unsettled(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Ends the session with `fault`. From here on, what is reported changes nothing any more.
+    pub fn abort(&mut self, fault: Fault) {
+        if self.phase != Phase::Over {
+            self.phase = Phase::Over;
+            self.says.flush(&mut self.actions);
+            self.actions.push_back(Action::Abort(fault));
+        }
+    }
+
+    /// Ends an event: with the session if it failed.
+    fn after(&mut self, now: Timestamp, result: Result<(), Fault>) {
+        match result {
+            Ok(()) => self.settle_down(now),
+            Err(fault) => self.abort(fault),
+        }
+    }
+
+    /// Restores the invariants after any change: credits given, wants issued, groups synced, batches moved, end said.
+    fn settle_down(&mut self, now: Timestamp) {
+        if let Some(fault) = self.fatal.take() {
+            self.abort(fault);
+        }
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.grant_pages();
+        self.create_and_want();
+        self.sync_groups(now);
+        self.finish_dirs();
+        self.move_batch(now);
+        let all_answered = self.pages.last_seen && self.pages.answered == self.pages.seen;
+        if self.phase == Phase::Running && all_answered && self.entries.is_empty() {
+            self.phase = Phase::Completing;
+            self.says.flush(&mut self.actions);
+            self.actions.push_back(Action::Send(Message::Complete(Ending { cpu_us: 0, tally: self.tally })));
+        }
+    }
+
+    /// Lets the sender send more pages, as far as the entries they may bring fit the bounds.
+    fn grant_pages(&mut self) {
+        let entries = ENTRIES_UNSETTLED_MAX.saturating_sub(self.entries.len()) / PAGE_ENTRIES_MAX;
+        let bytes = ENTRIES_BYTES_MAX.saturating_sub(self.entries_bytes) / PAGE_NAME_BYTES_MAX;
+        let upto = self.pages.answered + (entries.min(bytes) as u64).min(PAGES_UNANSWERED_MAX);
+        if upto > self.pages.credit && !self.pages.last_seen {
+            self.pages.credit = upto;
+            self.actions.push_back(Action::Send(Message::PageCredit(PageCredit { upto })));
+        }
+    }
+
+    fn on_bye(&mut self, ending: Ending) -> Result<(), Fault> {
+        if self.phase != Phase::Completing {
+            return Err(Fault::protocol("the sender says goodbye while files are outstanding"));
+        }
+        self.phase = Phase::Over;
+        self.actions.push_back(Action::Finished(ending));
+        Ok(())
+    }
+
+    /// Ends an entry: it is said, shown and forgotten, and what it occupied is free. Nothing else removes entries.
+    fn finish(&mut self, id: FileId, outcome: Outcome) {
+        let Some(slot) = self.entries.remove(&id) else { return };
+        self.entries_bytes -= slot.held.name_bytes();
+        if slot.busy {
+            self.busy.remove(&slot.held.placed);
+        }
+        match &slot.state {
+            State::DirEnd => self.dir_ends -= 1,
+            State::Large(large) => self.release(id, large),
+            _ => {}
+        }
+        if let (Outcome::Committed(_), EntryKind::File { len, .. }) = (&outcome, &slot.held.entry.kind) {
+            self.tally.committed = self.tally.committed.saturating_add(*len);
+            self.tally.files += 1;
+        }
+        if let Outcome::Failed(fault) = &outcome
+            && fault.code.ends_session()
+        {
+            self.fatal.get_or_insert_with(|| fault.clone());
+        }
+        self.says.settled(Settlement { file: id, outcome: outcome.clone() }, &mut self.actions);
+        self.actions.push_back(Action::Settled(slot.held, outcome));
+    }
+}
+
+/// What the names of unsettled entries may cost: an ordinary window of 16 Ki entries needs a fifth of it.
+const ENTRIES_BYTES_MAX: usize = 16 << 20;
+/// What one page may add to that: names as sent, as placed (maybe under a longer top) and as reserved.
+const PAGE_NAME_BYTES_MAX: usize = 3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX;
+const _: () = assert!(PAGES_UNANSWERED_MAX as usize * PAGE_NAME_BYTES_MAX <= ENTRIES_BYTES_MAX);

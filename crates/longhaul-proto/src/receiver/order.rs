@@ -1,0 +1,178 @@
+//! The receiver's vocabulary: what it is told of arrivals and entries, and what it orders to be done.
+//!
+//! Plain data between the machine and whoever has disks and lanes. Decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::digest::{Digest, Hash32};
+use longhaul_core::{ChunkIndex, ChunkSize, Entry, Fault, FileId, LaneId, Preserve, RelPath};
+
+use super::policy::{Landing, Policy};
+use crate::wire::data::Piece;
+use crate::wire::message::{Ending, Message, Outcome};
+
+/// An arrival: the n-th unit of a lane. Whoever holds the payload finds it by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket {
+    /// The lane.
+    pub lane: LaneId,
+    /// Its number on that lane, from 0.
+    pub seq: u64,
+}
+
+/// A unit that arrived whole, described.
+#[derive(Clone, Debug)]
+pub struct Landed {
+    /// Which arrival.
+    pub ticket: Ticket,
+    /// What its header says of it (a hint on a `safe` lane).
+    pub piece: Piece,
+    /// What was computed of its bytes.
+    pub computed: Digest,
+    /// The digest that came behind it, on lanes that authenticate. Never one that came on a `safe` lane.
+    pub declared: Option<Digest>,
+    /// The files of a bundle, if it parsed.
+    pub rows: Vec<LandedRow>,
+}
+
+/// One file of a bundle that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LandedRow {
+    /// The file.
+    pub file: FileId,
+    /// Its bytes in the bundle.
+    pub len: u64,
+    /// Its root as the sender declared it in the table.
+    pub declared: Hash32,
+    /// Its root as computed.
+    pub computed: Hash32,
+}
+
+/// An entry as the machine holds it and as actions name it.
+#[derive(Debug)]
+pub struct Held {
+    /// Its id.
+    pub id: FileId,
+    /// The entry.
+    pub entry: Entry,
+    /// Where it goes beneath the destination.
+    pub placed: RelPath,
+}
+
+impl Held {
+    /// What holding it costs in bytes of names, which a sender chooses: the path as sent, as placed and as reserved, and
+    /// the link.
+    pub(super) fn name_bytes(&self) -> usize {
+        let link = match &self.entry.kind {
+            longhaul_core::EntryKind::Symlink { target } => target.len(),
+            _ => 0,
+        };
+        self.entry.path.as_bytes().len() + 2 * self.placed.as_bytes().len() + link
+    }
+}
+
+/// What is to be done next. Actions of one file are given in order; the doer reports each by its `handle_*`, once. A
+/// doer that fails to create or stage something leaves nothing of it behind.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Say this to the sender.
+    Send(Message),
+    /// Look at what stands under these names, making directories on the way: [`Receiver::handle_surveyed`]. Surveys
+    /// are done in the order given.
+    ///
+    /// [`Receiver::handle_surveyed`]: super::Receiver::handle_surveyed
+    Survey(Vec<Arc<Held>>),
+    /// Make the temporary file: [`Receiver::handle_created`](super::Receiver::handle_created).
+    Create(Arc<Held>),
+    /// Stage the symbolic link under a temporary name: [`Receiver::handle_staged`](super::Receiver::handle_staged).
+    MakeLink(Arc<Held>),
+    /// Write this verified chunk: [`Receiver::handle_written`](super::Receiver::handle_written). A hole has no payload and
+    /// needs no write, but a report.
+    Write {
+        /// The file.
+        file: FileId,
+        /// The chunk.
+        index: ChunkIndex,
+        /// Where its payload is.
+        ticket: Ticket,
+    },
+    /// Write these verified files of a bundle under temporary names, with their metadata:
+    /// [`Receiver::handle_staged`](super::Receiver::handle_staged).
+    WriteBundle {
+        /// Where the payload is.
+        ticket: Ticket,
+        /// The files of it that are good, in the bundle's order.
+        files: Vec<Arc<Held>>,
+    },
+    /// Read and drop: no one wants this payload.
+    Drop(Ticket),
+    /// Make everything written to this file so far durable: [`Receiver::handle_synced`](super::Receiver::handle_synced).
+    SyncData(FileId),
+    /// Cut the file to its length and set its metadata, times last:
+    /// [`Receiver::handle_staged`](super::Receiver::handle_staged).
+    Seal(Arc<Held>),
+    /// Make all of these staged files durable under their temporary names:
+    /// [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
+    Barrier(Vec<FileId>),
+    /// Rename these to their final names; the flag allows replacing:
+    /// [`Receiver::handle_published`](super::Receiver::handle_published).
+    Publish(Vec<(FileId, Replace)>),
+    /// Make the renames of these durable: [`Receiver::handle_dirs_synced`](super::Receiver::handle_dirs_synced).
+    SyncDirs(Vec<FileId>),
+    /// Set mode and times of these directories, whose content is settled, and make that durable:
+    /// [`Receiver::handle_dirs_finished`](super::Receiver::handle_dirs_finished).
+    FinishDirs(Vec<Arc<Held>>),
+    /// Remove what was made for this file under a temporary name. Never given for a file that was renamed.
+    Discard(FileId),
+    /// An entry came to its end; nothing of it is held any more.
+    Settled(Arc<Held>, Outcome),
+    /// Every entry is settled and the sender knows: the session is over.
+    Finished(Ending),
+    /// The session cannot go on. Always the last action; the doer removes what is not published.
+    Abort(Fault),
+}
+
+/// Whether a rename may replace what stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// It may.
+    Allowed,
+    /// It must fail instead.
+    Never,
+}
+
+/// What was agreed for the session.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The chunk size.
+    pub chunk: ChunkSize,
+    /// Files up to this length come in bundles, as far as [`crate::wire::bundle::bundled_max`] allows.
+    pub bundled_max: u64,
+    /// What may happen to names that stand.
+    pub policy: Policy,
+    /// Where entries go.
+    pub landing: Landing,
+    /// Which metadata is carried over.
+    pub preserve: Preserve,
+    /// Touch nothing.
+    pub dry_run: bool,
+    /// When written chunks are synced.
+    pub group: SyncGroup,
+}
+
+/// How much may be written and not synced: what a crash may cost. Larger costs more re-sending after one. While twice as
+/// many bytes are written and not durable, no more chunks are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncGroup {
+    /// Bytes. Default 1 GiB.
+    pub bytes: u64,
+    /// Time since the first of them. Default 1 s.
+    pub age: Duration,
+}
+
+impl Default for SyncGroup {
+    fn default() -> Self {
+        SyncGroup { bytes: 1 << 30, age: Duration::from_secs(1) }
+    }
+}

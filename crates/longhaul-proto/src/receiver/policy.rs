@@ -1,0 +1,206 @@
+//! What a receiver makes of a name: where it goes, and whether what stands there may be skipped or replaced. Pure rules.
+
+use longhaul_core::{Blame, Entry, EntryKind, Fault, FaultCode, IfExists, Mtime, PathError, RelPath};
+
+use super::Replace;
+
+/// Where entries go beneath the destination, and which tops a sender may name at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Landing {
+    /// The one source's own name and the name it takes instead.
+    rename: Option<(Option<Vec<u8>>, Vec<u8>)>,
+    /// The first components that were asked for; none: any.
+    tops: Option<Vec<Vec<u8>>>,
+}
+
+impl Landing {
+    /// Beneath the destination, under their own names.
+    pub fn beneath() -> Landing {
+        Landing::default()
+    }
+
+    /// The one source takes `name` instead of its own.
+    #[must_use]
+    pub fn renamed_to(mut self, name: Vec<u8>) -> Landing {
+        self.rename = Some((None, name));
+        self
+    }
+
+    /// Only these first components may come: what was asked for.
+    #[must_use]
+    pub fn only(mut self, tops: Vec<Vec<u8>>) -> Landing {
+        self.tops = Some(tops);
+        self
+    }
+
+    /// The new name, if the source is renamed.
+    pub fn renamed(&self) -> Option<&[u8]> {
+        self.rename.as_ref().map(|(_, name)| name.as_slice())
+    }
+
+    /// Where `path` goes. The first entry of a renamed transfer fixes the top that is renamed; another top is refused.
+    ///
+    /// # Errors
+    /// A [`Fault`] when the sender names what was not asked for, or the new path is too long.
+    pub fn place(&mut self, path: &RelPath) -> Result<RelPath, Fault> {
+        let unasked =
+            || Fault::protocol(format_args!("the sender names '{}', which was not asked for", path.escaped()));
+        let top = path.split_top();
+        if let (Some(tops), Some((name, _))) = (&self.tops, &top)
+            && !tops.iter().any(|t| t == name)
+        {
+            return Err(unasked());
+        }
+        let Some((from, to)) = &mut self.rename else { return Ok(path.clone()) };
+        let Some((name, rest)) = top else { return Err(unasked()) };
+        if from.get_or_insert_with(|| name.to_vec()) != name {
+            return Err(unasked());
+        }
+        let too_long = |e: PathError| Fault::new(FaultCode::Unsupported, Blame::Local, e).about(path.escaped());
+        RelPath::root().join(to).and_then(|top| top.concat(&rest)).map_err(too_long)
+    }
+}
+
+/// What may happen to names that stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// As the user asked.
+    pub if_exists: IfExists,
+    /// Whether rights allow replacing.
+    pub may_modify: bool,
+}
+
+/// What stands under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Nothing.
+    Absent,
+    /// A regular file.
+    File {
+        /// Its length.
+        len: u64,
+        /// Its time.
+        mtime: Mtime,
+    },
+    /// A directory, maybe made just now.
+    Dir,
+    /// A symbolic link.
+    Symlink {
+        /// What it points to.
+        target: Vec<u8>,
+    },
+    /// A fifo, socket or device.
+    Special,
+}
+
+/// What to do with a file or link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    Send,
+    Skip,
+    Fail(Fault),
+}
+
+impl Policy {
+    /// Whether a commit may replace.
+    pub fn replace(self) -> Replace {
+        if self.may_modify && self.if_exists != IfExists::Fail { Replace::Allowed } else { Replace::Never }
+    }
+
+    /// What to do with a file or link that would stand where `seen` stands.
+    pub(super) fn decide(self, entry: &Entry, placed: &RelPath, seen: &Seen) -> Decision {
+        let fail = |code, message: &str, hint: &str| {
+            Decision::Fail(Fault::new(code, Blame::Local, message).about(placed.escaped()).hint(hint))
+        };
+        match seen {
+            Seen::Absent => Decision::Send,
+            Seen::Dir => fail(
+                FaultCode::InTheWay,
+                "a directory stands where the file goes",
+                "remove it or choose another destination",
+            ),
+            _ if self.if_exists == IfExists::Fail => {
+                fail(FaultCode::Exists, "the name is taken", "--if-exists replace would replace it")
+            }
+            seen if self.if_exists == IfExists::SkipSame && same(entry, seen) => Decision::Skip,
+            _ if !self.may_modify => fail(
+                FaultCode::Denied,
+                "the name is taken and this key may not replace it",
+                "ask for the right 'modify' on this root",
+            ),
+            _ => Decision::Send,
+        }
+    }
+}
+
+/// Whether what stands there is what would be sent, as far as can be told without reading it.
+fn same(entry: &Entry, seen: &Seen) -> bool {
+    match (&entry.kind, seen) {
+        (EntryKind::File { len, .. }, Seen::File { len: stands, mtime }) => {
+            len == stands && entry.meta.mtime.same_at_coarser(*mtime)
+        }
+        (EntryKind::Symlink { target }, Seen::Symlink { target: stands }) => target == stands,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_core::Meta;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text).expect("valid")
+    }
+
+    #[test]
+    fn a_renamed_source_lands_under_its_new_name_and_no_other_top_may_come() {
+        let mut landing = Landing::beneath().renamed_to(b"new".to_vec());
+        assert_eq!(landing.place(&path("old")), Ok(path("new")));
+        assert_eq!(landing.place(&path("old/x/y")), Ok(path("new/x/y")));
+        assert!(landing.place(&path("other")).is_err());
+        assert!(landing.place(&RelPath::root()).is_err());
+    }
+
+    #[test]
+    fn only_the_tops_that_were_asked_for_may_come() {
+        let mut landing = Landing::beneath().only(vec![b"a".to_vec()]);
+        assert_eq!(landing.place(&path("a/b")), Ok(path("a/b")));
+        assert!(landing.place(&path("b")).is_err());
+    }
+
+    #[test]
+    fn what_stands_is_skipped_replaced_or_refused_as_policy_and_rights_say() {
+        let mtime = Mtime { secs: 9, nanos: 0 };
+        let entry = Entry {
+            path: path("f"),
+            kind: EntryKind::File { len: 5, sparse: false },
+            meta: Meta { mode: 0o644, mtime },
+        };
+        let same = Seen::File { len: 5, mtime };
+        let other = Seen::File { len: 6, mtime };
+        let code = |if_exists, may_modify, seen: &Seen| match (Policy { if_exists, may_modify }).decide(
+            &entry,
+            &entry.path,
+            seen,
+        ) {
+            Decision::Send => "send",
+            Decision::Skip => "skip",
+            Decision::Fail(fault) => fault.code.name(),
+        };
+        for (if_exists, may_modify, seen, want) in [
+            (IfExists::SkipSame, true, &Seen::Absent, "send"),
+            (IfExists::SkipSame, false, &same, "skip"),
+            (IfExists::SkipSame, true, &other, "send"),
+            (IfExists::SkipSame, false, &other, "denied"),
+            (IfExists::Replace, true, &same, "send"),
+            (IfExists::Replace, false, &same, "denied"),
+            (IfExists::Fail, true, &same, "exists"),
+            (IfExists::Fail, true, &Seen::Absent, "send"),
+            (IfExists::SkipSame, true, &Seen::Dir, "in-the-way"),
+            (IfExists::SkipSame, true, &Seen::Special, "send"),
+        ] {
+            assert_eq!(code(if_exists, may_modify, seen), want, "{if_exists:?} {may_modify} {seen:?}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Verdicts and settlements on their way out: what is found in one round of events leaves in few messages.
+//!
+//! Takes single findings from the machine, gives whole messages back to its queue. A verdict is never said after the
+//! settlement that follows from it. Knows nothing of entries.
+
+use std::collections::VecDeque;
+
+use super::order::Action;
+use crate::wire::message::{Message, Outcome, Settlement, Verdict};
+use crate::wire::text::clean_fault;
+
+/// What is found and not yet said.
+#[derive(Debug, Default)]
+pub(super) struct Says {
+    verdicts: Vec<Verdict>,
+    settled: Vec<Settlement>,
+    settled_bytes: usize,
+}
+
+impl Says {
+    pub(super) fn verdict(&mut self, verdict: Verdict, actions: &mut VecDeque<Action>) {
+        self.verdicts.push(verdict);
+        if self.verdicts.len() >= LIST_MAX {
+            self.flush(actions);
+        }
+    }
+
+    pub(super) fn settled(&mut self, mut settlement: Settlement, actions: &mut VecDeque<Action>) {
+        self.settled_bytes += SETTLEMENT_BYTES;
+        if let Outcome::Failed(fault) = &mut settlement.outcome {
+            *fault = clean_fault(fault);
+            self.settled_bytes += fault.object.len() + fault.message.len() + fault.hint.len();
+        }
+        self.settled.push(settlement);
+        if self.settled.len() >= LIST_MAX || self.settled_bytes >= SETTLED_BYTES_MAX {
+            self.flush(actions);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.verdicts.is_empty() && self.settled.is_empty()
+    }
+
+    /// Says all of it, verdicts first.
+    pub(super) fn flush(&mut self, actions: &mut VecDeque<Action>) {
+        self.settled_bytes = 0;
+        if !self.verdicts.is_empty() {
+            actions.push_back(Action::Send(Message::Verdicts(std::mem::take(&mut self.verdicts))));
+        }
+        if !self.settled.is_empty() {
+            actions.push_back(Action::Send(Message::Settled(std::mem::take(&mut self.settled))));
+        }
+    }
+}
+
+/// Verdicts or settlements in one message; at some 60 bytes each they stay far below its bound.
+const LIST_MAX: usize = 1024;
+/// A settlement without texts: id, outcome, root or code and blame, and the lengths of three texts.
+const SETTLEMENT_BYTES: usize = 64;
+/// Settlements leave when they come to this; the last of them adds three bounded texts at most.
+const SETTLED_BYTES_MAX: usize = 64 << 10;

@@ -1,0 +1,30 @@
+//! For tests: the sender's counters, counted anew, and its bounds.
+
+use longhaul_core::limits::PAGE_ENTRIES_MAX;
+
+use super::{CHUNKS_OUTSTANDING_MAX, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, State};
+
+impl Sender {
+    /// Panics at the first counter that has drifted and the first bound that is broken.
+    pub(crate) fn audit(&self) {
+        let chunks = |state: &State| match state {
+            State::Large(large) => large.outstanding(),
+            _ => 0,
+        };
+        assert_eq!(self.chunks_outstanding, self.entries.values().map(chunks).sum::<usize>(), "chunks outstanding");
+        assert_eq!(self.files_bundled, self.bundles.values().map(|b| b.files.len()).sum::<usize>(), "files in bundles");
+        assert!(self.chunks_outstanding <= CHUNKS_OUTSTANDING_MAX);
+        assert!(self.files_bundled <= FILES_BUNDLED_MAX + PAGE_ENTRIES_MAX);
+        assert!(self.entries.len() <= ENTRIES_OUTSTANDING_MAX);
+    }
+
+    /// Whether [`Sender::poll_action`] has something to give.
+    pub(crate) fn has_actions(&self) -> bool {
+        !self.actions.is_empty() || (!self.undeclared.is_empty() && !self.over)
+    }
+
+    /// Entries without an outcome.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.entries.len()
+    }
+}

@@ -1,0 +1,203 @@
+//! Files that go in chunks: what the receiver wants of each, what was sent, and their end.
+//!
+//! Takes wants and verdicts from the receiver, reports of reads from the disk and of sendings from the lanes, in whatever
+//! order these overtake each other. Knows nothing of bundles or of the manifest.
+
+use std::collections::BTreeMap;
+
+use longhaul_core::digest::{Digest, Hash32, RootMerger};
+use longhaul_core::limits::ATTEMPTS_MAX;
+use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode, FileId, Unit};
+
+use super::{Action, CHUNKS_OUTSTANDING_MAX, Sender, State, once_too_often, wrong_digest};
+use crate::wire::message::{FileEnd, Finding, Message, WantChunks};
+
+/// A file that goes in chunks.
+#[derive(Debug)]
+pub(super) struct Large {
+    map: ChunkMap,
+    merger: RootMerger,
+    /// Chunks before this one were wanted: each is wanted for the first time in order.
+    next: ChunkIndex,
+    /// Chunks that are wanted and have no good verdict.
+    chunks: BTreeMap<ChunkIndex, Chunk>,
+    ended: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    attempt: Attempt,
+    /// The digest it was first sent with.
+    first: Option<Digest>,
+    /// The digest of this attempt, once its lane has reported it.
+    sent: Option<Digest>,
+    /// A good verdict that overtook the lane's report.
+    good: Option<Digest>,
+}
+
+impl Chunk {
+    fn wanted(attempt: Attempt, first: Option<Digest>) -> Chunk {
+        Chunk { attempt, first, sent: None, good: None }
+    }
+}
+
+impl Large {
+    pub(super) fn new(map: ChunkMap) -> Large {
+        Large { map, merger: RootMerger::new(map), next: ChunkIndex(0), chunks: BTreeMap::new(), ended: false }
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// The root, once it was said to the receiver.
+    pub(super) fn root_said(&self) -> Option<Hash32> {
+        self.merger.root().filter(|_| self.ended)
+    }
+}
+
+impl Sender {
+    fn large(&mut self, file: FileId) -> Option<&mut Large> {
+        match self.entries.get_mut(&file) {
+            Some(State::Large(large)) => Some(large),
+            _ => None,
+        }
+    }
+
+    pub(super) fn on_want_chunks(&mut self, want: &WantChunks) -> Result<(), Fault> {
+        let file = want.file;
+        let room = CHUNKS_OUTSTANDING_MAX.saturating_sub(self.chunks_outstanding) as u64;
+        let large = match self.entries.get_mut(&file) {
+            Some(State::Large(large)) => large,
+            // Its fault is said, the receiver did not know yet.
+            Some(State::Idle) => return Ok(()),
+            // It failed there: its outcome has overtaken this.
+            None if self.manifest.was_sent(file) => return Ok(()),
+            _ => return Err(Fault::protocol(format_args!("chunks wanted of entry {}, which has none", file.0))),
+        };
+        let fits = want.start == large.next
+            && want.count > 0
+            && want.count <= room
+            && want.count <= large.map.chunks() - large.next.0;
+        if !fits {
+            return Err(Fault::protocol(format_args!(
+                "chunks wanted of entry {} out of order, out of bounds or too many",
+                file.0
+            )));
+        }
+        large.next = ChunkIndex(want.start.0 + want.count);
+        self.chunks_outstanding += want.count as usize;
+        let file_len = large.map.len();
+        for index in (want.start.0..want.start.0 + want.count).map(ChunkIndex) {
+            large.chunks.insert(index, Chunk::wanted(Attempt::FIRST, None));
+            self.actions.push_back(Action::ReadChunk { file, index, attempt: Attempt::FIRST, file_len });
+        }
+        Ok(())
+    }
+
+    pub(super) fn chunk_sent(&mut self, file: FileId, index: ChunkIndex, attempt: Attempt, digest: Digest) {
+        let Some(large) = self.large(file) else { return };
+        let Some(chunk) = large.chunks.get_mut(&index) else { return };
+        // A report that was overtaken by the next attempt still says what was read first.
+        if chunk.attempt == attempt {
+            chunk.sent = Some(digest);
+        }
+        let good = chunk.good;
+        let first = *chunk.first.get_or_insert(digest);
+        if first != digest {
+            let fault = Fault::new(
+                FaultCode::Changed,
+                Blame::Local,
+                "the source gives other bytes than when it was read before",
+            );
+            return self.say_file_fault(file, &fault);
+        }
+        let result = self.merge_first(file, index, digest).and_then(|()| match good {
+            Some(good) => self.acknowledge(file, index, good),
+            None => Ok(()),
+        });
+        if let Err(fault) = result {
+            self.abort(fault);
+        }
+    }
+
+    /// Takes a chunk that was read for the first time into the file's tree; the last of them ends the reading.
+    fn merge_first(&mut self, file: FileId, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
+        let Some(large) = self.large(file).filter(|large| !large.merger.contains(index)) else { return Ok(()) };
+        large.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?;
+        if large.merger.root().is_some() {
+            self.actions.push_back(Action::CheckSource(file));
+        }
+        Ok(())
+    }
+
+    /// A chunk is verified at the receiver, which says what digest it computed.
+    fn acknowledge(&mut self, file: FileId, index: ChunkIndex, good: Digest) -> Result<(), Fault> {
+        let Some(large) = self.large(file) else { return Ok(()) };
+        let Some(chunk) = large.chunks.get_mut(&index) else { return Ok(()) };
+        match chunk.sent {
+            None => chunk.good = Some(good),
+            Some(sent) if sent != good => return Err(wrong_digest(Unit::Chunk { file, index })),
+            Some(_) => {
+                large.chunks.remove(&index);
+                self.chunks_outstanding -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// A chunk could not be read.
+    pub fn handle_unreadable(&mut self, file: FileId, fault: &Fault) {
+        if !self.over && self.large(file).is_some() {
+            self.say_file_fault(file, fault);
+        }
+    }
+
+    /// Whether a file of which everything was read is still what it was.
+    pub fn handle_checked(&mut self, file: FileId, result: Result<(), Fault>) {
+        if self.over {
+            return;
+        }
+        let Some(large) = self.large(file).filter(|large| !large.ended) else { return };
+        match (result, large.merger.root()) {
+            (Ok(()), Some(root)) => {
+                large.ended = true;
+                self.actions.push_back(Action::Send(Message::FileEnd(FileEnd { file, root })));
+            }
+            (Ok(()), None) => {}
+            (Err(fault), _) => self.say_file_fault(file, &fault),
+        }
+    }
+
+    pub(super) fn on_chunk_verdict(
+        &mut self,
+        file: FileId,
+        index: ChunkIndex,
+        attempt: Attempt,
+        finding: Finding,
+    ) -> Result<(), Fault> {
+        let unit = Unit::Chunk { file, index };
+        let large = match self.entries.get_mut(&file) {
+            Some(State::Large(large)) => large,
+            Some(State::Idle) => return Ok(()),
+            _ => return Err(Fault::protocol(format_args!("a verdict on {unit}, which is not outstanding"))),
+        };
+        let file_len = large.map.len();
+        let Some(chunk) = large.chunks.get_mut(&index).filter(|c| c.attempt == attempt) else {
+            return Err(Fault::protocol(format_args!("a verdict on {unit} that was not sent so")));
+        };
+        match finding {
+            Finding::Good(digest) => return self.acknowledge(file, index, digest),
+            Finding::Again if attempt.0 >= ATTEMPTS_MAX => return Err(once_too_often(unit)),
+            Finding::Again => {
+                *chunk = Chunk::wanted(attempt.next(), chunk.first);
+                self.actions.push_back(Action::ReadChunk { file, index, attempt: attempt.next(), file_len });
+            }
+            Finding::GivenUp => {
+                large.chunks.remove(&index);
+                self.chunks_outstanding -= 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! The manifest as it is sent: entries gather into pages, pages leave under the receiver's credit, answers come back.
+//!
+//! Takes entries from the scan and answers from the receiver; gives each wanted file on to `files` or to a bundle. Knows
+//! nothing of what becomes of them.
+
+use longhaul_core::limits::{BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
+use std::collections::VecDeque;
+
+use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId};
+
+use super::files::Large;
+use super::{Action, Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, State};
+use crate::wire::bundle::table_bytes;
+use crate::wire::message::{Answer, Message, Offer, Page, PageCredit};
+
+/// The page that is being filled and how many may leave.
+#[derive(Debug, Default)]
+pub(super) struct Manifest {
+    page: Vec<Entry>,
+    page_bytes: usize,
+    next: FileId,
+    offered: bool,
+    sent: u64,
+    answered: u64,
+    credit: u64,
+    scanned: bool,
+    last_sent: bool,
+}
+
+impl Manifest {
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.last_sent
+    }
+
+    /// Whether the entry has left in a page.
+    pub(super) fn was_sent(&self, id: FileId) -> bool {
+        id.0 < self.next.0 - self.page.len() as u64
+    }
+
+    fn is_full(&self) -> bool {
+        self.page.len() >= PAGE_ENTRIES_MAX || self.page_bytes >= PAGE_BYTES_MAX
+    }
+}
+
+impl Sender {
+    /// Whether another scanned entry can be taken now.
+    pub fn has_room(&self) -> bool {
+        self.manifest.offered
+            && !self.manifest.scanned
+            && !self.manifest.is_full()
+            && self.entries.len() < ENTRIES_OUTSTANDING_MAX
+    }
+
+    /// The scan found an entry; only when [`Sender::has_room`]. Gives its id.
+    pub fn handle_scanned(&mut self, entry: Entry) -> FileId {
+        let manifest = &mut self.manifest;
+        let id = manifest.next;
+        manifest.next = FileId(id.0 + 1);
+        manifest.page_bytes += entry_bytes(&entry);
+        let len = match entry.kind {
+            EntryKind::File { len, .. } => Some(len),
+            _ => None,
+        };
+        self.entries.insert(id, State::Offered { len });
+        manifest.page.push(entry);
+        if manifest.is_full() {
+            self.send_page();
+        }
+        id
+    }
+
+    /// The scan has nothing more at this moment: what was found may leave, unless pages are under way anyway.
+    pub fn handle_scan_idle(&mut self) {
+        if self.manifest.sent == self.manifest.answered {
+            self.send_page();
+        }
+    }
+
+    /// The scan is over.
+    pub fn handle_scan_end(&mut self) {
+        self.manifest.scanned = true;
+        self.send_page();
+    }
+
+    pub(super) fn on_offer(&mut self, offer: &Offer) -> Result<(), Fault> {
+        if std::mem::replace(&mut self.manifest.offered, true) {
+            return Err(Fault::protocol("a second offer"));
+        }
+        self.manifest.credit = offer.pages;
+        if self.manifest.scanned {
+            self.send_page();
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_page_credit(&mut self, credit: &PageCredit) -> Result<(), Fault> {
+        self.manifest.credit = self.manifest.credit.max(credit.upto);
+        if self.manifest.is_full() || self.manifest.scanned {
+            self.send_page();
+        }
+        Ok(())
+    }
+
+    /// Sends the page under construction if there is credit and something to say.
+    fn send_page(&mut self) {
+        let manifest = &mut self.manifest;
+        let last = manifest.scanned;
+        if manifest.last_sent
+            || !manifest.offered
+            || manifest.sent >= manifest.credit
+            || (manifest.page.is_empty() && !last)
+        {
+            return;
+        }
+        let entries = std::mem::take(&mut manifest.page);
+        manifest.page_bytes = 0;
+        manifest.sent += 1;
+        manifest.last_sent = last;
+        let first = FileId(manifest.next.0 - entries.len() as u64);
+        self.actions.push_back(Action::Send(Message::Page(Page { first, last, entries })));
+    }
+
+    pub(super) fn on_answer(&mut self, answer: &Answer) -> Result<(), Fault> {
+        self.manifest.answered += 1;
+        if self.manifest.answered > self.manifest.sent || answer.wanted.len() > PAGE_ENTRIES_MAX.div_ceil(8) {
+            return Err(Fault::protocol("an answer to a page that was not sent"));
+        }
+        let mut small = VecDeque::new();
+        for at in 0..answer.wanted.len() * 8 {
+            if answer.wanted[at / 8] & (1 << (at % 8)) != 0 {
+                let id = FileId(answer.first.0.saturating_add(at as u64));
+                small.extend(self.want(id)?.map(|len| (id, len)));
+            }
+        }
+        self.pack(small)
+    }
+
+    /// An entry is wanted; its length if it goes in a bundle.
+    fn want(&mut self, id: FileId) -> Result<Option<u64>, Fault> {
+        let refused = |what: &str| Err(Fault::protocol(format_args!("the receiver wants entry {}, {what}", id.0)));
+        if !self.manifest.was_sent(id) {
+            return refused("which was not sent");
+        }
+        // Without its state it failed there: its outcome has overtaken this.
+        let Some(state) = self.entries.get_mut(&id) else { return Ok(None) };
+        let State::Offered { len: Some(len) } = *state else { return refused("which has no content to give") };
+        if len <= self.config.bundled_max {
+            *state = State::Small;
+            return Ok(Some(len));
+        }
+        *state = State::Large(Box::new(Large::new(ChunkMap::new(len, self.config.chunk))));
+        Ok(None)
+    }
+
+    /// Packs small files that are wanted, in order: none waits for a bundle to fill.
+    fn pack(&mut self, mut small: VecDeque<(FileId, u64)>) -> Result<(), Fault> {
+        let unit_max = self.config.chunk.bytes();
+        while !small.is_empty() {
+            let (mut files, mut bytes) = (Vec::new(), 0);
+            while let Some((id, len)) = small.front().copied() {
+                let fits = bytes + len + table_bytes(files.len() + 1) as u64 <= unit_max;
+                if !files.is_empty() && (!fits || files.len() >= BUNDLE_FILES_MAX) {
+                    break;
+                }
+                small.pop_front();
+                bytes += len;
+                files.push((id, len));
+            }
+            self.files_bundled += files.len();
+            let (bundle, attempt) = (self.next_bundle, Attempt::FIRST);
+            self.next_bundle = BundleId(bundle.0 + 1);
+            self.bundles.insert(bundle, Bundle { files: files.clone(), attempt, sent: None, good: None });
+            self.actions.push_back(Action::Pack { bundle, attempt, files });
+        }
+        if self.files_bundled > FILES_BUNDLED_MAX {
+            return Err(Fault::protocol("more files wanted than a receiver may have outstanding"));
+        }
+        Ok(())
+    }
+}
+
+/// What an entry adds to a page at most: its path, its link, and the numbers in their longest encoding.
+fn entry_bytes(entry: &Entry) -> usize {
+    let link = match &entry.kind {
+        EntryKind::Symlink { target } => target.len() + 3,
+        _ => 0,
+    };
+    entry.path.as_bytes().len() + link + ENTRY_NUMBERS_BYTES
+}
+
+/// Kind, length, sparse, mode, seconds, nanoseconds and the path's length as postcard varints.
+const ENTRY_NUMBERS_BYTES: usize = 1 + 10 + 1 + 5 + 10 + 5 + 3;

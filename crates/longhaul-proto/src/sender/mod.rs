@@ -1,0 +1,387 @@
+//! The sender's machine: what it says it has, what of it is wanted, what was sent, what became of it.
+//!
+//! In: scanned entries, control messages, and what the disk and the lanes report (`handle_*`). Out: [`Action`]s. It
+//! keeps no payload: a unit that is wanted again is read again, and must then give the digest it gave before.
+//! Knows nothing of sockets, descriptors or threads.
+
+#[cfg(test)]
+mod audit;
+mod files;
+mod manifest;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use longhaul_core::digest::Digest;
+use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
+use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit};
+
+use crate::wire::bundle::bundled_max;
+use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
+
+use files::Large;
+use manifest::Manifest;
+
+/// What is to be done next.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Say this to the receiver.
+    Send(Message),
+    /// Read this chunk and hand it to a lane: [`Sender::handle_sent`] or [`Sender::handle_unreadable`]. May be left undone
+    /// once the file is settled.
+    ReadChunk {
+        /// The file.
+        file: FileId,
+        /// The chunk.
+        index: ChunkIndex,
+        /// Which sending.
+        attempt: Attempt,
+        /// Bytes of the file, frozen by the manifest.
+        file_len: u64,
+    },
+    /// Pack these files into a bundle and hand it to a lane: [`Sender::handle_packed`] for files that dropped out, then
+    /// [`Sender::handle_sent`].
+    Pack {
+        /// The bundle.
+        bundle: BundleId,
+        /// Which sending.
+        attempt: Attempt,
+        /// The files and their lengths, in order.
+        files: Vec<(FileId, u64)>,
+    },
+    /// Everything of this file was read: is it still what it was when it was opened? [`Sender::handle_checked`].
+    CheckSource(FileId),
+    /// An entry came to its end; nothing of it is needed any more (close it, forget it, say it).
+    Settled(FileId, Outcome),
+    /// Every entry is settled: the session is over.
+    Finished(Ending),
+    /// The session cannot go on. Always the last action.
+    Abort(Fault),
+}
+
+/// A unit that was handed to a lane whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// The unit.
+    pub unit: Unit,
+    /// Which sending.
+    pub attempt: Attempt,
+    /// Its digest.
+    pub digest: Digest,
+    /// Its bytes.
+    pub len: u64,
+    /// The lane that carried it.
+    pub lane: LaneId,
+    /// Its number on that lane.
+    pub seq: u64,
+    /// Whether the lane carried the digest too; else it must be declared over control.
+    pub declared: bool,
+}
+
+/// What was agreed for the session.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The chunk size.
+    pub chunk: ChunkSize,
+    /// Files up to this length go in bundles, as far as [`crate::wire::bundle::bundled_max`] allows.
+    pub bundled_max: u64,
+}
+
+/// The machine. See the module.
+#[derive(Debug)]
+pub struct Sender {
+    config: Config,
+    actions: VecDeque<Action>,
+    manifest: Manifest,
+    /// Entries without an outcome, by id.
+    entries: BTreeMap<FileId, State>,
+    /// Bundles until they were sent and found good, and how many files are in them.
+    bundles: HashMap<BundleId, Bundle>,
+    files_bundled: usize,
+    next_bundle: BundleId,
+    /// What was sent on `safe` lanes and not yet declared.
+    undeclared: Vec<Declared>,
+    chunks_outstanding: usize,
+    bytes_sent: u64,
+    bytes_resent: u64,
+    tally: Tally,
+    over: bool,
+}
+
+/// Where an entry stands.
+#[derive(Debug)]
+enum State {
+    /// The receiver has not answered.
+    Offered { len: Option<u64> },
+    /// Not wanted, or its fault is said: waits for its outcome.
+    Idle,
+    /// A small file, packed or about to be.
+    Small,
+    /// A file that goes in chunks.
+    Large(Box<Large>),
+}
+
+/// A bundle that was not sent, or has no good verdict.
+#[derive(Debug)]
+struct Bundle {
+    files: Vec<(FileId, u64)>,
+    attempt: Attempt,
+    sent: Option<Digest>,
+    /// A good verdict that overtook the lane's report.
+    good: Option<Digest>,
+}
+
+impl Sender {
+    /// A sender that waits for the receiver's offer.
+    pub fn new(config: Config) -> Sender {
+        Sender {
+            config: Config { bundled_max: bundled_max(config.chunk, config.bundled_max), ..config },
+            actions: VecDeque::new(),
+            manifest: Manifest::default(),
+            entries: BTreeMap::new(),
+            bundles: HashMap::new(),
+            files_bundled: 0,
+            next_bundle: BundleId(0),
+            undeclared: Vec::new(),
+            chunks_outstanding: 0,
+            bytes_sent: 0,
+            bytes_resent: 0,
+            tally: Tally::default(),
+            over: false,
+        }
+    }
+
+    /// What to do next, if anything. Declarations come last, so that many leave in one message.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        if self.actions.is_empty() && !self.over {
+            self.say_undeclared();
+        }
+        self.actions.pop_front()
+    }
+
+    /// The receiver's counters, as far as known.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Payload bytes handed to lanes, and how many of them were sent before.
+    pub fn bytes_sent(&self) -> (u64, u64) {
+        (self.bytes_sent, self.bytes_resent)
+    }
+
+    /// Whether the session is over for this machine.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// A control message came.
+    pub fn handle_message(&mut self, message: Message) {
+        if self.over {
+            return;
+        }
+        let result = match message {
+            Message::Offer(offer) => self.on_offer(&offer),
+            Message::PageCredit(credit) => self.on_page_credit(&credit),
+            Message::Answer(answer) => self.on_answer(&answer),
+            Message::WantChunks(want) => self.on_want_chunks(&want),
+            Message::Verdicts(list) => list.into_iter().try_for_each(|v| self.on_verdict(v)),
+            Message::Settled(list) => list.into_iter().try_for_each(|s| self.on_settled(s)),
+            Message::Tally(tally) => {
+                self.tally = tally;
+                Ok(())
+            }
+            Message::Complete(ending) => self.on_complete(ending),
+            Message::Heartbeat(_) => Ok(()),
+            Message::Refuse(fault) => Err(fault.seen_from_afar()),
+            other => Err(Fault::protocol(format_args!("a receiver does not say {}", other.name()))),
+        };
+        if let Err(fault) = result {
+            self.abort(fault);
+        }
+    }
+
+    /// Ends the session with `fault`. From here on, what is reported changes nothing any more.
+    pub fn abort(&mut self, fault: Fault) {
+        if !self.over {
+            self.over = true;
+            self.actions.push_back(Action::Abort(fault));
+        }
+    }
+
+    /// A unit was handed to a lane whole.
+    pub fn handle_sent(&mut self, sent: Sent) {
+        if self.over {
+            return;
+        }
+        self.bytes_sent += sent.len;
+        if sent.attempt > Attempt::FIRST {
+            self.bytes_resent += sent.len;
+        }
+        if !sent.declared {
+            self.declare(Declared {
+                lane: sent.lane,
+                seq: sent.seq,
+                unit: sent.unit,
+                attempt: sent.attempt,
+                digest: sent.digest,
+            });
+        }
+        match sent.unit {
+            Unit::Chunk { file, index } => self.chunk_sent(file, index, sent.attempt, sent.digest),
+            Unit::Bundle(id) => self.bundle_sent(id, sent.attempt, sent.digest),
+        }
+    }
+
+    fn bundle_sent(&mut self, id: BundleId, attempt: Attempt, digest: Digest) {
+        let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == attempt) else { return };
+        bundle.sent = Some(digest);
+        if let Some(good) = bundle.good
+            && let Err(fault) = self.acknowledge_bundle(id, good)
+        {
+            self.abort(fault);
+        }
+    }
+
+    fn acknowledge_bundle(&mut self, id: BundleId, good: Digest) -> Result<(), Fault> {
+        let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
+        match bundle.sent {
+            None => bundle.good = Some(good),
+            Some(sent) if sent != good => return Err(wrong_digest(Unit::Bundle(id))),
+            Some(_) => drop(self.forget_bundle(id)),
+        }
+        Ok(())
+    }
+
+    fn forget_bundle(&mut self, id: BundleId) -> Vec<(FileId, u64)> {
+        let files = self.bundles.remove(&id).map(|bundle| bundle.files).unwrap_or_default();
+        self.files_bundled -= files.len();
+        files
+    }
+
+    /// Files of a bundle dropped out while it was packed; `empty` when none was left, so that nothing is sent.
+    pub fn handle_packed(&mut self, id: BundleId, missing: Vec<(FileId, Fault)>, empty: bool) {
+        if self.over {
+            return;
+        }
+        if let Some(bundle) = self.bundles.get_mut(&id).filter(|_| !missing.is_empty()) {
+            let gone: HashSet<FileId> = missing.iter().map(|(file, _)| *file).collect();
+            let before = bundle.files.len();
+            bundle.files.retain(|(file, _)| !gone.contains(file));
+            self.files_bundled -= before - bundle.files.len();
+        }
+        for (file, fault) in missing {
+            self.say_file_fault(file, &fault);
+        }
+        if empty {
+            self.forget_bundle(id);
+        }
+    }
+
+    fn declare(&mut self, declared: Declared) {
+        self.undeclared.push(declared);
+        if self.undeclared.len() >= DECLARATIONS_MAX {
+            self.say_undeclared();
+        }
+    }
+
+    fn say_undeclared(&mut self) {
+        if !self.undeclared.is_empty() {
+            let list = std::mem::take(&mut self.undeclared);
+            self.actions.push_back(Action::Send(Message::Digests(list)));
+        }
+    }
+
+    fn on_verdict(&mut self, verdict: Verdict) -> Result<(), Fault> {
+        match verdict.unit {
+            Unit::Chunk { file, index } => self.on_chunk_verdict(file, index, verdict.attempt, verdict.finding),
+            Unit::Bundle(id) => self.on_bundle_verdict(id, verdict.attempt, verdict.finding),
+        }
+    }
+
+    fn on_bundle_verdict(&mut self, id: BundleId, attempt: Attempt, finding: Finding) -> Result<(), Fault> {
+        let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == attempt) else {
+            return Err(Fault::protocol(format_args!("a verdict on {} that was not sent so", Unit::Bundle(id))));
+        };
+        match finding {
+            Finding::Good(digest) => self.acknowledge_bundle(id, digest),
+            Finding::Again if attempt.0 >= ATTEMPTS_MAX => Err(once_too_often(Unit::Bundle(id))),
+            Finding::Again => {
+                bundle.attempt = attempt.next();
+                bundle.sent = None;
+                bundle.good = None;
+                let pack = Action::Pack { bundle: id, attempt: bundle.attempt, files: bundle.files.clone() };
+                self.actions.push_back(pack);
+                Ok(())
+            }
+            Finding::GivenUp => {
+                let fault = Fault::new(FaultCode::Mismatch, Blame::Path, "its bundle arrived damaged every time");
+                let files = self.forget_bundle(id);
+                files.iter().for_each(|(file, _)| self.say_file_fault(*file, &fault));
+                Ok(())
+            }
+        }
+    }
+
+    fn on_settled(&mut self, settlement: Settlement) -> Result<(), Fault> {
+        let Settlement { file, outcome } = settlement;
+        let not_outstanding =
+            || Fault::protocol(format_args!("an outcome of entry {}, which is not outstanding", file.0));
+        if !self.manifest.was_sent(file) {
+            return Err(not_outstanding());
+        }
+        let state = self.entries.remove(&file).ok_or_else(not_outstanding)?;
+        if let State::Large(large) = state {
+            self.chunks_outstanding -= large.outstanding();
+            if let Outcome::Committed(root) = outcome
+                && (root.is_none() || root != large.root_said())
+            {
+                return Err(Fault::protocol(format_args!(
+                    "the receiver committed entry {} with another digest than was sent",
+                    file.0
+                )));
+            }
+        }
+        self.actions.push_back(Action::Settled(file, outcome));
+        Ok(())
+    }
+
+    fn on_complete(&mut self, ending: Ending) -> Result<(), Fault> {
+        if !self.entries.is_empty() || !self.manifest.is_all_sent() {
+            return Err(Fault::protocol("the receiver is complete before every entry has an outcome"));
+        }
+        self.over = true;
+        self.tally = ending.tally;
+        self.actions.push_back(Action::Send(Message::Bye(Ending::default())));
+        self.actions.push_back(Action::Finished(ending));
+        Ok(())
+    }
+
+    /// Says that a file cannot be sent; its outcome is the receiver's to give.
+    fn say_file_fault(&mut self, file: FileId, fault: &Fault) {
+        let Some(state) = self.entries.get_mut(&file) else { return };
+        if let State::Large(large) = state {
+            self.chunks_outstanding -= large.outstanding();
+        }
+        *state = State::Idle;
+        let (code, message) = (fault.code, fault.message.clone());
+        self.actions.push_back(Action::Send(Message::FileFault(FileFault { file, code, message })));
+    }
+}
+
+/// A receiver that acknowledges what was not sent: its build or its memory is broken.
+fn wrong_digest(unit: Unit) -> Fault {
+    Fault::protocol(format_args!("the receiver acknowledges another digest of {unit} than was sent"))
+}
+
+fn once_too_often(unit: Unit) -> Fault {
+    Fault::protocol(format_args!("the receiver wants {unit} after {ATTEMPTS_MAX} sendings"))
+}
+
+/// Declarations in one message; at some 80 bytes each they stay below the message bound.
+const DECLARATIONS_MAX: usize = 1024;
+/// Chunks that a receiver may have outstanding here before it is taken for broken: as many as it may want, and those that
+/// it found good before their lanes reported them.
+const CHUNKS_OUTSTANDING_MAX: usize = 2 * CHUNKS_WANTED_MAX;
+/// Files in bundles likewise, ...
+const FILES_BUNDLED_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
+/// ... and entries without an outcome, whatever credit the receiver gives: an honest one never lets it come to this.
+const ENTRIES_OUTSTANDING_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;

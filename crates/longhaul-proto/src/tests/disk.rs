@@ -1,0 +1,170 @@
+//! The disk of a world: completes what `target` was ordered to do, in any order, well or not, and reports it.
+
+use std::collections::BTreeSet;
+
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode, FileId};
+
+use super::plan::CHUNK;
+use super::rng::Rng;
+use super::target::{Op, Standing, Step, Target};
+use crate::receiver::{Held, Receiver, Replace, Seen};
+use crate::time::Timestamp;
+
+impl Target {
+    fn fate(&self, rng: &mut Rng) -> Result<(), Fault> {
+        let (times, code) = self.faults;
+        match rng.permille(times) {
+            true => Err(Fault::new(code, Blame::Local, "the disk says no")),
+            false => Ok(()),
+        }
+    }
+
+    /// Completes one of the operations under way and reports it.
+    pub(crate) fn step(&mut self, rng: &mut Rng, now: Timestamp, receiver: &mut Receiver) {
+        let mut at = rng.below(self.ops.len());
+        if matches!(self.ops[at], Op::Survey(_)) {
+            // Surveys are done in the order given.
+            let first = self.ops.iter().enumerate().filter_map(|(at, op)| match op {
+                Op::Survey(held) => Some((held[0].id, at)),
+                _ => None,
+            });
+            at = first.min().expect("there is one").1;
+        }
+        let op = self.ops.swap_remove(at);
+        let result = self.fate(rng);
+        match op {
+            Op::Survey(held) => {
+                assert_eq!(held[0].id.0, self.surveyed);
+                self.surveyed += held.len() as u64;
+                let seen = held.iter().map(|held| self.fate(rng).map(|()| self.look(held))).collect();
+                receiver.handle_surveyed(now, held[0].id, seen);
+            }
+            Op::Create(held) => {
+                self.temp(held.id).outstanding = 0;
+                if result.is_err() {
+                    self.temps.remove(&held.id);
+                }
+                receiver.handle_created(now, held.id, result);
+            }
+            Op::Write { file, index, payload } => {
+                let temp = self.temp(file);
+                temp.outstanding -= 1;
+                if result.is_ok() {
+                    temp.written.insert(index.0);
+                    temp.bytes[index.0 as usize * CHUNK..][..payload.len()].copy_from_slice(&payload);
+                }
+                receiver.handle_written(now, file, index, result);
+            }
+            Op::Stage(files) => {
+                let results = files.into_iter().map(|(held, bytes)| (held.id, self.stage_one(rng, held.id, bytes)));
+                let results = results.collect();
+                receiver.handle_staged(now, results);
+            }
+            Op::Seal(file) => {
+                let temp = self.temp(file);
+                temp.outstanding -= 1;
+                if result.is_ok() {
+                    temp.steps.insert(Step::Staged);
+                }
+                receiver.handle_staged(now, vec![(file, result)]);
+            }
+            Op::Sync { file, speaks_for } => {
+                let temp = self.temp(file);
+                temp.outstanding -= 1;
+                if result.is_ok() {
+                    self.make_durable(file, &speaks_for);
+                }
+                receiver.handle_synced(now, file, result);
+            }
+            Op::Barrier(batch) => {
+                if result.is_ok() {
+                    batch.iter().for_each(|id| self.make_staged_durable(*id));
+                }
+                receiver.handle_barrier(now, result);
+            }
+            Op::Publish(renames) => {
+                let results = renames.into_iter().map(|(id, replace)| (id, self.rename(rng, id, replace))).collect();
+                receiver.handle_published(now, results);
+            }
+            Op::SyncDirs(batch) => {
+                if result.is_ok() {
+                    for id in &batch {
+                        self.temp(*id).steps.insert(Step::RenameDurable);
+                    }
+                }
+                receiver.handle_dirs_synced(now, result);
+            }
+            Op::FinishDirs(dirs) => {
+                let results = dirs.iter().map(|held| (held.id, self.fate(rng))).collect();
+                receiver.handle_dirs_finished(now, results);
+            }
+        }
+    }
+
+    fn look(&mut self, held: &Held) -> Seen {
+        let seen = match self.names.get(&held.placed) {
+            None => Seen::Absent,
+            Some(Standing::Before(seen)) => seen.clone(),
+            Some(Standing::File(_, bytes)) => Seen::File { len: bytes.len() as u64, mtime: held.entry.meta.mtime },
+            Some(Standing::Link(_, target)) => Seen::Symlink { target: target.clone() },
+        };
+        if held.entry.kind == EntryKind::Dir && seen == Seen::Absent && !self.dry_run {
+            self.names.insert(held.placed.clone(), Standing::Before(Seen::Dir));
+            return Seen::Dir;
+        }
+        seen
+    }
+
+    fn stage_one(&mut self, rng: &mut Rng, id: FileId, bytes: Vec<u8>) -> Result<(), Fault> {
+        let result = self.fate(rng);
+        match result {
+            Ok(()) => {
+                let temp = self.temp(id);
+                temp.bytes = bytes;
+                temp.steps.insert(Step::Staged);
+            }
+            Err(_) => drop(self.temps.remove(&id)),
+        }
+        result
+    }
+
+    fn make_durable(&mut self, file: FileId, chunks: &BTreeSet<u64>) {
+        let temp = self.temp(file);
+        let len = temp.bytes.len();
+        let new: Vec<u64> = chunks.difference(&temp.durable).copied().collect();
+        temp.durable.extend(&new);
+        self.durable_bytes += new.iter().map(|at| (len - *at as usize * CHUNK).min(CHUNK) as u64).sum::<u64>();
+    }
+
+    fn make_staged_durable(&mut self, id: FileId) {
+        let temp = self.temp(id);
+        temp.steps.insert(Step::Durable);
+        if temp.held.entry.kind != EntryKind::Dir && !matches!(temp.held.entry.kind, EntryKind::Symlink { .. }) {
+            let all = (0..temp.bytes.len().div_ceil(CHUNK) as u64).collect();
+            self.make_durable(id, &all);
+        }
+    }
+
+    fn rename(&mut self, rng: &mut Rng, id: FileId, replace: Replace) -> Result<(), Fault> {
+        self.fate(rng)?;
+        let (placed, standing) = {
+            let temp = self.temp(id);
+            let standing = match temp.held.entry.kind {
+                EntryKind::Symlink { .. } => Standing::Link(id, temp.bytes.clone()),
+                _ => Standing::File(id, temp.bytes.clone()),
+            };
+            (temp.held.placed.clone(), standing)
+        };
+        match self.names.get(&placed) {
+            Some(Standing::Before(Seen::Dir)) => {
+                return Err(Fault::new(FaultCode::InTheWay, Blame::Local, "a directory stands there"));
+            }
+            Some(_) if replace == Replace::Never => {
+                return Err(Fault::new(FaultCode::Exists, Blame::Local, "the name is taken"));
+            }
+            _ => drop(self.names.insert(placed, standing)),
+        }
+        self.temp(id).steps.insert(Step::Renamed);
+        Ok(())
+    }
+}

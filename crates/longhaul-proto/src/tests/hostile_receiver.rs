@@ -1,0 +1,246 @@
+//! A receiver that lies: the sender reads only what it offered, no more than it must, and holds bounded state.
+
+use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX, PAGE_ENTRIES_MAX};
+use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkSize, Digest, Fault, FaultCode, FileId, LaneId, Unit};
+
+use super::plan::{CHUNK, file, many};
+use crate::sender::{Action, Config, Sender, Sent};
+use crate::wire::message::{
+    Answer, Ending, Finding, Message, Offer, Outcome, PageCredit, Settlement, Verdict, WantChunks,
+};
+
+fn new_sender() -> Sender {
+    let chunk = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
+    Sender::new(Config { chunk, bundled_max: u64::MAX })
+}
+
+fn offer(pages: u64) -> Message {
+    Message::Offer(Offer { pages, renamed: None, base: String::new() })
+}
+
+/// A sender that has sent `items` and was asked for all of them.
+fn asked_for(items: Vec<super::plan::Item>) -> Sender {
+    let mut sender = offered(items);
+    sender.handle_message(answer(0, &[0xff]));
+    assert!(!sender.is_over());
+    sender
+}
+
+/// A sender that has sent up to eight `items` in one page.
+fn offered(items: Vec<super::plan::Item>) -> Sender {
+    let mut sender = new_sender();
+    sender.handle_message(offer(8));
+    let missing = 8 - items.len();
+    for item in items {
+        sender.handle_scanned(item.entry);
+    }
+    for at in 0..missing {
+        sender.handle_scanned(file(&format!("more{at}"), 1).entry);
+    }
+    sender.handle_scan_end();
+    sender
+}
+
+fn answer(first: u64, wanted: &[u8]) -> Message {
+    Message::Answer(Answer { first: FileId(first), wanted: wanted.to_vec() })
+}
+
+fn want(file: u64, start: u64, count: u64) -> Message {
+    Message::WantChunks(WantChunks { file: FileId(file), start: ChunkIndex(start), count })
+}
+
+fn verdict(unit: Unit, attempt: u32, finding: Finding) -> Message {
+    Message::Verdicts(vec![Verdict { unit, attempt: Attempt(attempt), finding }])
+}
+
+fn settled(file: u64, outcome: Outcome) -> Message {
+    Message::Settled(vec![Settlement { file: FileId(file), outcome }])
+}
+
+fn chunk(index: u64) -> Unit {
+    Unit::Chunk { file: FileId(0), index: ChunkIndex(index) }
+}
+
+fn sent(unit: Unit, attempt: u32, digest: Digest) -> Sent {
+    Sent { unit, attempt: Attempt(attempt), digest, len: 1, lane: LaneId(0), seq: 0, declared: true }
+}
+
+fn actions(sender: &mut Sender) -> Vec<Action> {
+    sender.audit();
+    std::iter::from_fn(|| sender.poll_action()).collect()
+}
+
+/// The session ends for a breach of the protocol, and nothing follows.
+fn assert_refused(mut sender: Sender, what: &str) {
+    let actions = actions(&mut sender);
+    let Some(Action::Abort(fault)) = actions.last() else { panic!("{what} passes: {actions:?}") };
+    assert_eq!(fault.code, FaultCode::Protocol, "{what}");
+    assert_eq!(actions.iter().filter(|a| matches!(a, Action::Abort(_))).count(), 1);
+    sender.handle_message(offer(1));
+    sender.handle_sent(sent(chunk(0), 1, Digest::Cv([0; 32])));
+    assert!(sender.poll_action().is_none(), "{what}: the end is the end");
+}
+
+#[test]
+fn what_was_not_offered_is_never_read() {
+    let large = || file("large", 4 * CHUNK);
+    for (what, message) in [
+        ("an entry beyond the manifest", answer(8, &[1])),
+        ("an entry at the end of all numbers", answer(u64::MAX, &[1])),
+        ("chunks of an entry beyond the manifest", want(8, 0, 1)),
+        ("chunks of an entry before its answer", want(0, 0, 1)),
+        ("an answer longer than a page", answer(0, &[0; PAGE_ENTRIES_MAX / 8 + 1])),
+        ("a verdict on nothing", verdict(chunk(0), 1, Finding::Again)),
+        ("a verdict on no bundle", verdict(Unit::Bundle(BundleId(0)), 1, Finding::Again)),
+        ("an outcome of an entry beyond the manifest", settled(8, Outcome::Skipped)),
+        ("the end before any outcome", Message::Complete(Ending::default())),
+        ("a second offer", offer(8)),
+        ("what only a sender says", Message::Bye(Ending::default())),
+    ] {
+        let mut sender = offered(vec![large()]);
+        sender.handle_message(message);
+        assert_refused(sender, what);
+    }
+}
+
+#[test]
+fn what_was_offered_is_read_as_often_as_agreed_and_in_order() {
+    let large = || file("large", 4 * CHUNK);
+    for (what, messages) in [
+        ("wanted twice", vec![answer(0, &[1])]),
+        ("chunks out of order", vec![want(0, 1, 1)]),
+        ("the same chunks twice", vec![want(0, 0, 2), want(0, 1, 1)]),
+        ("more chunks than it has", vec![want(0, 0, 5)]),
+        ("no chunks at all", vec![want(0, 0, 0)]),
+        ("chunks without end", vec![want(0, 0, u64::MAX)]),
+        ("chunks of a small file", vec![want(1, 0, 1)]),
+        ("another attempt than was sent", vec![want(0, 0, 1), verdict(chunk(0), 2, Finding::Again)]),
+        ("an outcome twice", vec![settled(0, Outcome::Skipped), settled(0, Outcome::Skipped)]),
+        ("committed before it ended", vec![want(0, 0, 4), settled(0, Outcome::Committed(Some([0; 32])))]),
+        ("committed without a root", vec![want(0, 0, 4), settled(0, Outcome::Committed(None))]),
+    ] {
+        let mut sender = asked_for(vec![large()]);
+        messages.into_iter().for_each(|message| sender.handle_message(message));
+        assert_refused(sender, what);
+    }
+}
+
+#[test]
+fn a_chunk_or_bundle_is_not_sent_again_without_end() {
+    for unit in [chunk(0), Unit::Bundle(BundleId(0))] {
+        let mut sender = asked_for(vec![file("large", 4 * CHUNK)]);
+        sender.handle_message(want(0, 0, 4));
+        for attempt in 1..=ATTEMPTS_MAX {
+            assert!(!sender.is_over());
+            sender.handle_message(verdict(unit, attempt, Finding::Again));
+        }
+        assert_refused(sender, "another sending");
+    }
+}
+
+#[test]
+fn a_digest_that_was_not_sent_is_not_acknowledged() {
+    let other = Finding::Good(Digest::Cv([9; 32]));
+    let mut before = asked_for(vec![file("large", 4 * CHUNK)]);
+    before.handle_message(want(0, 0, 1));
+    before.handle_sent(sent(chunk(0), 1, Digest::Cv([1; 32])));
+    before.handle_message(verdict(chunk(0), 1, other));
+    assert_refused(before, "a wrong digest");
+
+    let mut overtaking = asked_for(vec![file("large", 4 * CHUNK)]);
+    overtaking.handle_message(want(0, 0, 1));
+    overtaking.handle_message(verdict(chunk(0), 1, other));
+    overtaking.handle_sent(sent(chunk(0), 1, Digest::Cv([1; 32])));
+    assert_refused(overtaking, "a wrong digest ahead of the report");
+
+    let mut bundle = asked_for(vec![]);
+    bundle.handle_sent(sent(Unit::Bundle(BundleId(0)), 1, Digest::Root([1; 32])));
+    bundle.handle_message(verdict(Unit::Bundle(BundleId(0)), 1, Finding::Good(Digest::Root([2; 32]))));
+    assert_refused(bundle, "a wrong digest of a bundle");
+}
+
+#[test]
+fn another_root_than_was_said_is_not_a_commit() {
+    let mut sender = asked_for(vec![file("large", 2 * CHUNK)]);
+    sender.handle_message(want(0, 0, 2));
+    sender.handle_sent(sent(chunk(0), 1, Digest::Cv([1; 32])));
+    sender.handle_sent(sent(chunk(1), 1, Digest::Cv([2; 32])));
+    sender.handle_checked(FileId(0), Ok(()));
+    sender.handle_message(settled(0, Outcome::Committed(Some([3; 32]))));
+    assert_refused(sender, "another root");
+}
+
+#[test]
+fn good_verdicts_on_what_was_never_sent_do_not_make_room_for_more() {
+    let mut sender = asked_for(vec![file("large", 8 * CHUNKS_WANTED_MAX * CHUNK)]);
+    for at in 0..8 * CHUNKS_WANTED_MAX as u64 {
+        sender.handle_message(want(0, at, 1));
+        sender.handle_message(verdict(chunk(at), 1, Finding::Good(Digest::Cv([0; 32]))));
+        if sender.is_over() {
+            assert!(at as usize <= 2 * CHUNKS_WANTED_MAX);
+            return assert_refused(sender, "chunks without end");
+        }
+    }
+    panic!("all chunks were ordered without one being sent");
+}
+
+#[test]
+fn credit_without_end_does_not_make_the_sender_hold_the_whole_tree() {
+    let mut sender = new_sender();
+    sender.handle_message(offer(u64::MAX));
+    sender.handle_message(Message::PageCredit(PageCredit { upto: u64::MAX }));
+    let mut scanned = 0;
+    while sender.has_room() {
+        sender.handle_scanned(file(&format!("f{scanned}"), 0).entry);
+        scanned += 1;
+        assert!(scanned <= 4 * ENTRIES_UNSETTLED_MAX, "the whole tree is held");
+    }
+    assert_eq!(sender.unsettled(), scanned);
+    assert!(!sender.is_over());
+}
+
+#[test]
+fn settling_bundled_files_unseen_does_not_make_the_sender_hold_bundles_without_end() {
+    let mut sender = new_sender();
+    sender.handle_message(offer(u64::MAX));
+    let mut first = 0;
+    while !sender.is_over() {
+        assert!(first < 4 * ENTRIES_UNSETTLED_MAX as u64, "bundles without end");
+        for item in many(PAGE_ENTRIES_MAX - 2, PAGE_ENTRIES_MAX, 10) {
+            sender.handle_scanned(item.entry);
+        }
+        sender.handle_message(answer(first, &wanted_but_the_directory()));
+        let outcomes = (first..first + PAGE_ENTRIES_MAX as u64).map(FileId);
+        let all = outcomes.map(|file| Settlement { file, outcome: Outcome::Skipped }).collect();
+        sender.handle_message(Message::Settled(all));
+        first += PAGE_ENTRIES_MAX as u64;
+    }
+    assert_refused(sender, "bundles without end");
+}
+
+/// All of a page of 1022 files between a directory and its end.
+fn wanted_but_the_directory() -> Vec<u8> {
+    let mut wanted = vec![0xff; PAGE_ENTRIES_MAX / 8];
+    wanted[0] = 0xfe;
+    wanted[PAGE_ENTRIES_MAX / 8 - 1] = 0x7f;
+    wanted
+}
+
+#[test]
+fn texts_of_a_receiver_reach_people_short_and_on_one_line() {
+    let wild = Fault::new(FaultCode::Io, longhaul_core::Blame::Local, "a\nb\x1b[2J".repeat(3000)).about("x\ry");
+    for message in [settled(0, Outcome::Failed(wild.clone())), Message::Refuse(wild.clone())] {
+        let bytes = message.encode();
+        let heard = Message::decode(&bytes[4..]).expect("decodes");
+        let fault = match heard {
+            Message::Refuse(fault) => fault,
+            Message::Settled(list) => match list.into_iter().next().map(|settlement| settlement.outcome) {
+                Some(Outcome::Failed(fault)) => fault,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        assert!(fault.message.len() <= 1024 && !fault.message.contains(['\n', '\x1b']), "{}", fault.message);
+        assert_eq!(fault.object, "x\\x0dy");
+    }
+}

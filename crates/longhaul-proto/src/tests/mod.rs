@@ -1,0 +1,14 @@
+//! The machines against each other and against the hostile, in memory: no clock, no disk, no socket.
+
+mod disk;
+mod hostile_receiver;
+mod hostile_sender;
+mod overtaking;
+mod plan;
+mod rng;
+mod scenarios;
+mod source;
+mod target;
+mod victim;
+mod wire;
+mod world;

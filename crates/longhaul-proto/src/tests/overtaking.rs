@@ -1,0 +1,63 @@
+//! Messages of a lower class overtake those of a higher: each such case that once could break a session, by name.
+
+use longhaul_core::{Blame, Fault, FaultCode, FileId};
+
+use super::plan::{CHUNK, Plan, file};
+use super::victim::{NOW, Victim, fault};
+use super::world::World;
+use crate::receiver::{Action, Seen};
+use crate::wire::message::Outcome;
+
+/// Plays `plan` with a disk that fails often, in many orders.
+fn play_failing(plan: impl Fn() -> Plan) {
+    for seed in 0..120 {
+        let world = World::new(Plan { disk_faults: (250, FaultCode::Io), ..plan().seed(seed) }).run_well();
+        assert!(world.told.values().all(|o| matches!(o, Outcome::Committed(_) | Outcome::Failed(_))));
+    }
+}
+
+#[test]
+fn an_outcome_may_overtake_the_answer_that_wanted_the_file() {
+    play_failing(|| Plan {
+        any_class_order: true,
+        ..Plan::new((0..12).map(|n| file(&format!("f{n}"), CHUNK)).collect())
+    });
+}
+
+#[test]
+fn an_outcome_may_overtake_the_wants_of_its_chunks() {
+    play_failing(|| Plan::new(vec![file("a", 40 * CHUNK), file("b", 40 * CHUNK), file("c", 40 * CHUNK)]));
+}
+
+#[test]
+fn a_source_may_fail_after_its_end_was_said() {
+    for seed in 0..200 {
+        let items = vec![file("a", 6 * CHUNK), file("b", 6 * CHUNK)];
+        let plan = Plan { flips: 400, source_faults: 100, safe: seed % 2 == 0, ..Plan::new(items).seed(seed) };
+        let world = World::new(plan).run_well();
+        for (id, outcome) in &world.told {
+            assert!(!world.source.bad.contains(id) || matches!(outcome, Outcome::Failed(_)));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_fails_while_its_temporary_is_made_ends_when_that_is_over_and_leaves_nothing() {
+    let broken = || Fault::new(FaultCode::Io, Blame::Local, "cannot make it");
+    for (made, discards) in [(Ok(()), 1), (Err(broken()), 0)] {
+        let mut victim = Victim::new();
+        victim.page(vec![file("large", 4 * CHUNK).entry]);
+        let surveyed = |action: &Action| matches!(action, Action::Survey(_));
+        assert!(std::iter::from_fn(|| victim.receiver.poll_action()).any(|action| surveyed(&action)));
+        victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(Seen::Absent)]);
+        while victim.receiver.poll_action().is_some() {}
+        victim.say(fault(0, FaultCode::Vanished));
+        assert!(victim.receiver.poll_action().is_none(), "it waits for its temporary");
+        victim.receiver.handle_created(NOW, FileId(0), made);
+        let actions = victim.obey();
+        assert_eq!(actions.iter().filter(|a| matches!(a, Action::Discard(_))).count(), discards);
+        let vanished =
+            |a: &Action| matches!(a, Action::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Vanished);
+        assert!(actions.iter().any(vanished), "the first reason is told: {actions:?}");
+    }
+}

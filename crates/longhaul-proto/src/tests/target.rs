@@ -1,0 +1,264 @@
+//! The target side of a world: takes what the receiver's machine orders and holds it to its promise at every step.
+//!
+//! `disk` completes what is ordered here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use longhaul_core::{ChunkIndex, EntryKind, FaultCode, FileId, RelPath};
+
+use super::plan::{CHUNK, Plan};
+use super::wire::Rows;
+use crate::receiver::{Action, Held, Replace, Seen, Ticket};
+use crate::wire::message::{Message, Outcome};
+
+/// What stands under a final name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Before(Seen),
+    File(FileId, Vec<u8>),
+    Link(FileId, Vec<u8>),
+}
+
+/// What was made for an entry under a temporary name.
+#[derive(Debug)]
+pub(super) struct Temp {
+    pub(super) held: Arc<Held>,
+    pub(super) bytes: Vec<u8>,
+    /// Chunks whose write came back, and was told to the machine.
+    pub(super) written: BTreeSet<u64>,
+    /// Chunks that a finished sync speaks for.
+    pub(super) durable: BTreeSet<u64>,
+    /// Operations under way.
+    pub(super) outstanding: usize,
+    pub(super) steps: BTreeSet<Step>,
+}
+
+/// What happened to an entry as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    SealOrdered,
+    Staged,
+    BarrierOrdered,
+    Durable,
+    Renamed,
+    RenameDurable,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+pub(super) enum Op {
+    Survey(Vec<Arc<Held>>),
+    Create(Arc<Held>),
+    Write { file: FileId, index: ChunkIndex, payload: Vec<u8> },
+    Stage(Vec<(Arc<Held>, Vec<u8>)>),
+    Seal(FileId),
+    Sync { file: FileId, speaks_for: BTreeSet<u64> },
+    Barrier(Vec<FileId>),
+    Publish(Vec<(FileId, Replace)>),
+    SyncDirs(Vec<FileId>),
+    FinishDirs(Vec<Arc<Held>>),
+}
+
+/// The target side.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) names: BTreeMap<RelPath, Standing>,
+    pub(crate) outcomes: BTreeMap<FileId, Outcome>,
+    /// Entries whose rename may not have survived: they fail, but stand.
+    pub(crate) unsure: HashSet<FileId>,
+    pub(crate) barriers: usize,
+    pub(crate) syncs: usize,
+    pub(super) temps: BTreeMap<FileId, Temp>,
+    pub(super) payloads: HashMap<Ticket, (Vec<u8>, Rows)>,
+    pub(super) ops: Vec<Op>,
+    pub(super) faults: (u32, FaultCode),
+    pub(super) dry_run: bool,
+    pub(super) durable_bytes: u64,
+    pub(super) surveyed: u64,
+}
+
+impl Target {
+    pub(crate) fn new(plan: &Plan) -> Target {
+        let before = plan.standing.iter().cloned().map(|(path, seen)| (path, Standing::Before(seen)));
+        Target {
+            names: before.collect(),
+            outcomes: BTreeMap::new(),
+            unsure: HashSet::new(),
+            barriers: 0,
+            syncs: 0,
+            temps: BTreeMap::new(),
+            payloads: HashMap::new(),
+            ops: Vec::new(),
+            faults: plan.disk_faults,
+            dry_run: plan.dry_run,
+            durable_bytes: 0,
+            surveyed: 0,
+        }
+    }
+
+    pub(crate) fn keep(&mut self, ticket: Ticket, payload: Vec<u8>, rows: Rows) {
+        assert!(self.payloads.insert(ticket, (payload, rows)).is_none(), "{ticket:?} arrived twice");
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Nothing is left but what was published. (What was under way of a file that failed may come after the end.)
+    pub(crate) fn assert_clean(&self) {
+        assert!(self.temps.is_empty(), "left behind: {:?}", self.temps.keys());
+        let failed = self.outcomes.values().any(|outcome| matches!(outcome, Outcome::Failed(_)));
+        assert!(failed || self.payloads.is_empty(), "payload without a verdict: {:?}", self.payloads.keys());
+        assert!(self.is_idle());
+    }
+
+    /// What the machine says is durable was synced, and nothing more.
+    pub(crate) fn assert_durable(&self, said: u64) {
+        assert!(said <= self.durable_bytes, "{said} bytes are called durable, {} are", self.durable_bytes);
+    }
+
+    /// Takes an order; panics if the promise forbids it now.
+    pub(crate) fn order(&mut self, action: Action) {
+        assert!(
+            !self.dry_run
+                || matches!(
+                    action,
+                    Action::Survey(_) | Action::Settled(..) | Action::Send(_) | Action::Finished(_) | Action::Abort(_)
+                ),
+            "a dry run orders {action:?}"
+        );
+        match action {
+            Action::Survey(held) => self.ops.push(Op::Survey(held)),
+            Action::Create(held) => {
+                self.make_temp(&held);
+                self.temp(held.id).outstanding = 1;
+                self.ops.push(Op::Create(held));
+            }
+            Action::MakeLink(held) => {
+                let EntryKind::Symlink { target } = held.entry.kind.clone() else { panic!("no link: {held:?}") };
+                self.stage(vec![(held, target)]);
+            }
+            Action::Write { file, index, ticket } => self.write(file, index, ticket),
+            Action::WriteBundle { ticket, files } => {
+                let (payload, rows) = self.payloads.remove(&ticket).expect("payload is used once");
+                let rows: HashMap<_, _> = rows.into_iter().collect();
+                self.stage(
+                    files.into_iter().map(|held| (held.clone(), payload[rows[&held.id].clone()].to_vec())).collect(),
+                );
+            }
+            Action::Drop(ticket) => drop(self.payloads.remove(&ticket).expect("payload is used once")),
+            Action::SyncData(file) => {
+                self.syncs += 1;
+                let temp = self.temp(file);
+                assert!(!temp.steps.contains(&Step::SealOrdered));
+                temp.outstanding += 1;
+                let speaks_for = temp.written.clone();
+                self.ops.push(Op::Sync { file, speaks_for });
+            }
+            Action::Seal(held) => {
+                let temp = self.temp(held.id);
+                assert_eq!(temp.written.len(), temp.bytes.len().div_ceil(CHUNK), "sealed before all was written");
+                assert_eq!(temp.outstanding, 0, "sealed while the disk was at work");
+                assert!(temp.steps.insert(Step::SealOrdered));
+                temp.outstanding += 1;
+                self.ops.push(Op::Seal(held.id));
+            }
+            Action::Barrier(batch) => self.batch_step(&batch, Step::Staged, Step::BarrierOrdered, Op::Barrier),
+            Action::Publish(renames) => {
+                let batch: Vec<_> = renames.iter().map(|(id, _)| *id).collect();
+                batch.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::Durable), "renamed too early"));
+                self.ops.push(Op::Publish(renames));
+            }
+            Action::SyncDirs(batch) => {
+                batch.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::Renamed)));
+                self.ops.push(Op::SyncDirs(batch));
+            }
+            Action::FinishDirs(dirs) => {
+                for held in &dirs {
+                    let before = self.outcomes.range(..held.id).count() as u64;
+                    let ends = dirs.iter().filter(|d| d.id < held.id).count() as u64;
+                    assert_eq!(before + ends, held.id.0, "a directory ends before what lies in it");
+                }
+                self.ops.push(Op::FinishDirs(dirs));
+            }
+            Action::Discard(file) => {
+                let temp = self.temps.remove(&file).expect("something was made");
+                assert_eq!(temp.outstanding, 0, "discarded while the disk was at work");
+                assert!(!temp.steps.contains(&Step::Renamed), "what is published is not discarded");
+            }
+            Action::Settled(held, outcome) => self.settle(&held, outcome),
+            Action::Send(Message::Settled(list)) => {
+                for settlement in list {
+                    let said = &self.outcomes[&settlement.file];
+                    assert_eq!(std::mem::discriminant(said), std::mem::discriminant(&settlement.outcome));
+                }
+            }
+            Action::Send(_) | Action::Finished(_) | Action::Abort(_) => {}
+        }
+    }
+
+    fn settle(&mut self, held: &Arc<Held>, outcome: Outcome) {
+        let temp = self.temps.remove(&held.id);
+        match (&outcome, &held.entry.kind) {
+            (Outcome::Committed(root), EntryKind::File { .. } | EntryKind::Symlink { .. }) => {
+                let temp = temp.expect("something was made");
+                assert!(temp.steps.contains(&Step::RenameDurable), "committed before the rename was durable");
+                let is_file = matches!(held.entry.kind, EntryKind::File { .. });
+                assert_eq!(*root, is_file.then(|| *blake3::hash(&temp.bytes).as_bytes()), "the root that is told");
+            }
+            (Outcome::Failed(_), _) => {
+                if let Some(temp) = temp {
+                    assert!(temp.steps.contains(&Step::Renamed), "a temporary is left behind");
+                    self.unsure.insert(held.id);
+                }
+            }
+            _ => assert!(temp.is_none()),
+        }
+        assert!(self.outcomes.insert(held.id, outcome).is_none(), "{held:?} has two outcomes");
+    }
+
+    fn make_temp(&mut self, held: &Arc<Held>) {
+        let len = match held.entry.kind {
+            EntryKind::File { len, .. } => len as usize,
+            _ => 0,
+        };
+        let temp = Temp {
+            held: held.clone(),
+            bytes: vec![0; len],
+            written: BTreeSet::new(),
+            durable: BTreeSet::new(),
+            outstanding: 0,
+            steps: BTreeSet::new(),
+        };
+        assert!(self.temps.insert(held.id, temp).is_none(), "{held:?} is made twice");
+    }
+
+    pub(super) fn temp(&mut self, id: FileId) -> &mut Temp {
+        self.temps.get_mut(&id).unwrap_or_else(|| panic!("nothing was made for {id:?}"))
+    }
+
+    fn stage(&mut self, files: Vec<(Arc<Held>, Vec<u8>)>) {
+        files.iter().for_each(|(held, _)| self.make_temp(held));
+        self.ops.push(Op::Stage(files));
+    }
+
+    fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
+        let (payload, _) = self.payloads.remove(&ticket).expect("payload is used once");
+        let temp = self.temp(file);
+        assert!(!temp.steps.contains(&Step::SealOrdered) && !temp.written.contains(&index.0));
+        temp.outstanding += 1;
+        self.ops.push(Op::Write { file, index, payload });
+    }
+
+    fn batch_step(&mut self, batch: &[FileId], after: Step, step: Step, op: fn(Vec<FileId>) -> Op) {
+        self.barriers += 1;
+        let batch_ops = |op: &Op| matches!(op, Op::Barrier(_) | Op::Publish(_) | Op::SyncDirs(_));
+        assert!(!self.ops.iter().any(batch_ops), "two batches at once");
+        for id in batch {
+            let temp = self.temp(*id);
+            assert!(temp.steps.contains(&after) && temp.outstanding == 0 && temp.steps.insert(step));
+        }
+        self.ops.push(op(batch.to_vec()));
+    }
+}

@@ -1,0 +1,114 @@
+//! A receiver alone, for tests that speak to it by hand.
+
+use longhaul_core::{
+    Attempt, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, FaultCode, FileId, IfExists, LaneId, Preserve, Unit,
+};
+
+use super::plan::{CHUNK, file};
+use crate::receiver::{Action, Config, Landed, Landing, Policy, Receiver, Seen, SyncGroup, Ticket};
+use crate::time::Timestamp;
+use crate::wire::data::Piece;
+use crate::wire::message::{Ending, FileFault, Message, Page};
+
+pub(crate) const NOW: Timestamp = Timestamp(0);
+
+pub(crate) struct Victim {
+    pub(crate) receiver: Receiver,
+    pub(crate) next: u64,
+    seq: u64,
+}
+
+impl Victim {
+    pub(crate) fn new() -> Victim {
+        let config = Config {
+            chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
+            bundled_max: 256,
+            policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
+            landing: Landing::beneath(),
+            preserve: Preserve::default(),
+            dry_run: false,
+            group: SyncGroup::default(),
+        };
+        Victim { receiver: Receiver::new(config, "/base".to_owned()), next: 0, seq: 0 }
+    }
+
+    /// A victim that wants `large` (entry 0, four chunks) and `small` (entry 1).
+    pub(crate) fn wanting() -> Victim {
+        let mut victim = Victim::new();
+        victim.page(vec![file("large", 4 * CHUNK).entry, file("small", 100).entry]);
+        victim.obey();
+        victim
+    }
+
+    pub(crate) fn say(&mut self, message: Message) {
+        self.receiver.handle_message(NOW, message);
+    }
+
+    pub(crate) fn page(&mut self, entries: Vec<Entry>) {
+        let first = FileId(self.next);
+        self.next += entries.len() as u64;
+        self.say(Message::Page(Page { first, last: false, entries }));
+    }
+
+    /// Does what is ordered of the disk at once; gives all actions.
+    pub(crate) fn obey(&mut self) -> Vec<Action> {
+        let mut all = Vec::new();
+        while let Some(action) = self.receiver.poll_action() {
+            match &action {
+                Action::Survey(held) => {
+                    let seen = held.iter().map(|_| Ok(Seen::Absent)).collect();
+                    self.receiver.handle_surveyed(NOW, held[0].id, seen);
+                }
+                Action::Create(held) => self.receiver.handle_created(NOW, held.id, Ok(())),
+                _ => {}
+            }
+            all.push(action);
+        }
+        self.receiver.audit();
+        all
+    }
+
+    pub(crate) fn landed(&mut self, unit: Unit, attempt: u32, computed: Digest, declared: Option<Digest>) -> Landed {
+        let ticket = Ticket { lane: LaneId(0), seq: self.seq };
+        self.seq += 1;
+        let piece = Piece {
+            unit,
+            attempt: Attempt(attempt),
+            offset: 0,
+            len: CHUNK as u64,
+            unit_len: CHUNK as u64,
+            chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
+            digest: DigestKind::Cv,
+            hole: false,
+            trailer: declared.is_some(),
+        };
+        Landed { ticket, piece, computed, declared, rows: Vec::new() }
+    }
+
+    pub(crate) fn land(&mut self, landed: Landed) {
+        self.receiver.handle_landed(NOW, landed);
+    }
+
+    pub(crate) fn assert_refused(mut self, code: FaultCode, what: &str) {
+        let actions = self.obey();
+        let Some(Action::Abort(fault)) = actions.last() else { panic!("{what} passes: {actions:?}") };
+        assert_eq!(fault.code, code, "{what}: {fault}");
+        let landed = self.landed(chunk(0), 1, CV, Some(CV));
+        self.land(landed);
+        self.receiver.handle_timeout(Timestamp(u64::MAX));
+        self.say(Message::Bye(Ending::default()));
+        assert!(self.receiver.poll_action().is_none(), "{what}: the end is the end");
+    }
+}
+
+pub(crate) const CV: Digest = Digest::Cv([1; 32]);
+
+/// A chunk of entry 0.
+pub(crate) fn chunk(index: u64) -> Unit {
+    Unit::Chunk { file: FileId(0), index: ChunkIndex(index) }
+}
+
+/// The sender cannot send an entry.
+pub(crate) fn fault(file: u64, code: FaultCode) -> Message {
+    Message::FileFault(FileFault { file: FileId(file), code, message: "no".to_owned() })
+}

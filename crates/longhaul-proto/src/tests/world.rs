@@ -1,0 +1,341 @@
+//! A little world in memory: the real sender against the real receiver, with a scheduler that lets anything happen in
+//! any order that the real world allows, from one seed.
+
+use std::collections::BTreeMap;
+
+use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
+use longhaul_core::{ChunkSize, EntryKind, Fault, FileId, Preserve, Unit};
+
+use super::plan::{CHUNK, Plan};
+use super::rng::Rng;
+use super::source::Source;
+use super::target::{Standing, Target};
+use super::wire::{Lane, Pipe};
+use crate::sender::Sent;
+use crate::wire::message::{Finding, Message, Outcome};
+use crate::{Receiver, Sender, Timestamp, receiver, sender};
+
+/// How a session ended on one side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Finished,
+    Aborted(Fault),
+}
+
+/// The world.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    rng: Rng,
+    now: Timestamp,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    pub(crate) source: Source,
+    pub(crate) target: Target,
+    to_sender: Pipe,
+    to_receiver: Pipe,
+    pub(crate) lanes: Vec<Lane>,
+    scan_over: bool,
+    /// What each side heard of each entry.
+    pub(crate) told: BTreeMap<FileId, Outcome>,
+    /// How often each unit was sent, and what was found.
+    pub(crate) sendings: BTreeMap<Unit, u32>,
+    pub(crate) findings: Vec<(Unit, Finding)>,
+    wanted: usize,
+    pub(crate) ends: (Option<End>, Option<End>),
+    steps: usize,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Scan,
+    ReceiverHears,
+    SenderHears,
+    Read,
+    LaneTakes,
+    LaneBrings(usize),
+    LaneReports(usize),
+    Disk,
+    SenderActs,
+    ReceiverActs,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan) -> World {
+        let chunk = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
+        let config = receiver::Config {
+            chunk,
+            bundled_max: plan.bundled_max,
+            policy: plan.policy,
+            landing: plan.landing.clone(),
+            preserve: Preserve::default(),
+            dry_run: plan.dry_run,
+            group: plan.group,
+        };
+        World {
+            rng: Rng::new(plan.seed ^ 0x5eed),
+            now: Timestamp(0),
+            sender: Sender::new(sender::Config { chunk, bundled_max: plan.bundled_max }),
+            receiver: Receiver::new(config, "/somewhere".to_owned()),
+            source: Source::new(&plan),
+            target: Target::new(&plan),
+            to_sender: Pipe::default(),
+            to_receiver: Pipe::default(),
+            lanes: (0..plan.lanes).map(Lane::new).collect(),
+            scan_over: false,
+            told: BTreeMap::new(),
+            sendings: BTreeMap::new(),
+            findings: Vec::new(),
+            wanted: 0,
+            ends: (None, None),
+            steps: 0,
+            plan,
+        }
+    }
+
+    /// Runs until both sides are at their end; panics if that takes too long or if nothing can happen any more.
+    pub(crate) fn run(mut self) -> World {
+        let bytes: usize = self.plan.items.iter().map(|item| item.bytes.len()).sum();
+        let steps_max = 4000 + 400 * self.plan.items.len() + 200 * bytes.div_ceil(CHUNK);
+        while self.ends.0.is_none() || self.ends.1.is_none() {
+            self.step();
+            self.steps += 1;
+            assert!(self.steps < steps_max, "seed {}: no end after {} steps", self.plan.seed, self.steps);
+        }
+        self
+    }
+
+    /// Runs to a good end on both sides and checks what is left behind.
+    pub(crate) fn run_well(self) -> World {
+        let world = self.run();
+        assert_eq!(world.ends, (Some(End::Finished), Some(End::Finished)), "seed {}", world.plan.seed);
+        world.assert_whole();
+        world
+    }
+
+    pub(crate) fn step(&mut self) {
+        let turns = self.turns();
+        if turns.is_empty() {
+            self.pass_time();
+        } else {
+            let turn = *self.rng.pick(&turns);
+            self.take(turn);
+        }
+        // Audits count everything anew: often enough to find a drift near its cause, not so often that worlds crawl.
+        if self.steps.is_multiple_of(1 + self.plan.items.len() / 8) {
+            self.receiver.audit();
+            self.sender.audit();
+        }
+        assert!(self.receiver.unsettled() <= ENTRIES_UNSETTLED_MAX);
+        self.target.assert_durable(self.receiver.tally().durable);
+    }
+
+    /// Nothing happens by itself: time passes until something does.
+    fn pass_time(&mut self) {
+        let Some(next) = self.receiver.poll_timeout() else {
+            panic!("seed {}: nothing can happen any more: {:?}", self.plan.seed, self.receiver)
+        };
+        self.now = self.now.max(next);
+        self.receiver.handle_timeout(self.now);
+        self.receiver_acts();
+    }
+
+    fn turns(&self) -> Vec<Turn> {
+        let mut turns = vec![];
+        let mut may = |can: bool, turn: Turn| {
+            if can {
+                turns.push(turn)
+            }
+        };
+        if self.ends.0.is_none() {
+            may(!self.scan_over && self.sender.has_room(), Turn::Scan);
+            may(!self.to_sender.is_empty(), Turn::SenderHears);
+            may(!self.source.is_idle(), Turn::Read);
+            may(!self.source.ready.is_empty(), Turn::LaneTakes);
+            may(self.sender.has_actions(), Turn::SenderActs);
+        }
+        if self.ends.1.is_none() {
+            may(!self.to_receiver.is_empty(), Turn::ReceiverHears);
+            may(!self.target.is_idle(), Turn::Disk);
+            may(self.receiver.has_actions(), Turn::ReceiverActs);
+        }
+        for (at, lane) in self.lanes.iter().enumerate() {
+            may(!lane.frames.is_empty() && self.ends.1.is_none(), Turn::LaneBrings(at));
+            may(!lane.reports.is_empty() && self.ends.0.is_none(), Turn::LaneReports(at));
+        }
+        turns
+    }
+
+    fn take(&mut self, turn: Turn) {
+        if self.rng.permille(20) {
+            self.now = Timestamp(self.now.0 + self.rng.below(300_000) as u64);
+            self.receiver.handle_timeout(self.now);
+        }
+        match turn {
+            Turn::Scan => self.scan(),
+            Turn::ReceiverHears => {
+                if let Some(message) = self.to_receiver.receive(&mut self.rng, self.plan.any_class_order) {
+                    self.receiver.handle_message(self.now, message);
+                }
+            }
+            Turn::SenderHears => {
+                if let Some(message) = self.to_sender.receive(&mut self.rng, self.plan.any_class_order) {
+                    self.sender.handle_message(message);
+                }
+            }
+            Turn::Read => self.source.step(&mut self.rng, &mut self.sender),
+            Turn::LaneTakes => self.lane_takes(),
+            Turn::LaneBrings(at) => self.lane_brings(at),
+            Turn::LaneReports(at) => {
+                let report: Option<Sent> = self.lanes[at].reports.pop_front();
+                report.into_iter().for_each(|sent| self.sender.handle_sent(sent));
+            }
+            Turn::Disk => self.target.step(&mut self.rng, self.now, &mut self.receiver),
+            Turn::SenderActs => self.sender_acts(),
+            Turn::ReceiverActs => self.receiver_acts(),
+        }
+    }
+
+    fn scan(&mut self) {
+        for _ in 0..1 + self.rng.below(40) {
+            if !self.sender.has_room() {
+                return;
+            }
+            match self.source.scan() {
+                Some(item) => drop(self.sender.handle_scanned(item.entry)),
+                None => {
+                    self.scan_over = true;
+                    return self.sender.handle_scan_end();
+                }
+            }
+        }
+        if self.rng.permille(300) {
+            self.sender.handle_scan_idle();
+        }
+    }
+
+    fn lane_takes(&mut self) {
+        let Some(ready) = self.source.ready.pop_front() else { return };
+        let unit = ready.unit;
+        *self.sendings.entry(unit).or_default() += 1;
+        let at = self.rng.below(self.lanes.len());
+        self.lanes[at].send(ready, self.plan.safe);
+        let Some(frame) = self.lanes[at].frames.back_mut() else { return };
+        if self.plan.always_flipped.contains(&unit) || self.rng.permille(self.plan.flips) {
+            frame.flip(&mut self.rng);
+        }
+        if self.plan.safe && self.rng.permille(self.plan.alters) {
+            frame.alter(&mut self.rng);
+        }
+    }
+
+    pub(crate) fn lane_brings(&mut self, at: usize) {
+        let Some((landed, payload, rows)) = self.lanes[at].receive() else { return };
+        self.target.keep(landed.ticket, payload, rows);
+        self.receiver.handle_landed(self.now, landed);
+    }
+
+    fn sender_acts(&mut self) {
+        while let Some(action) = self.sender.poll_action() {
+            assert!(self.ends.0.is_none(), "an action after the end: {action:?}");
+            match action {
+                sender::Action::Send(message) => self.to_receiver.send(&message),
+                sender::Action::ReadChunk { file, index, attempt, file_len } => {
+                    self.source.read(file, index, attempt, file_len);
+                }
+                sender::Action::Pack { bundle, attempt, files } => self.source.pack(bundle, attempt, files),
+                sender::Action::CheckSource(file) => self.source.check(file),
+                sender::Action::Settled(file, outcome) => {
+                    assert!(self.told.insert(file, outcome).is_none(), "{file:?} is settled twice");
+                }
+                sender::Action::Finished(_) => self.ends.0 = Some(End::Finished),
+                sender::Action::Abort(fault) => {
+                    self.to_receiver.send(&Message::Refuse(fault.clone()));
+                    self.ends.0 = Some(End::Aborted(fault));
+                }
+            }
+        }
+    }
+
+    fn receiver_acts(&mut self) {
+        while let Some(action) = self.receiver.poll_action() {
+            assert!(self.ends.1.is_none(), "an action after the end: {action:?}");
+            self.target.order(action.clone());
+            match action {
+                receiver::Action::Send(message) => {
+                    self.hear_receiver(&message);
+                    self.to_sender.send(&message);
+                }
+                receiver::Action::Finished(_) => self.ends.1 = Some(End::Finished),
+                receiver::Action::Abort(fault) => {
+                    self.to_sender.send(&Message::Refuse(fault.clone()));
+                    self.ends.1 = Some(End::Aborted(fault));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn hear_receiver(&mut self, message: &Message) {
+        match message {
+            Message::WantChunks(want) => {
+                self.wanted += want.count as usize;
+                assert!(want.count as usize <= CHUNKS_WANTED_MAX);
+            }
+            Message::Verdicts(list) => self.findings.extend(list.iter().map(|v| (v.unit, v.finding))),
+            _ => {}
+        }
+    }
+
+    /// Chunks asked for in all.
+    pub(crate) fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// The outcome of the entry with that path.
+    pub(crate) fn outcome(&self, name: &str) -> &Outcome {
+        let at = self.plan.items.iter().position(|item| item.entry.path.as_bytes() == name.as_bytes());
+        &self.told[&FileId(at.expect("an entry") as u64)]
+    }
+
+    /// After a good end: both sides say the same of every entry, what is committed stands as it was sent, what is not
+    /// does not, and nothing else is left.
+    fn assert_whole(&self) {
+        self.target.assert_clean();
+        let mut standing: BTreeMap<_, _> = self.plan.standing.iter().cloned().collect();
+        for (at, item) in self.plan.items.iter().enumerate() {
+            let id = FileId(at as u64);
+            let (there, here) = (&self.target.outcomes[&id], &self.told[&id]);
+            assert_eq!(std::mem::discriminant(there), std::mem::discriminant(here), "{item:?}");
+            let stands = self.target.names.get(&item.entry.path);
+            match (here, &item.entry.kind) {
+                (Outcome::Committed(root), EntryKind::File { .. }) => {
+                    assert_eq!(*root, Some(*blake3::hash(&item.bytes).as_bytes()), "{item:?}");
+                    assert!(!self.source.bad.contains(&id), "seed {}: a bad source is committed", self.plan.seed);
+                    let other = |of: &FileId| *of != id && self.plan.items[of.0 as usize].entry.path == item.entry.path;
+                    let whole = match stands {
+                        Some(Standing::File(of, bytes)) => *of == id && *bytes == item.bytes || other(of),
+                        Some(Standing::Link(of, _)) => other(of),
+                        _ => false,
+                    };
+                    assert!(whole, "seed {}: {} stands otherwise", self.plan.seed, item.entry.path.escaped());
+                    standing.remove(&item.entry.path);
+                }
+                (Outcome::Failed(_) | Outcome::Skipped | Outcome::Planned, EntryKind::File { .. }) => {
+                    let stands_whole = matches!(stands, Some(Standing::File(of, _)) if *of == id);
+                    assert!(!stands_whole || self.target.unsure.contains(&id), "{item:?} stands after all");
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(self.told.len(), self.plan.items.len());
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the world of seed {} after {} steps", self.plan.seed, self.steps);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Control messages. Numbers and fields are only ever appended; `docs/WIRE.md` and the golden bytes hold them fast.
+//!
+//! Who may send what, and under whose credit, stands with each message.
+
+mod flow;
+mod listing;
+mod opening;
+
+use longhaul_core::Fault;
+
+pub use flow::*;
+pub use listing::*;
+pub use opening::*;
+
+use super::frame::{self, FrameError};
+use super::text::{clean, clean_fault};
+
+/// The protocol version that this build speaks.
+pub const VERSION: u16 = 1;
+
+/// Defines [`Message`] from a table of number and body, so that number, encoder and decoder cannot part.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $number:literal $name:ident($body:ty) $class:ident,)*) => {
+        /// A control message.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Message { $($(#[$doc])* $name($body),)* }
+
+        impl Message {
+            /// The message with its length and number, ready to be sent; texts for people are cut and cleaned. What
+            /// the machines say always fits the bound; for what a user or a directory says, see
+            /// [`Message::try_encode`].
+            pub fn encode(&self) -> Vec<u8> {
+                let cleaned = self.cleaned();
+                match cleaned.as_ref().unwrap_or(self) { $(Message::$name(body) => frame::encode($number, body),)* }
+            }
+
+            /// Reads number and body (the length is consumed already). Texts for people come out cut and cleaned.
+            ///
+            /// # Errors
+            /// [`FrameError`] says what does not fit.
+            pub fn decode(bytes: &[u8]) -> Result<Message, FrameError> {
+                let (&number, body) = bytes.split_first().ok_or(FrameError::Empty)?;
+                let message = match number {
+                    $($number => frame::decode(number, body).map(Message::$name),)*
+                    number => Err(FrameError::Unknown { number }),
+                }?;
+                Ok(message.cleaned().unwrap_or(message))
+            }
+
+            /// The number under which it travels.
+            pub fn number(&self) -> u8 {
+                match self { $(Message::$name(_) => $number,)* }
+            }
+
+            /// The class in which it leaves.
+            pub fn class(&self) -> Class {
+                match self { $(Message::$name(_) => Class::$class,)* }
+            }
+
+            /// Its name, for logs.
+            pub fn name(&self) -> &'static str {
+                match self { $(Message::$name(_) => stringify!($name),)* }
+            }
+        }
+    };
+}
+
+/// The order in which waiting messages leave: a lower class never waits behind a higher one. Messages of one class
+/// keep their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Heartbeats, verdicts, settlements, ends.
+    Verdict,
+    /// Digests, wants, answers, credits.
+    Want,
+    /// Manifest pages.
+    Page,
+}
+
+messages! {
+    /// Initiator, first: what it can speak and what it wants.
+    1 Hello(Hello) Verdict,
+    /// Acceptor: agreed, here is the session.
+    2 Welcome(Welcome) Verdict,
+    /// Either, at any time: the session ends, and why.
+    3 Refuse(Fault) Verdict,
+    /// Acceptor: lane ids that may join now, each good once for 10 s.
+    4 Lanes(Lanes) Want,
+    /// Receiver, once, after the handshake: what it holds and how it maps names. Every session begins so.
+    5 Offer(Offer) Want,
+    /// Receiver: manifest pages that the sender may have sent since the start.
+    6 PageCredit(PageCredit) Want,
+    /// Sender, under page credit: the next part of the manifest.
+    7 Page(Page) Page,
+    /// Receiver, one for each page: which of its files it wants.
+    8 Answer(Answer) Want,
+    /// Receiver: chunks of a file that it wants, once each.
+    9 WantChunks(WantChunks) Want,
+    /// Sender, one for each sent unit of a `safe` lane: the digest of what was sent.
+    10 Digests(Vec<Declared>) Want,
+    /// Sender, one for each wanted file of chunks: all was read, and this is its root.
+    11 FileEnd(FileEnd) Want,
+    /// Sender, at most one for each wanted file: it cannot be sent.
+    12 FileFault(FileFault) Want,
+    /// Receiver, one for each unit that arrived.
+    13 Verdicts(Vec<Verdict>) Verdict,
+    /// Receiver, one for each entry: what became of it. The sender forgets it.
+    14 Settled(Vec<Settlement>) Verdict,
+    /// Receiver, about each second: its counters.
+    15 Tally(Tally) Verdict,
+    /// Receiver, last: every entry of the last page is settled.
+    16 Complete(Ending) Verdict,
+    /// Sender, last, in answer.
+    17 Bye(Ending) Verdict,
+    /// Either, when nothing else was sent for a while.
+    18 Heartbeat(Heartbeat) Verdict,
+    /// Acceptor, in answer to a `List` request: names; the last one says so.
+    19 Listing(Listing) Page,
+}
+
+impl Message {
+    /// As [`Message::encode`], for messages whose size others decide: a hello with patterns and names, a listing.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLong`] when no peer would accept it.
+    pub fn try_encode(&self) -> Result<Vec<u8>, FrameError> {
+        frame::check(self.encode())
+    }
+
+    /// The same with clean texts, where it has any.
+    fn cleaned(&self) -> Option<Message> {
+        let failed = |s: &Settlement| matches!(s.outcome, Outcome::Failed(_));
+        Some(match self {
+            Message::Refuse(fault) => Message::Refuse(clean_fault(fault)),
+            Message::Offer(offer) => Message::Offer(Offer { base: clean(&offer.base), ..offer.clone() }),
+            Message::FileFault(fault) => {
+                Message::FileFault(FileFault { message: clean(&fault.message), ..fault.clone() })
+            }
+            Message::Settled(list) if list.iter().any(failed) => {
+                Message::Settled(list.iter().map(clean_settlement).collect())
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn clean_settlement(settlement: &Settlement) -> Settlement {
+    let outcome = match &settlement.outcome {
+        Outcome::Failed(fault) => Outcome::Failed(clean_fault(fault)),
+        other => other.clone(),
+    };
+    Settlement { file: settlement.file, outcome }
+}

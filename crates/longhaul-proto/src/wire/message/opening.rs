@@ -1,0 +1,138 @@
+//! What is said before a session stands: hello, welcome, lanes.
+//!
+//! Plain data; who says it when is written at [`Message`](super::Message).
+
+use serde::{Deserialize, Serialize};
+
+use longhaul_core::filter::Rule;
+use longhaul_core::{ChunkSize, IfExists, LaneId, Preserve, RelPath, Role};
+
+/// The first message of a session, from its initiator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Oldest version spoken.
+    pub version_min: u16,
+    /// Newest version spoken.
+    pub version_max: u16,
+    /// Capability bits; none is defined in version 1.
+    pub caps: u64,
+    /// What is asked for.
+    pub request: Request,
+}
+
+/// What an initiator asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// To transfer files.
+    Transfer(Box<Transfer>),
+    /// To list the roots that this key may see.
+    Roots,
+    /// To list what stands at a path.
+    List {
+        /// Name of the root.
+        root: String,
+        /// Path beneath it.
+        path: RelPath,
+    },
+}
+
+/// A transfer as its initiator wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// The role of the side that says this, stated apart from who dialled.
+    pub role: Role,
+    /// Whether the side that says this began the session.
+    pub initiator: bool,
+    /// Protection of the lanes; the other side agrees or refuses.
+    pub protect: Protect,
+    /// Chunk size for files that have no partial yet.
+    pub chunk: ChunkSize,
+    /// Lanes wanted; fewer may be granted.
+    pub lanes: u32,
+    /// Which metadata is carried over.
+    pub preserve: Preserve,
+    /// Show what would be done, touch nothing.
+    pub dry_run: bool,
+    /// Reserved: the dataset that commits as a whole. 0 = each file commits alone; nothing else is understood yet.
+    pub set: u64,
+    /// The far end of the transfer.
+    pub far: Far,
+}
+
+/// The part of a transfer that lies at the acceptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Far {
+    /// The acceptor receives.
+    Destination {
+        /// Name of its root.
+        root: String,
+        /// Path beneath it.
+        path: RelPath,
+        /// How sources are placed there.
+        placing: Placing,
+        /// What to do with names that stand there.
+        if_exists: IfExists,
+    },
+    /// The acceptor sends.
+    Sources {
+        /// What to send.
+        sources: Vec<FarSource>,
+        /// Which of it, in order; the first match decides.
+        rules: Vec<Rule>,
+        /// Only these names beneath the one source.
+        names: Option<Vec<RelPath>>,
+    },
+}
+
+/// A source at the acceptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FarSource {
+    /// Name of its root.
+    pub root: String,
+    /// Path beneath it.
+    pub path: RelPath,
+    /// What lies in the directory, not the directory itself.
+    pub contents: bool,
+}
+
+/// How the sources of a transfer are placed at its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Placing {
+    /// Beneath the destination, which is made if it is missing.
+    Beneath,
+    /// Beneath it if it is a directory; else the one source takes its name.
+    BeneathIfDir,
+}
+
+/// Protection of lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Protect {
+    /// Encrypted.
+    Private,
+    /// Not encrypted; verified.
+    Safe,
+}
+
+/// The acceptor's agreement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The version that both speak from here on.
+    pub version: u16,
+    /// Capabilities of both.
+    pub caps: u64,
+    /// The session's id.
+    pub session: [u8; 16],
+    /// The chunk size agreed.
+    pub chunk: ChunkSize,
+    /// Files up to this length travel in bundles, in bytes.
+    pub bundled_max: u64,
+}
+
+/// Lane ids that may join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lanes {
+    /// The first id.
+    pub first: LaneId,
+    /// How many, counting up.
+    pub count: u32,
+}

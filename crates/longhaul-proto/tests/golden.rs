@@ -1,0 +1,301 @@
+//! Golden bytes: every message number, the lane header and the bundle, held fast as `docs/WIRE.md` describes them.
+//!
+//! A test that fails here means that old and new builds no longer understand each other: append, never change.
+
+use std::fmt::Write;
+
+use longhaul_core::filter::{Rule, RuleKind};
+use longhaul_core::{
+    Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
+    IfExists, LaneId, Meta, Mtime, Preserve, RelPath, Role, Unit,
+};
+use longhaul_proto::Message;
+use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
+use longhaul_proto::wire::bundle::Packer;
+use longhaul_proto::wire::data::{Header, Piece};
+use longhaul_proto::wire::message::{
+    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, Lanes, Listed, ListedKind,
+    Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Settlement, Tally, Transfer, Verdict,
+    WantChunks, Welcome,
+};
+
+fn path(text: &str) -> RelPath {
+    RelPath::new(text).expect("a path")
+}
+
+fn meta() -> Meta {
+    Meta { mode: 0o644, mtime: Mtime { secs: -2, nanos: 300 } }
+}
+
+fn fault() -> Fault {
+    Fault::new(FaultCode::Denied, Blame::Local, "no").about("a").hint("b")
+}
+
+fn transfer(far: Far) -> Message {
+    let transfer = Transfer {
+        role: Role::Sender,
+        initiator: true,
+        protect: Protect::Private,
+        chunk: ChunkSize::DEFAULT,
+        lanes: 4,
+        preserve: Preserve { mode: true, times: true, links: false, sparse: true },
+        dry_run: false,
+        set: 0,
+        far,
+    };
+    hello(Request::Transfer(Box::new(transfer)))
+}
+
+fn hello(request: Request) -> Message {
+    Message::Hello(Hello { version_min: 1, version_max: 1, caps: 0, request })
+}
+
+fn push() -> Message {
+    transfer(Far::Destination {
+        root: "data".to_owned(),
+        path: path("in/box"),
+        placing: Placing::BeneathIfDir,
+        if_exists: IfExists::Fail,
+    })
+}
+
+fn pull() -> Message {
+    transfer(Far::Sources {
+        sources: vec![FarSource { root: "data".to_owned(), path: path("out"), contents: true }],
+        rules: vec![Rule { kind: RuleKind::Exclude, pattern: "*.o".to_owned() }],
+        names: Some(vec![path("n")]),
+    })
+}
+
+fn page() -> Message {
+    let entry = |name, kind| Entry { path: path(name), kind, meta: meta() };
+    Message::Page(Page {
+        first: FileId(300),
+        last: true,
+        entries: vec![
+            entry("d", EntryKind::Dir),
+            entry("d/f", EntryKind::File { len: 1 << 40, sparse: true }),
+            entry("d/l", EntryKind::Symlink { target: b"f".to_vec() }),
+            entry("d", EntryKind::DirEnd),
+        ],
+    })
+}
+
+fn listing() -> Message {
+    let kinds = [
+        ListedKind::File,
+        ListedKind::Dir,
+        ListedKind::Symlink { target: b"f".to_vec() },
+        ListedKind::Special,
+        ListedKind::Root { rights: vec!["read".to_owned()] },
+    ];
+    let names = kinds.map(|kind| Listed { name: b"n".to_vec(), kind, len: 5, meta: meta() }).to_vec();
+    Message::Listing(Listing { names, last: true })
+}
+
+fn verdicts() -> Message {
+    let unit = Unit::Chunk { file: FileId(1), index: ChunkIndex(2) };
+    let findings = [Finding::Good(Digest::Cv([0xcd; 32])), Finding::Again, Finding::GivenUp];
+    Message::Verdicts(findings.map(|finding| Verdict { unit, attempt: Attempt(3), finding }).to_vec())
+}
+
+fn outcomes() -> Message {
+    let outcomes = [
+        Outcome::Committed(Some([0xab; 32])),
+        Outcome::Committed(None),
+        Outcome::Skipped,
+        Outcome::Planned,
+        Outcome::Failed(fault()),
+    ];
+    Message::Settled(outcomes.map(|outcome| Settlement { file: FileId(200), outcome }).to_vec())
+}
+
+fn ending() -> Ending {
+    Ending { cpu_us: 1000, tally: Tally { received: 4, durable: 3, committed: 2, files: 1 } }
+}
+
+/// One of each number, some in several forms, and the bytes that they travel as.
+fn messages() -> Vec<(Message, &'static str)> {
+    let offer = Offer { pages: 8, renamed: Some(b"new".to_vec()), base: "/d".to_owned() };
+    let declared = Declared {
+        lane: LaneId(2),
+        seq: 300,
+        unit: Unit::Bundle(BundleId(9)),
+        attempt: Attempt(1),
+        digest: Digest::Root([0xef; 32]),
+    };
+    let welcome =
+        Welcome { version: 1, caps: 0, session: [0x11; 16], chunk: ChunkSize::DEFAULT, bundled_max: 256 << 10 };
+    let list = Request::List { root: "data".to_owned(), path: path("x") };
+    vec![
+        (push(), GOLDEN[0]),
+        (pull(), GOLDEN[1]),
+        (hello(Request::Roots), GOLDEN[2]),
+        (hello(list), GOLDEN[3]),
+        (Message::Welcome(welcome), GOLDEN[4]),
+        (Message::Refuse(fault()), GOLDEN[5]),
+        (Message::Lanes(Lanes { first: LaneId(1), count: 4 }), GOLDEN[6]),
+        (Message::Offer(offer), GOLDEN[7]),
+        (Message::PageCredit(PageCredit { upto: 9 }), GOLDEN[8]),
+        (page(), GOLDEN[9]),
+        (Message::Answer(Answer { first: FileId(300), wanted: vec![0b10] }), GOLDEN[10]),
+        (Message::WantChunks(WantChunks { file: FileId(301), start: ChunkIndex(0), count: 1024 }), GOLDEN[11]),
+        (Message::Digests(vec![declared]), GOLDEN[12]),
+        (Message::FileEnd(FileEnd { file: FileId(301), root: [0xab; 32] }), GOLDEN[13]),
+        (
+            Message::FileFault(FileFault { file: FileId(301), code: FaultCode::Changed, message: "grew".to_owned() }),
+            GOLDEN[14],
+        ),
+        (verdicts(), GOLDEN[15]),
+        (outcomes(), GOLDEN[16]),
+        (Message::Tally(ending().tally), GOLDEN[17]),
+        (Message::Complete(ending()), GOLDEN[18]),
+        (Message::Bye(ending()), GOLDEN[19]),
+        (Message::Heartbeat(Heartbeat { stalled: true }), GOLDEN[20]),
+        (listing(), GOLDEN[21]),
+    ]
+}
+
+const GOLDEN: [&str; 22] = [
+    "1f0000000101010000000100160401010001000000046461746106696e2f626f780102",
+    "260000000101010000000100160401010001000001010464617461036f7574010101032a2e6f0101016e",
+    "050000000101010001",
+    "0c000000010101000204646174610178",
+    "170000000201001111111111111111111111111111111116808010",
+    "0a0000000303000161026e6f0162",
+    "03000000040104",
+    "0a000000050801036e6577022f64",
+    "020000000609",
+    "3200000007ac020104016401a40303ac0203642f660080808080802001a40303ac0203642f6c030166a40303ac02016402a40303ac02",
+    "0500000008ac020102",
+    "0600000009ad02008008",
+    "290000000a0102ac0201090100efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef",
+    "230000000bad02abababababababababababababababababababababababababababababababab",
+    "090000000cad020d0467726577",
+    "320000000d03000102030001cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd00010203010001020302",
+    "3c0000000e05c8010001ababababababababababababababababababababababababababababababababc8010000c80101c80102c8010303000161026e6f0162",
+    "050000000f04030201",
+    "0700000010e80704030201",
+    "0700000011e80704030201",
+    "020000001201",
+    "380000001305016e0005a40303ac02016e0105a40303ac02016e02016605a40303ac02016e0305a40303ac02016e0401047265616405a40303ac0201",
+];
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        write!(out, "{byte:02x}").expect("strings take everything");
+        out
+    })
+}
+
+#[test]
+fn messages_travel_as_these_bytes() {
+    for (message, golden) in messages() {
+        let bytes = message.encode();
+        assert_eq!(hex(&bytes), golden, "{}", message.name());
+        assert_eq!(bytes[..4], (bytes.len() as u32 - 4).to_le_bytes(), "{}", message.name());
+        assert_eq!(Message::decode(&bytes[4..]), Ok(message));
+    }
+}
+
+#[test]
+fn every_number_is_held_fast() {
+    let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
+    numbers.dedup();
+    assert_eq!(numbers, (1..=19).collect::<Vec<_>>());
+    assert!(Message::decode(&[20]).is_err(), "a new number needs its golden bytes here");
+}
+
+/// Fault codes travel by their place in the enum: names in that order.
+#[test]
+fn fault_codes_keep_their_places() {
+    let code = |place: u8| match Message::decode(&[12, 0, place, 0]) {
+        Ok(Message::FileFault(fault)) => Some(fault.code.name()),
+        _ => None,
+    };
+    let names: Vec<_> = (0..).map_while(code).collect();
+    let want = [
+        "unclassified",
+        "usage",
+        "not-found",
+        "denied",
+        "unreachable",
+        "lost",
+        "timed-out",
+        "busy",
+        "mismatch",
+        "no-space",
+        "read-only",
+        "io",
+        "exists",
+        "changed",
+        "vanished",
+        "in-the-way",
+        "unsupported",
+        "protocol",
+        "interrupted",
+        "terminated",
+        "internal",
+    ];
+    assert_eq!(names, want);
+}
+
+#[test]
+fn lane_headers_are_these_bytes() {
+    let piece = Piece {
+        unit: Unit::Chunk { file: FileId(0x0102), index: ChunkIndex(3) },
+        attempt: Attempt(2),
+        offset: 0x100,
+        len: 0x200,
+        unit_len: 0x400,
+        chunk: ChunkSize::DEFAULT,
+        digest: DigestKind::Cv,
+        hole: false,
+        trailer: true,
+    };
+    let hole = Piece { offset: 0, len: 0, hole: true, trailer: false, ..piece };
+    let bundle = Piece { unit: Unit::Bundle(BundleId(5)), digest: DigestKind::Root, ..piece };
+    for (header, golden) in [
+        (Header::Piece(piece), HEADERS[0]),
+        (Header::Piece(hole), HEADERS[1]),
+        (Header::Piece(bundle), HEADERS[2]),
+        (Header::End, HEADERS[3]),
+    ] {
+        assert_eq!(hex(&header.encode()), golden, "{header:?}");
+        assert_eq!(Header::decode(&header.encode()), Ok(header));
+    }
+}
+
+const HEADERS: [&str; 4] = [
+    "4c486431010616000201000000000000030000000000000002000000000000000001000000000000000200000000000000040000000000000000000000000000",
+    "4c486431010316000201000000000000030000000000000002000000000000000000000000000000000000000000000000040000000000000000000000000000",
+    "4c486431020416000500000000000000000000000000000002000000000000000001000000000000000200000000000000040000000000000000000000000000",
+    "4c486431030000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
+];
+
+#[test]
+fn a_bundle_is_these_bytes() {
+    let mut unit = [0xee; 112];
+    let mut packer = Packer::new(&mut unit, 2);
+    packer.space(3).expect("room").copy_from_slice(b"abc");
+    packer.keep(FileId(7), 3, [0xaa; 32]);
+    let (len, files) = packer.finish();
+    assert_eq!((files, hex(&unit[..len])), (1, BUNDLE.to_owned()));
+}
+
+const BUNDLE: &str = "010000006800000007000000000000000300000000000000aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000616263";
+
+#[test]
+fn a_lane_joins_by_these_bytes() {
+    let claim = Claim { session: [1; 16], lane: LaneId(2), dialer_nonce: [3; 16], acceptor_nonce: [4; 16] };
+    let key = JoinKey([5; 32]);
+    assert_eq!(hex(&encode_opening(&[1; 16], LaneId(2), &[3; 16])), JOIN[0]);
+    assert_eq!(hex(&key.prove(Prover::Acceptor, &claim)), JOIN[1]);
+    assert_eq!(hex(&key.prove(Prover::Dialer, &claim)), JOIN[2]);
+}
+
+const JOIN: [&str; 3] = [
+    "010101010101010101010101010101010200000003030303030303030303030303030303",
+    "81a56e51a6493b82f634264e7526d1b0fc3a23c47e3a86291164792d8243fbf9",
+    "bc360ad0948c09ec703d51756b1b3d23e66330a3c5308c03f0c90c2ba41d3708",
+];
