@@ -1,0 +1,309 @@
+//! What a program says to the engine and hears from it: jobs, settings, events, reports.
+//!
+//! In: from the command line or a library user. Out: to `transfer` and `service`. Plain data: no threads, no sockets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longhaul_core::filter::Filter;
+use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath};
+use longhaul_disk::{DirectMode, EngineKind, EngineReport};
+use longhaul_net::{Congestion, Identity, Protection, PublicKey};
+use tokio::sync::watch;
+
+/// A transfer to run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Where the bytes come from.
+    pub from: From,
+    /// Where they go.
+    pub to: To,
+}
+
+/// The sources of a job: all on one host.
+#[derive(Clone, Debug)]
+pub enum From {
+    /// Directories and files of this host.
+    Local(Vec<LocalSource>),
+    /// Paths that one daemon serves.
+    Remote(Remote, Vec<RemotePath>),
+}
+
+/// The destination of a job.
+#[derive(Clone, Debug)]
+pub enum To {
+    /// A path of this host.
+    Local(LocalDest),
+    /// A path that a daemon serves.
+    Remote(Remote, RemotePath),
+}
+
+/// A source on this host.
+#[derive(Clone, Debug)]
+pub struct LocalSource {
+    /// As given, without trailing slashes.
+    pub path: PathBuf,
+    /// Given with a trailing slash: what lies in the directory, not the directory itself.
+    pub contents: bool,
+}
+
+/// A destination on this host.
+#[derive(Clone, Debug)]
+pub struct LocalDest {
+    /// As given, without trailing slashes.
+    pub path: PathBuf,
+    /// Given with a trailing slash: a directory that receives the sources under it.
+    pub slash: bool,
+}
+
+/// A path beneath a daemon's root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemotePath {
+    /// The name of the root.
+    pub root: String,
+    /// The path beneath it.
+    pub path: RelPath,
+    /// Given with a trailing slash.
+    pub slash: bool,
+}
+
+/// A daemon and how to trust it.
+#[derive(Clone)]
+pub struct Remote {
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// Its port (7214 by default).
+    pub port: u16,
+    /// Who we are.
+    pub identity: Arc<Identity>,
+    /// Decides on the key that the daemon showed, before anything is asked of it. An error ends the run.
+    pub trust: Arc<dyn Trust>,
+}
+
+/// Judges a daemon's key.
+pub trait Trust: Send + Sync {
+    /// Accepts `key` for `host:port`, or says why not and what to do next.
+    ///
+    /// # Errors
+    /// A [`Fault`] of code [`FaultCode::Denied`].
+    fn judge(&self, host: &str, port: u16, key: &PublicKey) -> Result<(), Fault>;
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// How to run a transfer.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Data connections; none chooses (one per processor up to 4 today).
+    pub lanes: Option<u32>,
+    /// Protection of the lanes; none is `private` over a network and `safe` between two local directories.
+    pub protect: Option<Protection>,
+    /// Congestion control of the lanes.
+    pub congestion: Congestion,
+    /// Chunk size of the files sent.
+    pub chunk: ChunkSize,
+    /// Buffers of this side (both halves when both sides are local).
+    pub memory: ByteCount,
+    /// Requests in flight per disk; none chooses.
+    pub depth: Option<usize>,
+    /// Direct or buffered I/O.
+    pub io: DirectMode,
+    /// I/O engine.
+    pub engine: EngineKind,
+    /// What to do with names that stand at the destination.
+    pub if_exists: IfExists,
+    /// Which metadata to carry over.
+    pub preserve: Preserve,
+    /// What to send.
+    pub filter: Filter,
+    /// Only these names, relative to the one source.
+    pub files_from: Option<Vec<RelPath>>,
+    /// Show the mapping, move nothing.
+    pub dry_run: bool,
+}
+
+/// What the engine says while it works. Called from its session loop: must return quickly.
+pub trait Observer: Send + Sync {
+    /// Hears one event.
+    fn event(&self, event: Event);
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The session stands, lanes are joined.
+    Start(Start),
+    /// About once a second.
+    Progress(Progress),
+    /// A name of the transfer is settled.
+    File(FileEvent),
+    /// Something in a source tree that is never sent (a fifo, a socket, a device); no failure.
+    Skipped {
+        /// Where it would go.
+        path: RelPath,
+        /// The same for people, with what it is.
+        message: String,
+    },
+    /// Something went wrong; the run may go on (a file) or end (its report then carries the same fault).
+    Fault(Fault),
+}
+
+/// Facts of a session that stands.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The session's id, hex.
+    pub session: String,
+    /// `push`, `pull` or `copy`.
+    pub direction: &'static str,
+    /// Kind of lane: `tcp`, or `pair` between two local directories.
+    pub transport: &'static str,
+    /// Protection of the lanes.
+    pub protect: Protection,
+    /// Lanes joined.
+    pub lanes: u32,
+    /// Chunk size.
+    pub chunk: ChunkSize,
+    /// What the kernel reports as the lanes' congestion control (`-` where there is none).
+    pub congestion: String,
+    /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption, buffered I/O.
+    pub notes: Vec<String>,
+}
+
+/// The counters of a session, never mixed. Zero where this side cannot know.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Seconds since the session stood.
+    pub seconds: f64,
+    /// Files and links known so far; final once `scanned`.
+    pub files_total: u64,
+    /// Their bytes.
+    pub bytes_total: u64,
+    /// Whether the scan has ended.
+    pub scanned: bool,
+    /// Settled as committed.
+    pub files_committed: u64,
+    /// Payload handed to lanes.
+    pub bytes_sent: u64,
+    /// Payload taken from lanes and verified.
+    pub bytes_received: u64,
+    /// Verified and synced.
+    pub bytes_durable: u64,
+    /// Under their final names.
+    pub bytes_committed: u64,
+    /// Bytes of files that were skipped or failed: they will not come.
+    pub bytes_done_without: u64,
+    /// Who limits, as far as known.
+    pub limited_by: &'static str,
+}
+
+/// A settled name.
+#[derive(Clone, Debug)]
+pub struct FileEvent {
+    /// Its path beneath the destination as the sender named it.
+    pub path: RelPath,
+    /// Where it stands at the destination (the mapping applied).
+    pub placed: RelPath,
+    /// What became of it.
+    pub status: FileStatus,
+    /// Its length.
+    pub bytes: u64,
+    /// Its BLAKE3, when it was sent.
+    pub b3: Option<[u8; 32]>,
+    /// Whether it is a regular file (else a symlink, a directory, a special file).
+    pub regular: bool,
+}
+
+/// What became of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileStatus {
+    /// Under its final name, durable.
+    Committed,
+    /// The destination has it already.
+    Skipped,
+    /// Would be sent (`--dry-run`).
+    Planned,
+    /// Not sent, and why.
+    Failed(Fault),
+}
+
+/// The end of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What ended the session early, if anything did.
+    pub fault: Option<Fault>,
+    /// Files that failed one by one, by code, in the order they failed (the first 1000).
+    pub failures: Vec<FaultCode>,
+    /// Regular files and links committed.
+    pub files_committed: u64,
+    /// Skipped, as the destination has them.
+    pub files_skipped: u64,
+    /// Failed.
+    pub files_failed: u64,
+    /// Of those, failed only because the source changed or vanished.
+    pub files_changed: u64,
+    /// Of those, failed by mismatch.
+    pub files_mismatched: u64,
+    /// Regular files and links that the scan found.
+    pub files_total: u64,
+    /// Bytes under their final names.
+    pub bytes_committed: u64,
+    /// Bytes sent again after a mismatch.
+    pub bytes_resent: u64,
+    /// Seconds from the first dial to the last commit.
+    pub seconds: f64,
+    /// CPU seconds of the sending process, where known.
+    pub sender_cpu: Option<f64>,
+    /// CPU seconds of the receiving process, where known.
+    pub receiver_cpu: Option<f64>,
+    /// What limited the transfer.
+    pub limited_by: &'static str,
+    /// CPU seconds by stage on this side.
+    pub stages: Vec<(&'static str, f64)>,
+    /// The I/O engine of this side, and what it really did.
+    pub io: Option<EngineReport>,
+}
+
+/// Stops a run from outside. Clones watch the same trigger.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    code: watch::Receiver<Option<FaultCode>>,
+}
+
+/// Pulls the trigger of a [`Stop`].
+#[derive(Clone, Debug)]
+pub struct StopTrigger {
+    code: Arc<watch::Sender<Option<FaultCode>>>,
+}
+
+impl Stop {
+    /// A trigger and what it stops.
+    pub fn new() -> (StopTrigger, Stop) {
+        let (tx, rx) = watch::channel(None);
+        (StopTrigger { code: Arc::new(tx) }, Stop { code: rx })
+    }
+
+    /// Waits until the run must stop, and says with which code. Never, if the trigger is gone.
+    pub(crate) async fn stopped(&mut self) -> FaultCode {
+        match self.code.wait_for(Option::is_some).await.map(|code| *code) {
+            Ok(Some(code)) => code,
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+impl StopTrigger {
+    /// Ends the run with `code`: [`FaultCode::Interrupted`] or [`FaultCode::Terminated`]. The first call counts.
+    pub fn stop(&self, code: FaultCode) {
+        self.code.send_if_modified(|now| {
+            let first = now.is_none();
+            if first {
+                *now = Some(code);
+            }
+            first
+        });
+    }
+}

@@ -1,0 +1,84 @@
+//! The first words of a session: hello, welcome or refusal, and which lanes may join.
+//!
+//! In: a fresh control channel. Out: an agreed session, or a [`Fault`] for whoever asked. No payload, no disks.
+
+use std::time::Duration;
+
+use longhaul_core::limits::{BUNDLED_FILE_BYTES_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode};
+use longhaul_net::Protection;
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{Hello, Lanes, Protect, Request, VERSION, Welcome};
+
+use crate::control::{ReadHalf, WriteHalf, read_message, write_message};
+
+/// A hello for `request` in the versions that this build speaks.
+pub(crate) fn hello(request: Request) -> Message {
+    Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps: 0, request })
+}
+
+/// Files up to this length travel in bundles of chunks of `chunk`.
+pub(crate) fn bundled_max(chunk: ChunkSize) -> u64 {
+    BUNDLED_FILE_BYTES_MAX.min(chunk.bytes() / 4)
+}
+
+/// The next message, within the handshake's deadline; a refusal becomes the error that it tells.
+pub(crate) async fn answer(reader: &mut ReadHalf) -> Result<Message, Fault> {
+    match tokio::time::timeout(HANDSHAKE, read_message(reader)).await {
+        Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time").hint("run the same command again")),
+        Ok(Ok(Some(Message::Refuse(fault)))) => Err(fault.seen_from_afar()),
+        Ok(Ok(Some(message))) => Ok(message),
+        Ok(Ok(None)) => Err(Fault::new(FaultCode::Lost, Blame::Peer, "the other side closed the connection").hint("its log says why")),
+        Ok(Err(fault)) => Err(fault),
+    }
+}
+
+/// Asks for a transfer; gives what was agreed and the lanes to dial.
+pub(crate) async fn ask(reader: &mut ReadHalf, writer: &mut WriteHalf, request: Request) -> Result<(Welcome, Lanes), Fault> {
+    write_message(writer, &hello(request)).await?;
+    let Message::Welcome(welcome) = answer(reader).await? else { return Err(unexpected()) };
+    if welcome.version != VERSION {
+        return Err(Fault::protocol(format_args!("the other side chose version {}, which was not offered", welcome.version)));
+    }
+    let Message::Lanes(lanes) = answer(reader).await? else { return Err(unexpected()) };
+    if lanes.count == 0 || lanes.count > LANES_MAX || lanes.first.0.checked_add(lanes.count).is_none() {
+        return Err(Fault::protocol(format_args!("{} lanes granted", lanes.count)));
+    }
+    Ok((welcome, lanes))
+}
+
+/// Hears a hello; gives what is asked for.
+pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<Request, Fault> {
+    let Message::Hello(hello) = answer(reader).await? else { return Err(unexpected()) };
+    if hello.version_min > VERSION || hello.version_max < VERSION {
+        return Err(Fault::new(
+            FaultCode::Unsupported,
+            Blame::Peer,
+            format_args!("protocol versions {} to {} are not spoken here, only {VERSION}", hello.version_min, hello.version_max),
+        )
+        .hint("use builds of longhaul that share a protocol version"));
+    }
+    Ok(hello.request)
+}
+
+/// The wire's word for a protection.
+pub(crate) fn to_wire(protection: Protection) -> Protect {
+    match protection {
+        Protection::Private => Protect::Private,
+        Protection::Safe => Protect::Safe,
+    }
+}
+
+/// The protection that the wire's word means.
+pub(crate) fn from_wire(protect: Protect) -> Protection {
+    match protect {
+        Protect::Private => Protection::Private,
+        Protect::Safe => Protection::Safe,
+    }
+}
+
+fn unexpected() -> Fault {
+    Fault::protocol("the handshake went another way than it goes")
+}
+
+const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);

@@ -1,0 +1,134 @@
+//! A receiving lane's thread: takes units off the wire into slots, hashing as they come.
+//!
+//! In: a joined stream. Out: [`Arrival`]s to the session loop, whose machine alone decides what they are worth. A
+//! buffer is claimed before its payload is read; when none is free the lane stops reading, and TCP tells the sender.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use longhaul_core::digest::{ChunkHasher, Digest, digest_of};
+use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, LaneId, Unit};
+use longhaul_net::{LaneStream, Protection};
+use longhaul_proto::receiver::{Landed, LandedRow, Ticket};
+use longhaul_proto::wire::bundle;
+use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
+use longhaul_sys::{Slab, Slot};
+
+use super::PIECE_BYTES;
+use crate::cpu::{Stage, StageTimes};
+use crate::faults::net_fault;
+
+/// A unit that arrived: what the machine gets to know, and what stays outside of it.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// The description.
+    pub(crate) landed: Landed,
+    /// The bytes; none for a hole.
+    pub(crate) slot: Option<Slot>,
+    /// Where each file of a bundle lies in the slot.
+    pub(crate) rows: Vec<(FileId, Range<usize>)>,
+}
+
+/// Receives until the sender is done with the lane. `Ok(false)`: this side is ending and gave no more buffers.
+///
+/// # Errors
+/// A [`Fault`] when the lane breaks or carries what no sender sends.
+pub(crate) fn run(
+    mut stream: LaneStream,
+    lane: LaneId,
+    slab: &Arc<Slab>,
+    times: &StageTimes,
+    deliver: impl Fn(Arrival),
+) -> Result<bool, Fault> {
+    let protection = stream.protection();
+    receive_all(&mut stream, lane, slab, times, deliver).map_err(|fault| match (protection, fault.code) {
+        // Whoever is on the way may have done that: not the sender's fault, and another try may find a cleaner way.
+        (Protection::Safe, FaultCode::Protocol) => {
+            Fault::new(FaultCode::Lost, Blame::Path, format_args!("a safe lane was damaged on the way: {}", fault.message))
+                .hint("run the same command again, or with --protect private")
+        }
+        _ => fault,
+    })
+}
+
+fn receive_all(
+    stream: &mut LaneStream,
+    lane: LaneId,
+    slab: &Arc<Slab>,
+    times: &StageTimes,
+    deliver: impl Fn(Arrival),
+) -> Result<bool, Fault> {
+    let trailers = stream.protection() == Protection::Private;
+    for seq in 0.. {
+        let mut header = [0; HEADER_BYTES];
+        if !stream.recv_or_end(&mut header).map_err(|e| net_fault(&e))? {
+            return Err(Fault::new(FaultCode::Lost, Blame::Path, "a lane ended without saying so"));
+        }
+        let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else {
+            return Ok(true);
+        };
+        check(&piece, slab, trailers)?;
+        let Some((slot, computed)) = receive(stream, &piece, slab, times)? else { return Ok(false) };
+        let declared = if trailers { Some(receive_trailer(stream, &piece)?) } else { None };
+        let (rows, places) = times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
+        let landed = Landed { ticket: Ticket { lane, seq }, piece, computed, declared, rows };
+        deliver(Arrival { landed, slot, rows: places });
+    }
+    Ok(true)
+}
+
+/// A byte-stream lane carries each unit as one piece, with a digest behind it exactly if the lane authenticates.
+fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
+    let whole = piece.offset == 0 && piece.len == if piece.hole { 0 } else { piece.unit_len };
+    if !whole || piece.trailer != trailers || piece.unit_len > slab.slot_bytes() as u64 {
+        return Err(Fault::protocol(format_args!("{} came in a form that this lane does not carry", piece.unit)));
+    }
+    Ok(())
+}
+
+fn receive(stream: &mut LaneStream, piece: &Piece, slab: &Arc<Slab>, times: &StageTimes) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
+    let start = match piece.unit {
+        Unit::Chunk { index, .. } => index.start(piece.chunk),
+        Unit::Bundle(_) => FileOffset(0),
+    };
+    // The tree has no place beyond 2^64 bytes, and none for a chunk that is not aligned to its size.
+    if start.0.checked_add(piece.unit_len).is_none() || piece.digest == DigestKind::Root && start.0 != 0 {
+        return Err(Fault::protocol(format_args!("{} lies where no file reaches", piece.unit)));
+    }
+    let mut hasher = ChunkHasher::new(piece.digest, start);
+    if piece.len == 0 {
+        times.count(Stage::Hash, || hasher.update_zeros(piece.unit_len));
+        return Ok(Some((None, hasher.finish())));
+    }
+    let Some(mut slot) = slab.claim() else { return Ok(None) };
+    for part in slot[..piece.len as usize].chunks_mut(PIECE_BYTES) {
+        times.count(Stage::Net, || stream.recv_exact(part)).map_err(|e| net_fault(&e))?;
+        times.count(Stage::Hash, || hasher.update(part));
+    }
+    Ok(Some((Some(slot), hasher.finish())))
+}
+
+fn receive_trailer(stream: &mut LaneStream, piece: &Piece) -> Result<Digest, Fault> {
+    let mut bytes = [0; TRAILER_BYTES];
+    stream.recv_exact(&mut bytes).map_err(|e| net_fault(&e))?;
+    Ok(match piece.digest {
+        DigestKind::Root => Digest::Root(bytes),
+        DigestKind::Cv => Digest::Cv(bytes),
+    })
+}
+
+/// The files of a bundle, each hashed; none if it does not parse: its digest then says whether the sender or the way is
+/// to blame.
+fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, Range<usize>)>) {
+    let (Unit::Bundle(_), Some(slot)) = (piece.unit, slot) else { return Default::default() };
+    let unit = &slot[..piece.len as usize];
+    let rows = bundle::parse(unit).unwrap_or_default();
+    rows.into_iter()
+        .map(|row| {
+            let bytes = &unit[row.bytes.clone()];
+            let computed = *digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes();
+            let landed = LandedRow { file: row.file, len: bytes.len() as u64, declared: row.root, computed };
+            (landed, (row.file, row.bytes))
+        })
+        .unzip()
+}

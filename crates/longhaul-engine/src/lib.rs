@@ -1,0 +1,37 @@
+//! Joins machines, disks and networks into sessions: pipelines, memory, the session loops, the daemon.
+//!
+//! The only crate that sees both network and disk. In: a [`Job`] with [`Settings`], or a [`ServeConfig`]. Out: events to
+//! an [`Observer`] and a [`Report`]. Must not know the command line, the environment or JSON.
+
+mod api;
+mod budget;
+mod control;
+mod cpu;
+mod faults;
+mod handshake;
+mod lane;
+mod list;
+mod place;
+mod report;
+mod service;
+mod session;
+mod transfer;
+mod workers;
+
+pub use api::{
+    Event, FileEvent, FileStatus, From, Job, LocalDest, LocalSource, Observer, Progress, Remote, RemotePath, Report, Settings, Start,
+    Stop, StopTrigger, To, Trust,
+};
+pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
+pub use list::{Listed, ListedKind, list, list_local};
+pub use longhaul_disk::{DirectMode, EngineKind, EngineReport, SourceTree, TargetTree, VoidSource, VoidTarget};
+pub use longhaul_net::{Congestion, Protection};
+pub use service::{ClientConfig, Rights, RootConfig, ServeConfig, Service};
+pub use transfer::{run, run_between};
+
+/// Prepares the process: as many open files as the system allows.
+pub fn prepare_process() {
+    if let Err(e) = longhaul_sys::raise_nofile_limit() {
+        tracing::debug!(error = %e, "the limit on open files stays as it is");
+    }
+}

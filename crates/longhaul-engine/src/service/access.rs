@@ -1,0 +1,67 @@
+//! Who may do what: a request needs the right from the root and from the client. Pure rules on a configuration.
+
+use longhaul_core::{Blame, Escaped, Fault, FaultCode};
+use longhaul_net::{Protection, PublicKey};
+
+use super::{ClientConfig, Daemon, Rights, RootConfig};
+
+impl Rights {
+    /// What both grant.
+    #[must_use]
+    pub const fn and(self, other: Rights) -> Rights {
+        Rights { read: self.read && other.read, create: self.create && other.create, modify: self.modify && other.modify }
+    }
+
+    /// The names of the rights that are granted.
+    pub fn names(self) -> Vec<String> {
+        let all = [(self.read, "read"), (self.create, "create"), (self.modify, "modify")];
+        all.iter().filter(|(granted, _)| *granted).map(|(_, name)| (*name).to_owned()).collect()
+    }
+}
+
+impl Daemon {
+    /// The client behind a key.
+    pub(super) fn client(&self, key: &PublicKey) -> Result<&ClientConfig, Fault> {
+        self.config.clients.iter().find(|c| c.key == *key).ok_or_else(|| {
+            tracing::warn!(
+                target: "longhaul::session",
+                %key,
+                "an unknown key was refused; to let it in: longhaul key authorize {key} --name NAME --root ROOT=read,create"
+            );
+            Fault::new(FaultCode::Denied, Blame::Local, format_args!("this daemon does not know the key {key}"))
+                .hint("its administrator finds the line that authorises it in the daemon's log")
+        })
+    }
+
+    /// A root that the client may see at all, and its rights there. Whether a root exists is not told to others.
+    pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
+        let rights = client.roots.get(name).copied().unwrap_or_default();
+        match self.roots.get(name) {
+            Some((root, _)) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
+            _ => Err(Fault::new(FaultCode::Denied, Blame::Local, format_args!("no root '{}' for this key", Escaped(name.as_bytes())))
+                .hint("longhaul ls lh://HOST/ lists the roots that this key may see")),
+        }
+    }
+}
+
+/// Refuses unless `granted`.
+pub(super) fn need(granted: bool, right: &str, root: &RootConfig) -> Result<(), Fault> {
+    if granted {
+        return Ok(());
+    }
+    Err(Fault::new(FaultCode::Denied, Blame::Local, format_args!("this key has no right '{right}' on root '{}'", root.name))
+        .hint("ask the daemon's administrator for it"))
+}
+
+/// Refuses a protection that the root does not allow.
+pub(super) fn need_protection(protection: Protection, root: &RootConfig) -> Result<(), Fault> {
+    if root.protect.contains(&protection) {
+        return Ok(());
+    }
+    let (asked, other) = match protection {
+        Protection::Private => ("private", "safe"),
+        Protection::Safe => ("safe", "private"),
+    };
+    Err(Fault::new(FaultCode::Denied, Blame::Local, format_args!("root '{}' does not allow --protect {asked}", root.name))
+        .hint(format_args!("use --protect {other}, or ask the daemon's administrator")))
+}

@@ -1,0 +1,106 @@
+//! Brings lanes that were dialled to the sessions they prove to belong to.
+//!
+//! A lane id is named over control, good once and for 10 s. A private lane must also show its session's own key.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
+use longhaul_core::{Fault, LaneId};
+use longhaul_net::{Congestion, LaneStream, Protection, PublicKey};
+use longhaul_proto::join::JoinKey;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::lane::join;
+use crate::session::{Event, JoinedLane};
+
+/// Sessions that expect lanes.
+#[derive(Clone, Default)]
+pub(super) struct Registry {
+    sessions: Arc<Mutex<HashMap<[u8; 16], Expecting>>>,
+}
+
+/// What a session expects.
+pub(super) struct Expecting {
+    /// The key of its proofs.
+    pub(super) key: JoinKey,
+    /// The client's key.
+    pub(super) peer: PublicKey,
+    /// How its lanes are protected.
+    pub(super) protection: Protection,
+    /// Ids that may join, until when.
+    pub(super) open: HashMap<LaneId, Instant>,
+    /// Where lanes go.
+    pub(super) sink: UnboundedSender<Event>,
+}
+
+/// Takes a session out of the registry when it ends.
+pub(super) struct Registered {
+    registry: Registry,
+    session: [u8; 16],
+}
+
+impl Expecting {
+    /// The ids `0..count`, open from now.
+    pub(super) fn ids(count: u32) -> HashMap<LaneId, Instant> {
+        let until = Instant::now() + Duration::from_secs(LANE_JOIN_SECONDS_MAX);
+        (0..count).map(|n| (LaneId(n), until)).collect()
+    }
+
+    /// Whether a lane with this protection and key may try to join under `id`.
+    fn admits(&self, id: LaneId, key: Option<PublicKey>) -> bool {
+        let protected = match self.protection {
+            Protection::Private => key == Some(self.peer),
+            Protection::Safe => key.is_none(),
+        };
+        protected && self.open.get(&id).is_some_and(|until| Instant::now() < *until)
+    }
+}
+
+impl Registry {
+    /// Expects lanes of `session` until the returned guard is dropped.
+    pub(super) fn expect(&self, session: [u8; 16], expecting: Expecting) -> Registered {
+        self.lock().insert(session, expecting);
+        Registered { registry: self.clone(), session }
+    }
+
+    /// Has a lane prove where it belongs, and brings it there. A lane that cannot is closed without a word.
+    pub(super) async fn bring(&self, stream: LaneStream, key: Option<PublicKey>) {
+        let registry = self.clone();
+        let brought = tokio::task::spawn_blocking(move || registry.bring_blocking(stream, key)).await;
+        if let Ok(Err(fault)) = brought {
+            tracing::debug!(target: "longhaul::serve", %fault, "a lane was turned away");
+        }
+    }
+
+    fn bring_blocking(&self, mut stream: LaneStream, key: Option<PublicKey>) -> Result<(), Fault> {
+        let find = |session: &[u8; 16], id: LaneId| {
+            self.lock().get(session).filter(|e| e.admits(id, key)).map(|e| e.key.clone())
+        };
+        let (session, id) = join::accept(&mut stream, find)?;
+        // Proved. Taken out under the lock: of two that prove the same id, one comes too late.
+        let sink = {
+            let mut sessions = self.lock();
+            sessions.get_mut(&session).and_then(|e| e.open.remove(&id).map(|_| e.sink.clone()))
+        };
+        let Some(sink) = sink else {
+            return Err(Fault::new(longhaul_core::FaultCode::Denied, longhaul_core::Blame::Peer, "a lane id that was used already"));
+        };
+        // The accepting end sends as well (pull): its congestion control must not be the host's by accident.
+        stream.set_congestion(&Congestion::Auto).map_err(|e| crate::faults::net_fault(&e))?;
+        join::confirm(&mut stream)?;
+        let _ = sink.send(Event::Lane(JoinedLane { id, stream }));
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 16], Expecting>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.registry.lock().remove(&self.session);
+    }
+}

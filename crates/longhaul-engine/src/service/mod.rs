@@ -1,0 +1,196 @@
+//! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
+//!
+//! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
+//! decides who may do what; `serve` runs one conversation; `lanes` brings lanes to their sessions.
+
+mod access;
+mod lanes;
+mod serve;
+
+pub(crate) use serve::list as list_tree;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode};
+use longhaul_disk::{DirectMode, EngineKind, Tree};
+use longhaul_net::{GreetLimits, Greeted, Identity, Listener, Protection, PublicKey, ServerTls, greet};
+use tokio::sync::Semaphore;
+
+use crate::api::{Stop, StopTrigger};
+use crate::faults::net_fault;
+use lanes::Registry;
+
+/// What a client may do beneath a root. A request needs it from the root and from the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// List and get.
+    pub read: bool,
+    /// Make new names.
+    pub create: bool,
+    /// Replace what stands.
+    pub modify: bool,
+}
+
+/// A directory tree offered under a name.
+#[derive(Clone, Debug)]
+pub struct RootConfig {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub dir: PathBuf,
+    /// What anyone may do with it at most.
+    pub allow: Rights,
+    /// The protections that it allows.
+    pub protect: Vec<Protection>,
+}
+
+/// A key that may come in.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// A name for the log.
+    pub name: String,
+    /// The key.
+    pub key: PublicKey,
+    /// Rights by root.
+    pub roots: BTreeMap<String, Rights>,
+}
+
+/// A daemon's configuration.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// Addresses to listen on, `host:port`; port 0 = any free one.
+    pub listen: Vec<String>,
+    /// Sessions at a time (default 64); at one more, the newcomer is told to come back.
+    pub sessions: usize,
+    /// Buffers of all sessions together (default 4 GiB).
+    pub memory: ByteCount,
+    /// The roots.
+    pub roots: Vec<RootConfig>,
+    /// The clients.
+    pub clients: Vec<ClientConfig>,
+    /// Direct or buffered I/O.
+    pub io: DirectMode,
+    /// I/O engine.
+    pub engine: EngineKind,
+    /// Requests in flight per disk; none chooses.
+    pub depth: Option<usize>,
+}
+
+/// A running daemon.
+pub struct Service {
+    listening: Vec<(SocketAddr, PublicKey)>,
+    trigger: StopTrigger,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// What all connections of a daemon share.
+struct Daemon {
+    config: ServeConfig,
+    roots: BTreeMap<String, (RootConfig, Arc<Tree>)>,
+    registry: Registry,
+    /// MiB of buffers that are free.
+    memory: Arc<Semaphore>,
+    sessions: Arc<Semaphore>,
+    stop: Stop,
+}
+
+impl Service {
+    /// Opens roots, listens, and serves until [`Service::shutdown`].
+    ///
+    /// # Errors
+    /// A [`Fault`] that names the root or address that cannot be had.
+    pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
+        let mut roots = BTreeMap::new();
+        for root in &config.roots {
+            let tree = Tree::open(&root.dir).map_err(|e| e.fault().about(&root.name))?;
+            roots.insert(root.name.clone(), (root.clone(), tree));
+        }
+        let tls = ServerTls::new(&identity, GreetLimits::default()).map_err(|e| net_fault(&e))?;
+        let listeners = listen(&config.listen)?;
+        let listening = listeners.iter().map(|l| (l.local_addr(), identity.public())).collect();
+        let (trigger, stop) = Stop::new();
+        let memory = usize::try_from(config.memory.get() >> 20).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let daemon = Arc::new(Daemon {
+            memory: Arc::new(Semaphore::new(memory)),
+            sessions: Arc::new(Semaphore::new(config.sessions)),
+            registry: Registry::default(),
+            roots,
+            config,
+            stop,
+        });
+        let task = tokio::spawn(run(daemon, listeners, Arc::new(tls)));
+        Ok(Service { listening, trigger, task })
+    }
+
+    /// The addresses it accepts on, and its key.
+    pub fn listening(&self) -> &[(SocketAddr, PublicKey)] {
+        &self.listening
+    }
+
+    /// Stops accepting and ends every session in order.
+    pub fn shutdown(&self) {
+        self.trigger.stop(FaultCode::Busy);
+    }
+
+    /// Waits until it is over; sessions have let go of their files then.
+    pub async fn wait(self) {
+        let _ = self.task.await;
+    }
+}
+
+fn listen(addresses: &[String]) -> Result<Vec<Listener>, Fault> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let bad = |e: &dyn std::fmt::Display| {
+            Fault::new(FaultCode::Usage, Blame::Local, format_args!("cannot listen on {}: {e}", Escaped(address.as_bytes())))
+                .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
+        };
+        for addr in address.to_socket_addrs().map_err(|e| bad(&e))? {
+            listeners.push(Listener::bind(addr).map_err(|e| bad(&e))?);
+        }
+    }
+    Ok(listeners)
+}
+
+/// Accepts until stopped, then waits for what was accepted.
+async fn run(daemon: Arc<Daemon>, listeners: Vec<Listener>, tls: Arc<ServerTls>) {
+    let accepting: Vec<_> = listeners.into_iter().map(|l| tokio::spawn(accept(daemon.clone(), l, tls.clone()))).collect();
+    daemon.stop.clone().stopped().await;
+    accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    // Sessions hear the same stop; the semaphore is whole again when the last one has let go.
+    let all = u32::try_from(daemon.config.sessions).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(DRAIN_MAX, daemon.sessions.acquire_many(all)).await;
+}
+
+async fn accept(daemon: Arc<Daemon>, listener: Listener, tls: Arc<ServerTls>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                tokio::spawn(receive(daemon.clone(), stream, peer, tls.clone()));
+            }
+            Err(e) => {
+                tracing::warn!(target: "longhaul::serve", error = %e, "cannot accept connections");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Greets a connection and hands it to whom it is for.
+async fn receive(daemon: Arc<Daemon>, stream: tokio::net::TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
+    match greet(stream, &tls).await {
+        Ok(Greeted::Control(control)) => serve::serve(daemon, control).await,
+        Ok(Greeted::PrivateLane(stream, key)) => daemon.registry.bring(stream, Some(key)).await,
+        Ok(Greeted::SafeLane(stream)) => daemon.registry.bring(stream, None).await,
+        Err(e) => tracing::debug!(target: "longhaul::serve", %peer, error = %e, "a connection came to nothing"),
+    }
+}
+
+/// Sessions are given so long to end when the daemon stops.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// A listener that fails (out of descriptors, most likely) is tried again after this.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);

@@ -1,0 +1,294 @@
+//! One conversation of the daemon: hello, is it allowed, then a session or a listing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use longhaul_core::filter::Filter;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_BYTES_MAX, SOURCES_MAX};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, Meta, RelPath, Role};
+use longhaul_disk::{ChunkIo, FsSource, Standing, Tree};
+use longhaul_net::Control;
+use longhaul_proto::Message;
+use longhaul_proto::join::JoinKey;
+use longhaul_proto::receiver::{Config, Policy, SyncGroup};
+use longhaul_proto::wire::message::{Far, Lanes, Listed, ListedKind, Listing, Request, Transfer, VERSION, Welcome};
+use longhaul_sys::Slab;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::access::{need, need_protection};
+use super::lanes::{Expecting, Registered};
+use super::{ClientConfig, Daemon};
+use crate::api::{Event, FileStatus, Observer};
+use crate::budget::{self, MEMORY_DEFAULT};
+use crate::control::write_message;
+use crate::handshake;
+use crate::lane::join::nonce;
+use crate::place::{self, Destination, Opening};
+use crate::report::Totals;
+use crate::session::receive::Receiving;
+use crate::session::send::Sending;
+use crate::session::{self, Link, LinkParts};
+
+/// Runs a conversation to its end.
+pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
+    let peer = control.peer_addr;
+    match admit(&daemon, &mut control).await {
+        Ok(Admitted::Listing(names)) => {
+            let _ = tell_names(&mut control, names).await;
+        }
+        Ok(Admitted::Session(prepared)) => run_session(&daemon, control, *prepared).await,
+        Err(fault) => {
+            tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
+            let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
+            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+        }
+    }
+}
+
+enum Admitted {
+    Listing(Vec<Listed>),
+    Session(Box<Prepared>),
+}
+
+/// A session that is allowed and has what it needs.
+struct Prepared {
+    client: String,
+    what: String,
+    transfer: Transfer,
+    side: Side,
+    slots: usize,
+    slab: Arc<Slab>,
+    io: ChunkIo,
+    _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+}
+
+enum Side {
+    Receive(Destination, Policy),
+    Send(FsSource, Filter, Option<Vec<RelPath>>),
+}
+
+async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, Fault> {
+    let request = handshake::hear(&mut control.reader).await?;
+    let client = daemon.client(&control.peer_key)?.clone();
+    match request {
+        Request::Roots => Ok(Admitted::Listing(daemon.roots_of(&client))),
+        Request::List { root, path } => {
+            let (config, rights) = daemon.root(&client, &root)?;
+            need(rights.read, "read", config)?;
+            let tree = daemon.tree(&root)?;
+            blocking(move || list(&tree, &path)).await.map(Admitted::Listing)
+        }
+        Request::Transfer(transfer) => prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p))),
+    }
+}
+
+async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer) -> Result<Prepared, Fault> {
+    if transfer.set != 0 || !transfer.initiator || transfer.lanes == 0 || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN {
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, "this build does not know how to do what is asked"));
+    }
+    let busy = |what: &str| {
+        Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}")).hint("try again later")
+    };
+    let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
+    let memory = session_memory(transfer.chunk);
+    let buffers = daemon.memory.clone().try_acquire_many_owned((memory.get() >> 20) as u32).map_err(|_| busy("memory"))?;
+    let slots = budget::slots(memory, transfer.chunk)?;
+    let slab = budget::slab(slots, transfer.chunk)?;
+    let depth = daemon.config.depth.unwrap_or(budget::depth(slots));
+    let io = ChunkIo::start(daemon.config.engine, depth, &slab).map_err(|e| e.fault())?;
+    let (side, what) = side(daemon, client, &transfer).await?;
+    Ok(Prepared { client: client.name.clone(), what, transfer, side, slots, slab, io, _permits: (session, buffers) })
+}
+
+/// Buffers of one session: the default, or what four of its chunks need.
+fn session_memory(chunk: ChunkSize) -> ByteCount {
+    ByteCount(MEMORY_DEFAULT.get().max(4 * chunk.bytes()))
+}
+
+/// Checks rights and opens this side of the transfer.
+async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) -> Result<(Side, String), Fault> {
+    let protection = handshake::from_wire(transfer.protect);
+    let direct = daemon.config.io;
+    match (&transfer.far, transfer.role) {
+        (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
+            let (config, rights) = daemon.root(client, root)?;
+            need(rights.create, "create", config)?;
+            need_protection(protection, config)?;
+            let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
+            let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing };
+            let (tree, path) = (daemon.tree(root)?, path.clone());
+            let what = format!("push to {root}/{}", path.escaped());
+            let destination = blocking(move || place::served_destination(&tree, &path, opening)).await?;
+            Ok((Side::Receive(destination, policy), what))
+        }
+        (Far::Sources { sources, rules, names }, Role::Receiver) => {
+            let Some(first) = sources.first().filter(|_| sources.len() <= SOURCES_MAX) else {
+                return Err(Fault::protocol("a pull of no sources, or of too many"));
+            };
+            if sources.iter().any(|s| s.root != first.root) {
+                return Err(Fault::new(FaultCode::Usage, Blame::Peer, "one pull takes its sources from one root").hint("pull from each root apart"));
+            }
+            let (config, rights) = daemon.root(client, &first.root)?;
+            need(rights.read, "read", config)?;
+            need_protection(protection, config)?;
+            let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
+            let what = format!("pull from {}/{}", first.root, first.path.escaped());
+            let places = sources.iter().map(|s| (s.path.clone(), s.contents)).collect();
+            let source = FsSource::beneath(&daemon.tree(&first.root)?, places, direct);
+            Ok((Side::Send(source, filter, names.clone()), what))
+        }
+        _ => Err(Fault::protocol("a transfer whose roles contradict each other")),
+    }
+}
+
+async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared) {
+    let begun = Instant::now();
+    let peer = control.peer_addr;
+    let (client, what) = (prepared.client.clone(), prepared.what.clone());
+    let protection = handshake::from_wire(prepared.transfer.protect);
+    tracing::info!(target: "longhaul::session", %peer, %client, protect = ?protection, "opened: {what}");
+    let counter = Arc::new(Counter::default());
+    let totals = match welcome(daemon, control, &prepared, counter.clone()).await {
+        Ok((link, registered, welcome)) => {
+            let totals = converse(link, prepared, &welcome).await;
+            drop(registered);
+            totals
+        }
+        Err(fault) => Totals::ended_by(fault),
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    let (files, failed) = (counter.committed.load(Ordering::Relaxed), counter.failed.load(Ordering::Relaxed));
+    let bytes = counter.bytes.load(Ordering::Relaxed);
+    let end = totals.fault.as_ref().map_or_else(|| "complete".to_owned(), |f| format!("{}: {f}", f.code.name()));
+    tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), "ended: {what}: {end}");
+}
+
+/// Welcomes the client and names its lanes.
+async fn welcome(daemon: &Arc<Daemon>, mut control: Control, prepared: &Prepared, observer: Arc<Counter>) -> Result<(Link, Registered, Welcome), Fault> {
+    let chunk = prepared.transfer.chunk;
+    let welcome = Welcome { version: VERSION, caps: 0, session: nonce()?, chunk, bundled_max: handshake::bundled_max(chunk) };
+    let count = budget::lanes(prepared.transfer.lanes, prepared.slots);
+    let events = mpsc::unbounded_channel();
+    let registered = daemon.registry.expect(
+        welcome.session,
+        Expecting {
+            key: JoinKey(control.exporter),
+            peer: control.peer_key,
+            protection: handshake::from_wire(prepared.transfer.protect),
+            open: Expecting::ids(count),
+            sink: events.0.clone(),
+        },
+    );
+    write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
+    write_message(&mut control.writer, &Message::Lanes(Lanes { first: LaneId(0), count })).await?;
+    let (reader, writer) = (control.reader, control.writer);
+    let link = Link::start(LinkParts { reader, writer, observer, stop: daemon.stop.clone(), events });
+    Ok((link, registered, welcome))
+}
+
+async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
+    let Prepared { transfer, side, slab, io, .. } = prepared;
+    let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
+    match side {
+        Side::Receive(destination, policy) => {
+            let config = Config {
+                chunk,
+                bundled_max,
+                policy,
+                landing: destination.landing,
+                preserve,
+                dry_run: transfer.dry_run,
+                group: SyncGroup::default(),
+            };
+            session::receive::run(link, Receiving { tree: destination.tree, slab, io, config, base: destination.base }).await
+        }
+        Side::Send(source, filter, names) => {
+            session::send::run(link, Sending { tree: Arc::new(source), slab, io, chunk, bundled_max, filter, names, preserve }).await
+        }
+    }
+}
+
+impl Daemon {
+    fn tree(&self, root: &str) -> Result<Arc<Tree>, Fault> {
+        let known = self.roots.get(root).map(|(_, tree)| tree.clone());
+        known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))
+    }
+
+    fn roots_of(&self, client: &ClientConfig) -> Vec<Listed> {
+        let listed = |name: &String| {
+            let (_, rights) = self.root(client, name).ok()?;
+            let kind = ListedKind::Root { rights: rights.names() };
+            Some(Listed { name: name.clone().into_bytes(), kind, len: 0, meta: Meta::default() })
+        };
+        self.roots.keys().filter_map(listed).collect()
+    }
+}
+
+/// What stands at a path, in the wire's words.
+pub(crate) fn list(tree: &Tree, path: &RelPath) -> Result<Vec<Listed>, Fault> {
+    let names = tree.list(path).map_err(|e| e.fault())?;
+    Ok(names.into_iter().map(|name| listed(name.name, name.standing)).collect())
+}
+
+fn listed(name: Vec<u8>, standing: Standing) -> Listed {
+    let meta = standing.meta();
+    let (kind, len) = match standing {
+        Standing::File { len, .. } => (ListedKind::File, len),
+        Standing::Dir { .. } => (ListedKind::Dir, 0),
+        Standing::Symlink { target, .. } => (ListedKind::Symlink { target }, 0),
+        Standing::Special { .. } => (ListedKind::Special, 0),
+    };
+    Listed { name, kind, len, meta }
+}
+
+/// Tells names in messages of a bounded size.
+async fn tell_names(control: &mut Control, names: Vec<Listed>) -> Result<(), Fault> {
+    let mut names = names.into_iter().peekable();
+    loop {
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        while bytes < PAGE_BYTES_MAX
+            && let Some(name) = names.next()
+        {
+            let link = if let ListedKind::Symlink { target } = &name.kind { target.len() } else { 0 };
+            bytes += name.name.len() + link + LISTED_NUMBERS_BYTES;
+            page.push(name);
+        }
+        let last = names.peek().is_none();
+        write_message(&mut control.writer, &Message::Listing(Listing { names: page, last })).await?;
+        if last {
+            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+            return Ok(());
+        }
+    }
+}
+
+/// What a listed name adds to a message beside its bytes, at most.
+const LISTED_NUMBERS_BYTES: usize = 64;
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?
+}
+
+/// Counts for the log line at a session's end.
+#[derive(Default)]
+struct Counter {
+    committed: AtomicU64,
+    failed: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Observer for Counter {
+    fn event(&self, event: Event) {
+        if let Event::File(file) = event {
+            match file.status {
+                FileStatus::Committed if file.regular => {
+                    self.committed.fetch_add(1, Ordering::Relaxed);
+                    self.bytes.fetch_add(file.bytes, Ordering::Relaxed);
+                }
+                FileStatus::Failed(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A session on one side: one loop that owns one machine, hears everything that happens, and has it done.
+//!
+//! `send` and `receive` are the two loops; `reading` and `writing` do what their machines order on disks; `link` is
+//! what both have in common: control channel, lanes, heartbeats, the way to an end.
+
+mod link;
+mod reading;
+pub(crate) mod receive;
+pub(crate) mod send;
+mod writing;
+
+pub(crate) use link::{JoinedLane, Link, LinkParts};
+
+use longhaul_core::{Fault, FileId};
+use longhaul_proto::Message;
+use longhaul_proto::sender::Sent;
+
+use crate::lane::receive::Arrival;
+
+/// What a session loop hears. The queue is not bounded by itself: everything in it is owed under a credit, a slot or a
+/// pool of threads.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The other side said something.
+    Control(Message),
+    /// The control channel is at its end: cleanly (none) or not.
+    ControlEnded(Option<Fault>),
+    /// A lane joined.
+    Lane(JoinedLane),
+    /// A lane's thread is over.
+    LaneEnded(Result<(), Fault>),
+    /// A receiving lane brought a unit.
+    Arrived(Arrival),
+    /// A sending lane sent a unit.
+    Sent(Sent),
+    /// The source side reports.
+    Read(reading::Report),
+    /// The target side reports.
+    Wrote(writing::Report),
+}
+
+/// A file's result.
+pub(crate) type FileResult = (FileId, Result<(), Fault>);

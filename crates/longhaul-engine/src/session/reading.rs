@@ -1,0 +1,270 @@
+//! The source side of a session: turns orders into filled slots in the lanes' queue, in the order given.
+//!
+//! In: orders from the sender's loop. Out: [`Ready`] units to the lanes, [`Report`]s to the loop. A slot is claimed
+//! before anything is read; chunks are read by `disk` with its depth, bundles are packed by a few threads.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use longhaul_core::digest::digest_of;
+use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
+use longhaul_disk::{ChunkIo, Identity, SourceFile, SourceRef, SourceTree};
+use longhaul_proto::wire::bundle::Packer;
+use longhaul_sys::{Slab, Slot};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Event, FileResult};
+use crate::cpu::{Stage, StageTimes};
+use crate::faults::system_fault;
+use crate::lane::send::{Payload, Ready};
+use crate::workers::Workers;
+
+/// What the source side reports.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// A file of chunks cannot be read.
+    Unreadable(FileId, Fault),
+    /// A bundle was packed, or nothing was left of it.
+    Packed { bundle: BundleId, missing: Vec<(FileId, Fault)>, empty: bool },
+    /// A file is what it was, or not.
+    Checked(FileResult),
+}
+
+/// What is known of an entry's source until it is settled.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// Where it lies.
+    pub(crate) at: SourceRef,
+    /// Which version of it was listed.
+    pub(crate) identity: Identity,
+    /// Whether holes are left out.
+    pub(crate) sparse: bool,
+}
+
+/// An order to read.
+enum Order {
+    Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, origin: Origin },
+    Bundle { bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64, Origin)> },
+}
+
+/// The source side. Dropping it waits until no read is outstanding.
+pub(crate) struct Reading {
+    shared: Arc<Shared>,
+    orders: Option<Sender<Order>>,
+    feeder: Option<JoinHandle<()>>,
+    queue: Receiver<Ready>,
+}
+
+struct Shared {
+    tree: Arc<dyn SourceTree>,
+    slab: Arc<Slab>,
+    io: ChunkIo,
+    chunk: ChunkSize,
+    times: StageTimes,
+    sink: UnboundedSender<Event>,
+    open: Mutex<HashMap<FileId, Option<Arc<SourceFile>>>>,
+    packers: Workers,
+}
+
+/// Bundles packed at a time: reading small files waits for the disk more than for the processor.
+const PACKERS: usize = 4;
+
+impl Reading {
+    /// Starts the source side.
+    pub(crate) fn start(
+        tree: Arc<dyn SourceTree>,
+        slab: Arc<Slab>,
+        io: ChunkIo,
+        chunk: ChunkSize,
+        times: StageTimes,
+        sink: UnboundedSender<Event>,
+    ) -> Result<Reading, Fault> {
+        let packers = Workers::start("pack", PACKERS).map_err(|e| system_fault("packing threads", &e))?;
+        let shared = Arc::new(Shared { tree, slab, io, chunk, times, sink, open: Mutex::default(), packers });
+        let (orders, order_queue) = unbounded();
+        let (ready, queue) = unbounded();
+        let feeding = shared.clone();
+        let feeder = std::thread::Builder::new()
+            .name("feed".to_owned())
+            .spawn(move || feed(&feeding, &order_queue, &ready))
+            .map_err(|e| system_fault("the reading thread", &e))?;
+        Ok(Reading { shared, orders: Some(orders), feeder: Some(feeder), queue })
+    }
+
+    /// The queue that lanes take from. It ends when [`Reading`] was closed and everything ordered is through.
+    pub(crate) fn queue(&self) -> Receiver<Ready> {
+        self.queue.clone()
+    }
+
+    /// Orders a chunk.
+    pub(crate) fn chunk(&self, file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, origin: Origin) {
+        self.order(Order::Chunk { file, index, attempt, map, origin });
+    }
+
+    /// Orders a bundle.
+    pub(crate) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64, Origin)>) {
+        self.order(Order::Bundle { bundle, attempt, files });
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(order);
+        }
+    }
+
+    /// Asks whether a file is still what it was.
+    pub(crate) fn check(&self, file: FileId) {
+        let open = lock(&self.shared.open).get(&file).cloned().flatten();
+        let sink = self.shared.sink.clone();
+        self.shared.packers.run(move || {
+            let result = match open.map(|f| f.unchanged()) {
+                Some(Ok(true)) => Ok(()),
+                Some(Err(e)) => Err(e.fault()),
+                Some(Ok(false)) | None => Err(changed()),
+            };
+            let _ = sink.send(Event::Read(Report::Checked((file, result))));
+        });
+    }
+
+    /// Closes a file.
+    pub(crate) fn forget(&self, file: FileId) {
+        lock(&self.shared.open).remove(&file);
+    }
+
+    /// Takes no more orders; the lanes' queue ends behind what was ordered.
+    pub(crate) fn close(&mut self) {
+        self.orders = None;
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.close();
+        self.shared.slab.close();
+        if let Some(feeder) = self.feeder.take() {
+            let _ = feeder.join();
+        }
+    }
+}
+
+/// Carries out orders one after the other, as slots become free.
+fn feed(shared: &Arc<Shared>, orders: &Receiver<Order>, ready: &Sender<Ready>) {
+    for order in orders {
+        let alive = match order {
+            Order::Chunk { file, index, attempt, map, origin } => {
+                shared.feed_chunk(file, Unit::Chunk { file, index }, index, attempt, map, &origin, ready)
+            }
+            Order::Bundle { bundle, attempt, files } => shared.feed_bundle(bundle, attempt, files, ready),
+        };
+        if alive.is_none() {
+            return;
+        }
+    }
+}
+
+impl Shared {
+    /// Reads one chunk into a slot of its own; `None` when there are no more slots for this session.
+    #[expect(clippy::too_many_arguments, reason = "one order, taken apart once")]
+    fn feed_chunk(
+        self: &Arc<Self>,
+        file: FileId,
+        unit: Unit,
+        index: ChunkIndex,
+        attempt: Attempt,
+        map: ChunkMap,
+        origin: &Origin,
+        ready: &Sender<Ready>,
+    ) -> Option<()> {
+        let Some(source) = self.opened(file, origin) else { return Some(()) };
+        let (start, len) = (map.start_of(index), map.len_of(index)?);
+        let made = move |payload| Ready { unit, attempt, payload, len, digest: map.kind(), start, chunk: map.size() };
+        if origin.sparse && matches!(source.data_in(start.0, len), Ok(false)) {
+            let _ = ready.send(made(Payload::Hole));
+            return Some(());
+        }
+        let slot = self.slab.claim()?;
+        let (ready, shared) = (ready.clone(), self.clone());
+        let done = move |slot: Slot, result: Result<(), longhaul_disk::DiskError>| match result {
+            Ok(()) => drop(ready.send(made(Payload::Slot(slot)))),
+            Err(e) => shared.unreadable(file, e.fault()),
+        };
+        self.io.read(source, start.0, len as usize, slot, Box::new(done));
+        Some(())
+    }
+
+    /// The open file; opened at its first chunk. A file that did not open is reported once and skipped from then on.
+    fn opened(&self, file: FileId, origin: &Origin) -> Option<Arc<SourceFile>> {
+        if let Some(known) = lock(&self.open).get(&file) {
+            return known.clone();
+        }
+        let opened = match self.tree.open(&origin.at, &origin.identity) {
+            Ok(source) => Some(source),
+            Err(e) => {
+                self.unreadable(file, e.fault());
+                None
+            }
+        };
+        lock(&self.open).insert(file, opened.clone());
+        opened
+    }
+
+    fn unreadable(&self, file: FileId, fault: Fault) {
+        let _ = self.sink.send(Event::Read(Report::Unreadable(file, fault)));
+    }
+
+    /// Packs a bundle on one of the packing threads; `None` when there are no more slots for this session.
+    fn feed_bundle(self: &Arc<Self>, bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64, Origin)>, ready: &Sender<Ready>) -> Option<()> {
+        let mut slot = self.slab.claim()?;
+        let (ready, shared) = (ready.clone(), self.clone());
+        self.packers.run(move || {
+            let times = shared.times.clone();
+            let (len, kept, missing) = times.count(Stage::Files, || shared.pack(&mut slot, &files));
+            let empty = kept == 0;
+            let _ = shared.sink.send(Event::Read(Report::Packed { bundle, missing, empty }));
+            if !empty {
+                let _ = ready.send(Ready {
+                    unit: Unit::Bundle(bundle),
+                    attempt,
+                    payload: Payload::Slot(slot),
+                    len: len as u64,
+                    digest: DigestKind::Root,
+                    start: FileOffset(0),
+                    chunk: shared.chunk,
+                });
+            }
+        });
+        Some(())
+    }
+
+    /// Reads the files into the slot; gives its length, how many are in it, and which are not.
+    fn pack(&self, slot: &mut Slot, files: &[(FileId, u64, Origin)]) -> (usize, usize, Vec<(FileId, Fault)>) {
+        let mut packer = Packer::new(slot, files.len());
+        let mut missing = Vec::new();
+        for (file, len, origin) in files {
+            let len = *len as usize;
+            let Some(space) = packer.space(len) else {
+                missing.push((*file, Fault::new(FaultCode::Internal, Blame::Bug, "a bundle outgrew its buffer")));
+                continue;
+            };
+            match self.tree.read_small(&origin.at, &origin.identity, len as u64, space) {
+                Ok(()) => {
+                    let root = *digest_of(space, DigestKind::Root, FileOffset(0)).bytes();
+                    packer.keep(*file, len, root);
+                }
+                Err(e) => missing.push((*file, e.fault())),
+            }
+        }
+        let (len, kept) = packer.finish();
+        (len, kept, missing)
+    }
+}
+
+fn changed() -> Fault {
+    Fault::new(FaultCode::Changed, Blame::Local, "the source changed while it was sent").hint("send it again when it is at rest")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

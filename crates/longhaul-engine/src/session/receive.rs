@@ -1,0 +1,255 @@
+//! The receiver's session loop: one machine, one target side, the lanes that fill it.
+//!
+//! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders.
+
+use std::sync::Arc;
+
+use longhaul_core::{EntryKind, Fault};
+use longhaul_disk::{ChunkIo, TargetTree};
+use longhaul_proto::receiver::{Action, Config, Held, Receiver};
+use longhaul_proto::wire::message::{Ending, Outcome, Tally};
+use longhaul_proto::Message;
+use longhaul_sys::Slab;
+
+use super::link::Wake;
+use super::writing::{Report, Writing, WritingOptions};
+use super::{Event, Link};
+use crate::api::{self, FileEvent, FileStatus, Progress};
+use crate::lane;
+use crate::report::Totals;
+
+/// What a receiving session works with.
+pub(crate) struct Receiving {
+    /// Where it writes.
+    pub(crate) tree: Arc<dyn TargetTree>,
+    /// Its buffers.
+    pub(crate) slab: Arc<Slab>,
+    /// Its chunk I/O.
+    pub(crate) io: ChunkIo,
+    /// What was agreed.
+    pub(crate) config: Config,
+    /// Where the destination stands, for people.
+    pub(crate) base: String,
+}
+
+struct Loop {
+    link: Link,
+    machine: Receiver,
+    writing: Writing,
+    slab: Arc<Slab>,
+    totals: Totals,
+    told: (u64, Tally),
+    verdict: Option<Result<Ending, Fault>>,
+    told_by_peer: bool,
+}
+
+/// Runs a receiving session to its end.
+pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
+    let options = WritingOptions {
+        chunk: receiving.config.chunk,
+        preserve: receiving.config.preserve,
+        dry_run: receiving.config.dry_run,
+    };
+    let started = Writing::start(receiving.tree, receiving.io.clone(), options, link.times.clone(), link.sink());
+    let mut machine = Receiver::new(receiving.config, receiving.base);
+    let writing = match started {
+        Ok(writing) => writing,
+        Err(fault) => {
+            let mut link = link;
+            link.refuse(&fault, false);
+            link.end().await;
+            return Totals::ended_by(fault);
+        }
+    };
+    machine.handle_timeout(link.now());
+    let slab = receiving.slab;
+    let mut this = Loop { link, machine, writing, slab, totals: Totals::default(), told: (0, Tally::default()), verdict: None, told_by_peer: false };
+    this.settle();
+    while this.verdict.is_none() {
+        let timeout = this.machine.poll_timeout();
+        let wake = this.link.wait(timeout).await;
+        this.absorb(wake);
+        // Whatever else is there already is taken in before anything is ordered: verdicts then leave together.
+        for _ in 0..EVENTS_AT_ONCE {
+            match this.link.try_next() {
+                Some(wake) => this.absorb(wake),
+                None => break,
+            }
+        }
+        this.machine.handle_timeout(this.link.now());
+        this.settle();
+    }
+    this.finish(receiving.io).await
+}
+
+/// Events absorbed before their consequences are ordered.
+const EVENTS_AT_ONCE: usize = 64;
+
+impl Loop {
+    fn absorb(&mut self, wake: Wake) {
+        let now = self.link.now();
+        match wake {
+            Wake::Time => {}
+            Wake::Stop(fault) => self.machine.abort(fault),
+            Wake::Event(Event::Control(message)) => {
+                self.told_by_peer |= matches!(message, Message::Refuse(_));
+                self.machine.handle_message(now, message);
+            }
+            Wake::Event(Event::Lane(joined)) => {
+                let (slab, times, sink) = (self.slab.clone(), self.link.times.clone(), self.link.sink());
+                let started = self.link.start_lane(joined, move |stream, id| {
+                    lane::receive::run(stream, id, &slab, &times, |arrival| drop(sink.send(Event::Arrived(arrival)))).map(drop)
+                });
+                if let Err(fault) = started {
+                    self.machine.abort(fault);
+                }
+            }
+            Wake::Event(Event::Arrived(mut arrival)) => {
+                self.writing.keep(&mut arrival);
+                self.machine.handle_landed(now, arrival.landed);
+            }
+            Wake::Event(Event::Wrote(report)) => self.absorb_report(report),
+            Wake::Event(Event::ControlEnded(_) | Event::LaneEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
+        }
+    }
+
+    fn absorb_report(&mut self, report: Report) {
+        let now = self.link.now();
+        match report {
+            Report::Surveyed { first, seen } => self.machine.handle_surveyed(now, first, seen),
+            Report::Created(file, result) => {
+                let result = self.writing.created(file, result);
+                self.machine.handle_created(now, file, result);
+            }
+            Report::Written { file, index, result } => self.machine.handle_written(now, file, index, result),
+            Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
+            Report::Staged(results) => {
+                let results = self.writing.staged(results);
+                self.machine.handle_staged(now, results);
+            }
+            Report::Barrier(result) => {
+                let failed = result.is_err();
+                self.machine.handle_barrier(now, result);
+                if failed {
+                    self.writing.end_batch();
+                }
+            }
+            Report::Published(results) => self.machine.handle_published(now, results),
+            Report::DirsSynced(result) => {
+                self.writing.end_batch();
+                self.machine.handle_dirs_synced(now, result);
+            }
+            Report::DirsFinished(results) => self.machine.handle_dirs_finished(now, results),
+        }
+    }
+
+    /// Has done what the machine orders, and tells the counters.
+    fn settle(&mut self) {
+        while self.verdict.is_none()
+            && let Some(action) = self.machine.poll_action()
+        {
+            self.act(action);
+        }
+        let second = self.link.seconds() as u64;
+        let tally = self.machine.tally();
+        if self.verdict.is_none() && second > self.told.0 {
+            if tally != self.told.1 {
+                self.link.say(Message::Tally(tally));
+            }
+            self.told = (second, tally);
+            self.link.observer.event(api::Event::Progress(self.progress()));
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Send(Message::Complete(ending)) => {
+                let cpu_us = self.link.cpu_us();
+                self.link.ending = true;
+                self.link.say(Message::Complete(Ending { cpu_us, ..ending }));
+            }
+            Action::Send(message) => self.link.say(message),
+            Action::Survey(page) => {
+                page.iter().for_each(|held| self.totals.found(&held.entry.kind));
+                self.writing.survey(page);
+            }
+            Action::Create(held) => self.writing.create(held),
+            Action::MakeLink(held) => self.writing.make_link(held),
+            Action::Write { file, index, ticket } => self.writing.write(file, index, ticket),
+            Action::WriteBundle { ticket, files } => self.writing.write_bundle(ticket, files),
+            Action::Drop(ticket) => self.writing.drop_payload(ticket),
+            Action::SyncData(file) => self.writing.sync_data(file),
+            Action::Seal(held) => self.writing.seal(held),
+            Action::Barrier(files) => self.writing.barrier(&files),
+            Action::Publish(renames) => self.writing.publish(renames),
+            Action::SyncDirs(_) => self.writing.sync_dirs(),
+            Action::FinishDirs(dirs) => self.writing.finish_dirs(dirs),
+            Action::Discard(file) => self.writing.discard(file),
+            Action::Settled(held, outcome) => self.settled(&held, outcome),
+            Action::Finished(ending) => self.verdict = Some(Ok(ending)),
+            Action::Abort(fault) => self.verdict = Some(Err(fault)),
+        }
+    }
+
+    fn settled(&mut self, held: &Held, outcome: Outcome) {
+        let event = file_event(held, outcome);
+        self.totals.settled(&held.entry.kind, &event.status);
+        if is_told(held, &event) {
+            self.link.observer.event(api::Event::File(event));
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let tally = self.machine.tally();
+        Progress {
+            seconds: self.link.seconds(),
+            bytes_received: tally.received,
+            bytes_durable: tally.durable,
+            ..self.totals.progress()
+        }
+    }
+
+    /// Ends everything in order: lanes, then disk work, then what was not published goes.
+    async fn finish(mut self, io: ChunkIo) -> Totals {
+        match self.verdict.take() {
+            Some(Ok(ending)) => self.totals.sender_cpu_us = Some(ending.cpu_us),
+            Some(Err(fault)) => {
+                self.link.refuse(&fault, self.told_by_peer);
+                self.totals.fault = Some(fault);
+            }
+            None => {}
+        }
+        self.totals.receiver_cpu_us = Some(self.link.cpu_us());
+        self.totals.seconds = self.link.seconds();
+        self.link.observer.event(api::Event::Progress(self.progress()));
+        self.totals.io = Some(io.report());
+        self.totals.stages = self.link.times.seconds();
+        self.slab.close();
+        let Loop { link, writing, totals, .. } = self;
+        link.end().await;
+        // Waits for what is outstanding: not on the runtime's own threads.
+        let _ = tokio::task::spawn_blocking(move || drop((writing, io))).await;
+        totals
+    }
+}
+
+/// Whether observers hear of an outcome: of directories, only that they failed.
+pub(crate) fn is_told(held: &Held, event: &FileEvent) -> bool {
+    let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
+    !dir || matches!(event.status, FileStatus::Failed(_))
+}
+
+/// A settled entry as observers hear of it.
+pub(crate) fn file_event(held: &Held, outcome: Outcome) -> FileEvent {
+    let (status, b3) = match outcome {
+        Outcome::Committed(root) => (FileStatus::Committed, root),
+        Outcome::Skipped => (FileStatus::Skipped, None),
+        Outcome::Planned => (FileStatus::Planned, None),
+        Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
+    };
+    let (regular, bytes) = match held.entry.kind {
+        EntryKind::File { len, .. } => (true, len),
+        _ => (false, 0),
+    };
+    FileEvent { path: held.entry.path.clone(), placed: held.placed.clone(), status, bytes, b3, regular }
+}

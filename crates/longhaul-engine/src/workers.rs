@@ -1,0 +1,45 @@
+//! Threads for blocking file work that is not chunk I/O: each pool runs its jobs in the order given, `n` at a time.
+
+use crossbeam_channel::{Sender, unbounded};
+use std::thread::{Builder, JoinHandle};
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// A pool of threads. Dropping it waits for what was given to it.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    queue: Option<Sender<Work>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts `n` threads.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(name: &str, n: usize) -> std::io::Result<Workers> {
+        let (queue, jobs) = unbounded::<Work>();
+        let thread = |i| {
+            let jobs = jobs.clone();
+            Builder::new().name(format!("{name}-{i}")).spawn(move || jobs.iter().for_each(|job| job()))
+        };
+        let threads = (0..n).map(thread).collect::<Result<_, _>>()?;
+        Ok(Workers { queue: Some(queue), threads })
+    }
+
+    /// Queues a job.
+    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        if let Some(queue) = &self.queue {
+            let _ = queue.send(Box::new(job));
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.queue = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
