@@ -1,0 +1,362 @@
+//! The command line: what may be written, and its help (the doc comments below are the help text).
+//!
+//! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`, which give them their
+//! types and merge them with the environment and the config file. Knows no values, no defaults, no files.
+
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the doc comments are help texts, where brackets mean what may be left out"
+)]
+
+use std::ffi::OsString;
+
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
+use longhaul_core::filter::RuleKind;
+
+/// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
+#[derive(Debug, Parser)]
+#[command(name = "longhaul", version, propagate_version = true, max_term_width = 120, after_help = AFTER_HELP)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Verb,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Send local files to a daemon (or to a local directory)
+    #[command(override_usage = "longhaul push [OPTIONS] SOURCE... DEST")]
+    Push(TransferArgs),
+    /// Fetch files from a daemon
+    #[command(override_usage = "longhaul pull [OPTIONS] SOURCE... DEST")]
+    Pull(TransferArgs),
+    /// Copy from anywhere to anywhere
+    #[command(override_usage = "longhaul copy [OPTIONS] SOURCE... DEST")]
+    Copy(TransferArgs),
+    /// List names, sizes and times; `lh://host/` lists the roots that this key may see
+    Ls(LsArgs),
+    /// Serve directories to authorised clients
+    Serve(ServeArgs),
+    /// Make, show, authorise and trust keys
+    #[command(subcommand)]
+    Key(KeyVerb),
+}
+
+/// What `push`, `pull` and `copy` take.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_help = TRANSFER_HELP)]
+pub struct TransferArgs {
+    /// SOURCE... are files and directories, DEST is where they go: PATH or lh://HOST[:PORT]/ROOT/PATH. A directory with a
+    /// trailing slash means its contents. A DEST that is a directory or ends in a slash receives the sources under it
+    // One list, as clap cannot tell where several sources end when options stand between them.
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE... DEST")]
+    pub locations: Vec<OsString>,
+    /// Lanes and their kind.
+    #[command(flatten)]
+    pub network: NetworkOptions,
+    /// Buffers and devices.
+    #[command(flatten)]
+    pub disk: DiskOptions,
+    /// Which files, and what of them.
+    #[command(flatten)]
+    pub choice: ChoiceOptions,
+    /// What is told, and where.
+    #[command(flatten)]
+    pub output: OutputOptions,
+    /// Who we are and whom we trust.
+    #[command(flatten)]
+    pub keys: KeyOptions,
+    /// Options of other tools that mean something else here, or nothing.
+    #[command(flatten)]
+    pub foreign: ForeignOptions,
+}
+
+/// Lanes and their kind.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub struct NetworkOptions {
+    /// Data connections, 1 to 128, or `auto` [default: auto]
+    #[arg(long, value_name = "N|auto")]
+    pub lanes: Option<OsString>,
+    /// Kind of lane: auto or tcp [default: auto]
+    #[arg(long, value_name = "KIND")]
+    pub transport: Option<OsString>,
+    /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<OsString>,
+    /// private: encrypted and verified; safe: NOT encrypted, readable on the way, still verified [default: private]
+    #[arg(long, value_name = "LEVEL")]
+    pub protect: Option<OsString>,
+    /// Keep re-dialling after a lost link; only 0 (end with exit 5 at once) exists so far [default: 0]
+    #[arg(long, value_name = "TIME")]
+    pub retry_for: Option<OsString>,
+}
+
+/// Buffers and devices.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Disk")]
+pub struct DiskOptions {
+    /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub chunk_size: Option<OsString>,
+    /// Buffers of this side, at least 4 chunks [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<OsString>,
+    /// Requests in flight per disk, 1 to 1024, or `auto` [default: auto]
+    #[arg(long, value_name = "N|auto")]
+    pub depth: Option<OsString>,
+    /// direct, buffered, or auto: direct where the file system takes it [default: auto]
+    #[arg(long, value_name = "MODE")]
+    pub io: Option<OsString>,
+    /// I/O engine: uring, threads or auto [default: auto]
+    #[arg(long, value_name = "ENGINE")]
+    pub engine: Option<OsString>,
+}
+
+/// Which files, and what of them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What is sent")]
+pub struct ChoiceOptions {
+    /// When the destination has the name: skip-same (same size and time), replace or fail [default: skip-same]
+    #[arg(long, value_name = "RULE")]
+    pub if_exists: Option<OsString>,
+    /// Send only the names in FILE (`-`: standard input), relative to the one SOURCE, one a line
+    #[arg(long, value_name = "FILE")]
+    pub files_from: Option<OsString>,
+    /// Names in --files-from end in NUL, not in newline
+    #[arg(long)]
+    pub from0: bool,
+    /// `--include` and `--exclude`, in the order given.
+    #[command(flatten)]
+    pub filters: FilterOptions,
+    /// Metadata to carry: of mode,times,links,sparse; a list replaces the default, +x and -x change it; all, none
+    /// [default: mode,times,links,sparse]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub preserve: Option<OsString>,
+    /// Print the mapping and the bytes, move nothing
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+}
+
+/// What is told, and where.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputOptions {
+    /// Write a line as `b3sum` prints it for every file that stands at the destination after the run
+    #[arg(long, value_name = "FILE")]
+    pub manifest: Option<OsString>,
+    /// Progress on standard error: bar, plain, none, or auto: a bar on a terminal, else lines [default: auto]
+    #[arg(long, value_name = "FORM")]
+    pub progress: Option<OsString>,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
+/// How much is said, and in which form.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct TalkOptions {
+    /// Events on standard output, one JSON object a line, `summary` last
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Name each file; twice: say what happens inside
+    #[arg(long, short = 'v', action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// Who we are and whom we trust.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Keys")]
+pub struct KeyOptions {
+    /// This side's private key [default: $XDG_CONFIG_HOME/longhaul/identity]
+    #[arg(long, value_name = "FILE")]
+    pub identity: Option<OsString>,
+    /// Keys of the daemons that are trusted [default: $XDG_CONFIG_HOME/longhaul/known_hosts]
+    #[arg(long, value_name = "FILE")]
+    pub known_hosts: Option<OsString>,
+    /// Trust the key of a daemon that was never seen before, and remember it
+    #[arg(long)]
+    pub trust_on_first_use: bool,
+    /// Accept this key of the daemon and no other, for this run
+    #[arg(long, value_name = "KEY")]
+    pub peer_key: Option<OsString>,
+}
+
+/// Options of other tools that mean something else here, or nothing.
+#[derive(Debug, Args)]
+pub struct ForeignOptions {
+    /// Directories are always copied whole.
+    #[arg(short = 'r', hide = true)]
+    pub recursive: bool,
+    /// rsync's bundle of options.
+    #[arg(short = 'a', hide = true)]
+    pub archive: bool,
+    /// rsync's comparison by content.
+    #[arg(short = 'c', long, hide = true)]
+    pub checksum: bool,
+}
+
+/// `--include` and `--exclude` as one list: their order decides, which clap's separate fields would lose.
+#[derive(Clone, Debug, Default)]
+pub struct FilterOptions {
+    /// The patterns as written, in the order given.
+    pub rules: Vec<(RuleKind, OsString)>,
+}
+
+/// What `ls` takes.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct LsArgs {
+    /// Mode, size and time (UTC) before each name
+    #[arg(short = 'l')]
+    pub long: bool,
+    /// PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots
+    #[arg(value_name = "LOCATION")]
+    pub location: OsString,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+    /// Who we are and whom we trust.
+    #[command(flatten)]
+    pub keys: KeyOptions,
+}
+
+/// What `serve` takes.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct ServeArgs {
+    /// The daemon's config [default: /etc/longhaul/serve.toml, else $XDG_CONFIG_HOME/longhaul/serve.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<OsString>,
+    /// Offer DIR as NAME to every client in the config; rights of read,create,modify [default: read]
+    #[arg(long, value_name = "NAME=DIR[:RIGHTS]", action = ArgAction::Append)]
+    pub root: Vec<OsString>,
+    /// Read the config, say what is wrong with it, serve nothing
+    #[arg(long)]
+    pub check_config: bool,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
+/// The `key` commands.
+#[derive(Debug, Subcommand)]
+pub enum KeyVerb {
+    /// Make this user's identity and print its public key
+    Generate(IdentityArgs),
+    /// Print the public key of this user's identity
+    Show(IdentityArgs),
+    /// Let a client in: add a [[client]] to the daemon's config
+    Authorize(AuthorizeArgs),
+    /// Pin a daemon's key
+    Trust(TrustArgs),
+}
+
+/// Which identity.
+#[derive(Debug, Args)]
+pub struct IdentityArgs {
+    /// The private key's file [default: $XDG_CONFIG_HOME/longhaul/identity]
+    #[arg(long, value_name = "FILE")]
+    pub identity: Option<OsString>,
+}
+
+/// What `key authorize` takes.
+#[derive(Debug, Args)]
+pub struct AuthorizeArgs {
+    /// The client's public key, as its `longhaul key show` prints it
+    #[arg(value_name = "KEY")]
+    pub key: String,
+    /// What the daemon calls this client, in its config and its log
+    #[arg(long, value_name = "N")]
+    pub name: String,
+    /// A root and what the client may do there: of read,create,modify
+    #[arg(long, value_name = "NAME=RIGHTS", required = true, action = ArgAction::Append)]
+    pub root: Vec<String>,
+    /// The daemon's config [default: /etc/longhaul/serve.toml, else $XDG_CONFIG_HOME/longhaul/serve.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<OsString>,
+}
+
+/// What `key trust` takes.
+#[derive(Debug, Args)]
+pub struct TrustArgs {
+    /// The daemon; port 7214 if none is given
+    #[arg(value_name = "HOST[:PORT]")]
+    pub host: String,
+    /// Its public key
+    #[arg(value_name = "KEY")]
+    pub key: String,
+    /// Where to remember it [default: $XDG_CONFIG_HOME/longhaul/known_hosts]
+    #[arg(long, value_name = "FILE")]
+    pub known_hosts: Option<OsString>,
+}
+
+impl TransferArgs {
+    /// The sources, at least one, and the destination behind them; `None` if too few locations are given.
+    pub fn ends(&self) -> Option<(&[OsString], &OsString)> {
+        let (dest, sources) = self.locations.split_last()?;
+        (!sources.is_empty()).then_some((sources, dest))
+    }
+}
+
+impl Args for FilterOptions {
+    fn augment_args(command: Command) -> Command {
+        let filter = |name: &'static str, help: &'static str| {
+            clap::Arg::new(name)
+                .long(name)
+                .value_name("GLOB")
+                .value_parser(clap::value_parser!(OsString))
+                .action(ArgAction::Append)
+                .help(help)
+        };
+        command
+            .arg(filter(INCLUDE, "Send what matches; of all --include and --exclude the first match decides"))
+            .arg(filter(EXCLUDE, "Leave out what matches; an excluded directory is not entered"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        FilterOptions::augment_args(command)
+    }
+}
+
+impl FromArgMatches for FilterOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<FilterOptions, clap::Error> {
+        let mut rules: Vec<(usize, RuleKind, OsString)> = Vec::new();
+        for (name, kind) in [(INCLUDE, RuleKind::Include), (EXCLUDE, RuleKind::Exclude)] {
+            let places = matches.indices_of(name).into_iter().flatten();
+            let texts = matches.get_many::<OsString>(name).into_iter().flatten();
+            rules.extend(places.zip(texts).map(|(place, text)| (place, kind, text.clone())));
+        }
+        rules.sort_by_key(|(place, ..)| *place);
+        Ok(FilterOptions { rules: rules.into_iter().map(|(_, kind, text)| (kind, text)).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = FilterOptions::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The option's name of patterns to send.
+pub const INCLUDE: &str = "include";
+/// The option's name of patterns to leave out.
+pub const EXCLUDE: &str = "exclude";
+
+const AFTER_HELP: &str = "Every option of push, pull, copy and ls can also stand in the environment (--chunk-size as \
+LONGHAUL_CHUNK_SIZE) or in $XDG_CONFIG_HOME/longhaul/config.toml (chunk-size = \"8MiB\"); a flag wins over the environment, \
+the environment over the file.";
+
+const TRANSFER_HELP: &str = "Sizes: MiB is binary, MB decimal, bare K M G binary. Every option has an environment variable \
+(--chunk-size: LONGHAUL_CHUNK_SIZE) and a key in config.toml; flag, then environment, then file.
+
+Exit codes: 0 all done · 2 usage or config · 3 not found · 4 denied · 5 temporary, a retry may work · 6 integrity mismatch · \
+7 this host or that one cannot · 23 some files failed · 24 some sources changed or vanished · 130/143 interrupted, \
+resumable · 1 anything else";
+
+#[cfg(test)]
+mod tests;

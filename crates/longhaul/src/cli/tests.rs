@@ -1,0 +1,51 @@
+//! What may be written on the command line, and what may not.
+
+use super::*;
+use clap::CommandFactory;
+
+fn transfer(args: &[&str]) -> TransferArgs {
+    let line = ["longhaul", "copy"].iter().chain(args);
+    match Cli::try_parse_from(line).unwrap().command {
+        Verb::Copy(args) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn filters_keep_the_order_between_include_and_exclude() {
+    let args = transfer(&["--exclude", "a", "--include=b", "src", "--exclude", "c", "dst"]);
+    let texts: Vec<_> = args.choice.filters.rules.iter().map(|(k, t)| (*k, t.to_str().unwrap())).collect();
+    assert_eq!(texts, [(RuleKind::Exclude, "a"), (RuleKind::Include, "b"), (RuleKind::Exclude, "c")]);
+}
+
+#[test]
+fn the_last_location_is_the_destination() {
+    let args = transfer(&["a", "b", "--lanes", "2", "c"]);
+    assert_eq!(args.ends(), Some((&["a".into(), "b".into()][..], &"c".into())));
+    assert_eq!(transfer(&["only"]).ends(), None);
+}
+
+#[test]
+fn an_option_given_twice_counts_the_second_time() {
+    assert_eq!(transfer(&["--lanes", "2", "--lanes", "3", "a", "b"]).network.lanes, Some("3".into()));
+}
+
+#[test]
+fn a_preserve_list_may_begin_with_a_minus() {
+    assert_eq!(transfer(&["--preserve", "-times", "a", "b"]).choice.preserve, Some("-times".into()));
+}
+
+#[test]
+fn what_is_not_built_is_unknown() {
+    for absent in ["--rate", "--path", "--verify", "--extra-checksum", "--deadline", "--report", "--ssh"] {
+        assert!(Cli::try_parse_from(["longhaul", "copy", absent, "x", "a", "b"]).is_err(), "{absent}");
+    }
+    for absent in ["bench", "doctor", "check", "set", "job", "completions", "man", "config"] {
+        assert!(Cli::try_parse_from(["longhaul", absent]).is_err(), "{absent}");
+    }
+}

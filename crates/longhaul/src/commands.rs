@@ -1,0 +1,94 @@
+//! The commands: one module each, from parsed arguments to an exit code.
+//!
+//! In: `cli`'s structs and the [`Context`]. Out: [`Exit`]. Joins settings, keys, the engine and output; each knows only its
+//! own command.
+
+mod key;
+mod ls;
+mod serve;
+mod transfer;
+
+use std::ffi::OsString;
+use std::future::Future;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{Cli, Verb};
+use crate::config::{ClientFile, Places};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::settings::{Environment, Layers, Talk, variable};
+
+/// What surrounds a command.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The whole command line, the program's name first.
+    pub line: &'a [OsString],
+    /// Looks variables up.
+    pub environment: Environment<'a>,
+}
+
+impl<'a> Context<'a> {
+    fn places(&self) -> Places {
+        Places::of(self.environment)
+    }
+
+    /// The variable of an option that has no layers: named files of the daemon and of keys. An empty one is none.
+    fn variable(&self, name: &str) -> Option<OsString> {
+        (self.environment)(&variable(name)).filter(|text| !text.is_empty())
+    }
+
+    /// The layers below the command line, with the client's config file.
+    fn layers(&self) -> Result<Layers<'a>, Error> {
+        let path = self.places().client_config();
+        Ok(Layers::new(self.environment, ClientFile::load(path.as_deref())?))
+    }
+
+    /// Starts log lines on standard error, of what is at least as grave as `level` or as `LONGHAUL_LOG` says.
+    fn log(&self, level: &str) {
+        let variable = (self.environment)("LONGHAUL_LOG").and_then(|text| text.into_string().ok());
+        let filter = variable.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(level));
+        // A subscriber that stands already was set by whoever embeds this library.
+        let _ =
+            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+    }
+}
+
+/// Runs the command that was asked for.
+///
+/// # Errors
+/// What kept it from beginning; what happens later it tells itself.
+pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
+    match cli.command {
+        Verb::Push(args) => transfer::run(transfer::Direction::Push, &args, context),
+        Verb::Pull(args) => transfer::run(transfer::Direction::Pull, &args, context),
+        Verb::Copy(args) => transfer::run(transfer::Direction::Copy, &args, context),
+        Verb::Ls(args) => ls::run(&args, context),
+        Verb::Serve(args) => serve::run(&args, context),
+        Verb::Key(verb) => key::run(verb, context),
+    }
+}
+
+/// Runs a future to its end on the threads that control work needs; disks and lanes have their own.
+fn block_on<F: Future>(future: F) -> Result<F::Output, Error> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(CONTROL_THREADS).enable_all().build();
+    let runtime = runtime.map_err(Error::file("start the runtime of", "this process"))?;
+    let output = runtime.block_on(future);
+    // A blocked system call must not keep a finished program alive.
+    runtime.shutdown_background();
+    Ok(output)
+}
+
+/// The level of log lines that a client prints.
+fn client_level(talk: Talk) -> &'static str {
+    match talk.verbose {
+        _ if talk.quiet => "error",
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    }
+}
+
+/// One to hear control messages while the other is busy with a page of a manifest.
+const CONTROL_THREADS: usize = 2;

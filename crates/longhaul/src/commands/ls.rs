@@ -1,0 +1,122 @@
+//! `ls`: names of a directory here or at a daemon, or the roots that this key may see.
+//!
+//! In: a location. Out: a line for each name on standard output. Names are printed escaped, one a line whatever is in them;
+//! scripts that need their bytes read `--json`.
+
+use std::io::{self, BufWriter, Write};
+
+use longhaul_core::Escaped;
+use longhaul_engine::{Listed, ListedKind, Stop};
+
+use super::Context;
+use crate::cli::LsArgs;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::keys;
+use crate::location::Location;
+use crate::output::{self, JsonLines, Summary, Talker, time};
+use crate::settings::{self, Keys, Talk};
+use crate::signals::{self, Asking};
+
+/// Runs the command.
+///
+/// # Errors
+/// What is wrong before it is known how to say so.
+pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
+    let layers = context.layers()?;
+    let talk = settings::talk(&args.talk, &layers)?;
+    context.log(super::client_level(talk));
+    let listed = Location::parse(&args.location)
+        .and_then(|location| list(location, &settings::keys(&args.keys, &layers)?, talk, context));
+    Ok(match listed {
+        Ok(names) => print(&names, args, talk).map_or_else(output::stdout_failed, |()| Exit::Complete),
+        Err(error) => output::refuse(talk.json, error),
+    })
+}
+
+fn list(location: Location, keys: &Keys, talk: Talk, context: Context) -> Result<Vec<Listed>, Error> {
+    let daemon = match location {
+        Location::Local(local) => return Ok(longhaul_engine::list_local(&local.path)?),
+        Location::Daemon(daemon) => daemon,
+    };
+    let asking = Asking::default();
+    let remote = keys::remote(&daemon, keys, &context.places(), Talker::new(talk), &asking)?;
+    let (trigger, stop) = Stop::new();
+    super::block_on(async move {
+        signals::watch(asking, move |code| trigger.stop(code))
+            .map_err(Error::file("watch the signals of", "this process"))?;
+        Ok(longhaul_engine::list(remote, daemon.path, stop).await?)
+    })?
+}
+
+fn print(names: &[Listed], args: &LsArgs, talk: Talk) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    if talk.json {
+        let mut lines = JsonLines::new(&mut out);
+        names.iter().try_for_each(|listed| lines.entry(listed))?;
+        lines.summary(&Summary::nothing(Exit::Complete))?;
+    } else {
+        let line = if args.long { long_line } else { short_line };
+        names.iter().try_for_each(|listed| out.write_all(line(listed).as_bytes()))?;
+    }
+    out.flush()
+}
+
+fn short_line(listed: &Listed) -> String {
+    let slash = if matches!(listed.kind, ListedKind::Dir | ListedKind::Root { .. }) { "/" } else { "" };
+    format!("{}{slash}\n", Escaped(&listed.name))
+}
+
+fn long_line(listed: &Listed) -> String {
+    let name = Escaped(&listed.name);
+    let kind = match &listed.kind {
+        ListedKind::Root { rights } => return format!("{name}/  {}\n", rights.join(",")),
+        ListedKind::File => '-',
+        ListedKind::Dir => 'd',
+        ListedKind::Symlink { .. } => 'l',
+        _ => '?',
+    };
+    let tail = match &listed.kind {
+        ListedKind::Dir => "/".to_owned(),
+        ListedKind::Symlink { target } => format!(" -> {}", Escaped(target)),
+        _ => String::new(),
+    };
+    let mode = permissions(listed.meta.mode);
+    format!("{kind}{mode} {:>14} {} {name}{tail}\n", listed.len, time(listed.meta.mtime))
+}
+
+/// `rwxr-x---`; setuid, setgid and sticky are never carried and not shown.
+fn permissions(mode: u32) -> String {
+    let letter = |bit: u32| match (mode & (1 << bit) != 0, bit % 3) {
+        (false, _) => '-',
+        (true, 2) => 'r',
+        (true, 1) => 'w',
+        (true, _) => 'x',
+    };
+    (0..9).rev().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_core::{Meta, Mtime};
+
+    fn listed(name: &[u8], kind: ListedKind) -> Listed {
+        Listed { name: name.to_vec(), kind, len: 12, meta: Meta { mode: 0o751, mtime: Mtime { secs: 0, nanos: 0 } } }
+    }
+
+    #[test]
+    fn a_name_is_one_line_whatever_is_in_it() {
+        assert_eq!(short_line(&listed(b"a\nb\x1b", ListedKind::File)), "a\\x0ab\\x1b\n");
+        assert_eq!(short_line(&listed(b"d", ListedKind::Dir)), "d/\n");
+    }
+
+    #[test]
+    fn long_lines_show_mode_size_time_and_where_a_link_points() {
+        assert_eq!(long_line(&listed(b"f", ListedKind::File)), "-rwxr-x--x             12 1970-01-01T00:00:00Z f\n");
+        let link = listed(b"l", ListedKind::Symlink { target: b"to\n".to_vec() });
+        assert!(long_line(&link).ends_with(" l -> to\\x0a\n"));
+        let root = listed(b"atlas", ListedKind::Root { rights: vec!["read".to_owned(), "create".to_owned()] });
+        assert_eq!(long_line(&root), "atlas/  read,create\n");
+    }
+}

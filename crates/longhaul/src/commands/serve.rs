@@ -1,0 +1,127 @@
+//! `serve`: a daemon in the foreground, until SIGTERM or Ctrl-C.
+//!
+//! In: the daemon's config and the roots of the command line. Out: log lines on standard error, `listening` events on
+//! standard output. The service itself is the engine's.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longhaul_core::FaultCode;
+use longhaul_engine::{ServeConfig, Service};
+use longhaul_net::Identity;
+use tokio::sync::oneshot;
+
+use super::Context;
+use crate::cli::ServeArgs;
+use crate::config::{ClientFile, CommandLineRoot, Daemon};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::keys;
+use crate::output::{self, JsonLines, Listening, Talker};
+use crate::settings::{self, Layers, Talk};
+use crate::signals::{self, Asking};
+
+/// Runs the command.
+///
+/// # Errors
+/// What is wrong before it is known how to say so.
+pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
+    // The client's config file says how transfers are told, not how a daemon logs.
+    let talk = settings::talk(&args.talk, &Layers::new(context.environment, ClientFile::default()))?;
+    context.log(match talk.verbose {
+        _ if talk.quiet => "warn",
+        0 => "info",
+        _ => "debug",
+    });
+    Ok(serve(args, talk, context).unwrap_or_else(|error| output::refuse(talk.json, error)))
+}
+
+fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> {
+    let talker = Talker::new(talk);
+    let path = config_path(args, context)?;
+    let roots = args.root.iter().map(|text| CommandLineRoot::parse(text)).collect::<Result<_, _>>()?;
+    let Daemon { config, identity } = Daemon::load(path.as_deref(), roots)?;
+    let identity = identity.map_or_else(|| context.places().serve_identity(path.as_deref()), Ok)?;
+    if args.check_config {
+        check_identity(&identity)?;
+        let count = |number: usize, what| output::count(number as u64, what);
+        let (roots, clients) = (count(config.roots.len(), "root"), count(config.clients.len(), "client"));
+        talker.note(format_args!("{roots}, {clients}: nothing wrong"));
+        return Ok(Exit::Complete);
+    }
+    tell_the_lonely(&config, path.as_deref(), talker);
+    let identity = keys::load_or_make(&identity, talker)?;
+    super::block_on(listen_until_stopped(config, identity, talk, talker))?
+}
+
+/// The config to read, if there is one. Without any, roots of the command line still tell what to serve.
+fn config_path(args: &ServeArgs, context: Context) -> Result<Option<PathBuf>, Error> {
+    let named = args.config.clone().or_else(|| context.variable("config"));
+    let is_named = named.is_some();
+    let path = match context.places().serve_config(named.map(PathBuf::from)) {
+        Err(Error::NoHome { .. }) if !args.root.is_empty() => return Ok(None),
+        path => path?,
+    };
+    Ok(if !is_named && !args.root.is_empty() && !path.exists() { None } else { Some(path) })
+}
+
+/// A missing identity will be made; one that stands must be usable.
+fn check_identity(path: &Path) -> Result<(), Error> {
+    if path.exists() {
+        Identity::load(path)?;
+    }
+    Ok(())
+}
+
+/// A daemon that nobody may use is not wrong, but surely not what was meant.
+fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
+    if config.roots.is_empty() {
+        talker.note("no roots are configured: there is nothing to serve (see --root)");
+    }
+    if config.clients.is_empty() {
+        let root = config.roots.first().map_or("ROOT", |root| root.name.as_str());
+        let config = path.map_or(String::new(), |path| format!(" --config {}", path.display()));
+        talker.note("no client is authorised, so nobody may connect yet");
+        talker.note(format_args!(
+            "to let one in, run: longhaul key authorize KEY --name NAME --root {root}=read{config} - and start again"
+        ));
+    }
+}
+
+async fn listen_until_stopped(
+    config: ServeConfig,
+    identity: Arc<Identity>,
+    talk: Talk,
+    talker: Talker,
+) -> Result<Exit, Error> {
+    let (stop, stopped) = oneshot::channel::<FaultCode>();
+    // The daemon may be gone already when the signal comes.
+    signals::watch(Asking::default(), move |code| {
+        let _ = stop.send(code);
+    })
+    .map_err(Error::file("watch the signals of", "this process"))?;
+    let service = Service::start(config, identity).await?;
+    if let Err(error) = tell_listening(&service, talk, talker) {
+        service.shutdown();
+        return Ok(output::stdout_failed(error));
+    }
+    // The sender lives in the signal task for as long as the process does, so there is always a signal to wait for.
+    if let Ok(code) = stopped.await {
+        talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
+    }
+    service.shutdown();
+    service.wait().await;
+    Ok(Exit::Complete)
+}
+
+fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<()> {
+    let mut lines = JsonLines::new(io::stdout());
+    for (addr, key) in service.listening() {
+        talker.note(format_args!("listening on {addr}, key {key}"));
+        if talk.json {
+            lines.listening(&Listening { addr: addr.to_string(), key: key.to_string() })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! `push`, `pull`, `copy`: from locations and options to a job of the engine, and its telling.
+//!
+//! In: parsed arguments. Out: the run's exit. Owns which locations go together. Moves nothing itself.
+
+use std::ffi::OsString;
+
+use longhaul_core::Escaped;
+use longhaul_engine::{From as Sources, Job, LocalDest, LocalSource, Settings, Stop, StopTrigger, To};
+
+use super::Context;
+use crate::cli::TransferArgs;
+use crate::destination::Destination;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::keys;
+use crate::location::{DaemonPath, LocalPath, Location, LocationFlaw};
+use crate::manifest::Manifest;
+use crate::output::{self, End, Narrator, Show, Speaker, Talker, Telling};
+use crate::settings::{self, Talk, TransferSettings};
+use crate::signals::{self, Asking};
+
+/// What the command's name allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// From here.
+    Push,
+    /// To here.
+    Pull,
+    /// Any.
+    Copy,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What is wrong before it is known how to say so.
+pub(super) fn run(direction: Direction, args: &TransferArgs, context: Context) -> Result<Exit, Error> {
+    let layers = context.layers()?;
+    let talk = settings::talk(&args.output.talk, &layers)?;
+    context.log(super::client_level(talk));
+    let prepared =
+        settings::transfer(args, &layers).and_then(|settings| prepare(direction, args, settings, talk, context));
+    Ok(prepared.and_then(Prepared::run).unwrap_or_else(|error| output::refuse(talk.json, error)))
+}
+
+/// A transfer of which everything on this side is known.
+struct Prepared {
+    job: Job,
+    settings: Settings,
+    narrator: Narrator,
+    stop: Stop,
+    trigger: StopTrigger,
+    asking: Asking,
+    sources: usize,
+    command: String,
+}
+
+fn prepare(
+    direction: Direction,
+    args: &TransferArgs,
+    settings: TransferSettings,
+    talk: Talk,
+    context: Context,
+) -> Result<Prepared, Error> {
+    let (sources, dest) = args.ends().ok_or(Error::Combination {
+        why: "a transfer needs a SOURCE and a DEST",
+        hint: "write SOURCE... DEST; '.' is the current directory",
+    })?;
+    let ends = Ends::parse(direction, sources, dest)?;
+    if settings.engine.files_from.is_some() && sources.len() != 1 {
+        let why = "the names of --files-from are relative to one SOURCE, but several are given";
+        return Err(Error::Combination { why, hint: "give one SOURCE" });
+    }
+    let talker = Talker::new(talk);
+    let asking = Asking::default();
+    let destination = ends.destination();
+    let manifest = match settings.manifest {
+        Some(path) if settings.engine.dry_run => {
+            talker.note(format_args!("dry run: the manifest {} is not written", path.display()));
+            None
+        }
+        path => path.map(|path| Manifest::create(path, destination.clone())).transpose()?,
+    };
+    let job = ends.job(&settings.keys, context, talker, &asking)?;
+    let (trigger, stop) = Stop::new();
+    let show = Show::choose(settings.progress, talk, context.environment);
+    let dry_run = settings.engine.dry_run;
+    let narrator =
+        Narrator::new(Telling { talker, json: talk.json, show, dry_run, manifest, destination, stop: trigger.clone() });
+    let (sources, command) = (sources.len(), quoted(context.line));
+    Ok(Prepared { job, settings: settings.engine, narrator, stop, trigger, asking, sources, command })
+}
+
+impl Prepared {
+    fn run(self) -> Result<Exit, Error> {
+        let Prepared { job, settings, narrator, stop, trigger, asking, sources, command } = self;
+        let speaker = Speaker::start(narrator);
+        let observer = speaker.observer();
+        let report = super::block_on(async move {
+            signals::watch(asking, move |code| trigger.stop(code))
+                .map_err(Error::file("watch the signals of", "this process"))?;
+            Ok::<_, Error>(longhaul_engine::run(job, settings, observer, stop).await)
+        })??;
+        match speaker.finish() {
+            Some(narrator) => Ok(narrator.conclude(&End { report: &report, sources, command })),
+            None => Ok(Exit::of_report(&report, sources)),
+        }
+    }
+}
+
+/// The two ends of a transfer, in a combination that is built.
+enum Ends {
+    Local(Vec<LocalPath>, LocalPath),
+    Push(Vec<LocalPath>, DaemonPath),
+    Pull(DaemonPath, Vec<DaemonPath>, LocalPath),
+}
+
+impl Ends {
+    fn parse(direction: Direction, sources: &[OsString], dest: &OsString) -> Result<Ends, Error> {
+        let mut local = Vec::new();
+        let mut remote = Vec::new();
+        for text in sources {
+            match Location::parse(text)? {
+                Location::Local(path) => local.push(path),
+                Location::Daemon(daemon) => remote.push(with_root(daemon, text.as_encoded_bytes())?),
+            }
+        }
+        let wrong = |why, hint| Err(Error::Combination { why, hint });
+        let to = Location::parse(dest)?;
+        if !local.is_empty() && !remote.is_empty() {
+            return wrong("some sources are on this host, some at a daemon", "run one command for each");
+        }
+        match (direction, to) {
+            (Direction::Push, _) if !remote.is_empty() => {
+                wrong("push sends files of this host, but a source is at a daemon", "use pull or copy")
+            }
+            (Direction::Pull, Location::Daemon(_)) => {
+                wrong("pull fetches to this host, but the destination is at a daemon", "use push or copy")
+            }
+            (Direction::Pull, _) if !local.is_empty() => {
+                wrong("pull fetches from a daemon, but a source is on this host", "use copy, or lh://HOST/ROOT/PATH")
+            }
+            (_, Location::Daemon(_)) if !remote.is_empty() => wrong(
+                "transfers from daemon to daemon are not built yet",
+                "pull to a directory of this host, then push from it",
+            ),
+            (_, Location::Daemon(daemon)) => Ok(Ends::Push(local, with_root(daemon, dest.as_encoded_bytes())?)),
+            (_, Location::Local(path)) => match remote.first().cloned() {
+                None => Ok(Ends::Local(local, path)),
+                Some(first) if remote.iter().all(|d| (&d.host, d.port) == (&first.host, first.port)) => {
+                    Ok(Ends::Pull(first, remote, path))
+                }
+                Some(_) => wrong("the sources are at different daemons", "run one command for each"),
+            },
+        }
+    }
+
+    /// The destination; several sources and the content of a directory are placed beneath it, whatever stands there.
+    fn destination(&self) -> Destination {
+        match self {
+            Ends::Local(sources, dest) => Destination::local(dest, beneath(sources, |source| source.slash)),
+            Ends::Push(sources, dest) => Destination::daemon(dest, beneath(sources, |source| source.slash)),
+            Ends::Pull(_, sources, dest) => Destination::local(dest, beneath(sources, contents)),
+        }
+    }
+
+    fn job(self, keys: &settings::Keys, context: Context, talker: Talker, asking: &Asking) -> Result<Job, Error> {
+        let remote = |daemon: &DaemonPath| keys::remote(daemon, keys, &context.places(), talker, asking);
+        let sources = |paths: Vec<LocalPath>| {
+            let source = |LocalPath { path, slash }| LocalSource { path, contents: slash };
+            Sources::Local(paths.into_iter().map(source).collect())
+        };
+        let to_local = |LocalPath { path, slash }| To::Local(LocalDest { path, slash });
+        Ok(match self {
+            Ends::Local(paths, dest) => Job { from: sources(paths), to: to_local(dest) },
+            Ends::Push(paths, daemon) => {
+                let to = remote(&daemon)?;
+                let path = daemon.path.ok_or_else(|| no_root(daemon.host.as_bytes()))?;
+                Job { from: sources(paths), to: To::Remote(to, path) }
+            }
+            Ends::Pull(daemon, daemons, dest) => {
+                let paths = daemons.into_iter().filter_map(|daemon| daemon.path).collect();
+                Job { from: Sources::Remote(remote(&daemon)?, paths), to: to_local(dest) }
+            }
+        })
+    }
+}
+
+/// A daemon alone is no source or destination.
+fn with_root(daemon: DaemonPath, text: &[u8]) -> Result<DaemonPath, Error> {
+    if daemon.path.is_some() { Ok(daemon) } else { Err(no_root(text)) }
+}
+
+fn no_root(text: &[u8]) -> Error {
+    Error::Location { location: Escaped(text).to_string(), flaw: LocationFlaw::NoRoot }
+}
+
+fn beneath<S>(sources: &[S], contents: impl Fn(&S) -> bool) -> bool {
+    sources.len() > 1 || sources.iter().any(contents)
+}
+
+/// A whole root has no name of its own beneath itself, so what lies in it is meant.
+fn contents(daemon: &DaemonPath) -> bool {
+    daemon.path.as_ref().is_some_and(|path| path.slash || path.path.is_root())
+}
+
+/// The command line as a shell would take it, every odd word in single quotes.
+fn quoted(line: &[OsString]) -> String {
+    let words = line.iter().map(|word| {
+        let text = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@,+%[]".contains(c);
+        if !text.is_empty() && text.chars().all(plain) {
+            text.into_owned()
+        } else {
+            format!("'{}'", text.replace('\'', "'\\''"))
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

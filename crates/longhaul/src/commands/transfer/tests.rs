@@ -1,0 +1,71 @@
+//! Which locations go together, where placed paths begin, and how a command is printed to be run again.
+
+use super::*;
+use crate::destination::tests::event;
+use longhaul_engine::FileStatus;
+
+fn ends(line: &[&str]) -> Result<Ends, Error> {
+    let direction = match line[0] {
+        "push" => Direction::Push,
+        "pull" => Direction::Pull,
+        _ => Direction::Copy,
+    };
+    let words: Vec<OsString> = line[1..].iter().map(OsString::from).collect();
+    let (dest, sources) = words.split_last().unwrap();
+    Ends::parse(direction, sources, dest)
+}
+
+#[test]
+fn commands_take_the_directions_that_they_are_named_for() {
+    for line in [
+        &["push", "a", "lh://h/r/x"][..],
+        &["push", "a", "b"],
+        &["copy", "a", "b/"],
+        &["copy", "a", "c", "lh://h/r"],
+        &["copy", "lh://h/r/a", "b"],
+        &["pull", "lh://h/r/a", "lh://h:7214/s/b", "."],
+    ] {
+        assert!(ends(line).is_ok(), "{line:?}");
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_a_usage_error() {
+    for (line, part) in [
+        (&["push", "lh://h/r/a", "b"][..], "push sends files of this host"),
+        (&["pull", "a", "b"], "pull fetches from a daemon"),
+        (&["pull", "lh://h/r/a", "lh://h/r/b"], "pull fetches to this host"),
+        (&["copy", "lh://h/r/a", "lh://g/r/b"], "daemon to daemon are not built yet"),
+        (&["copy", "a", "lh://h/r/b", "c"], "some sources are on this host"),
+        (&["pull", "lh://h/r/a", "lh://g/r/a", "c"], "different daemons"),
+        (&["push", "a", "lh://h/"], "names no root"),
+        (&["pull", "lh://h", "b"], "names no root"),
+        (&["push", "a", "host:b"], "ssh is not built yet"),
+        (&["push", "a", "lh://h/r/../b"], "'..'"),
+    ] {
+        let Err(error) = ends(line) else { panic!("{line:?}") };
+        assert!(error.to_string().contains(part), "{error} / {part}");
+        assert_eq!(Exit::from(longhaul_core::Fault::from(error).code), Exit::Usage, "{line:?}");
+    }
+}
+
+#[test]
+fn several_sources_and_the_content_of_a_directory_land_beneath() {
+    let file = event(b"s/a", b"new/a", FileStatus::Planned, None);
+    for (line, shown) in [
+        (&["copy", "s", "no/new"][..], "no/new/a"),
+        (&["copy", "s", "t", "no/new"], "no/new/new/a"),
+        (&["copy", "s/", "no/new"], "no/new/new/a"),
+        (&["pull", "lh://h/r/s", "no/new"], "no/new/a"),
+        (&["pull", "lh://h/r", "no/new"], "no/new/new/a"),
+        (&["pull", "lh://h/r/s/", "no/new"], "no/new/new/a"),
+    ] {
+        assert_eq!(ends(line).ok().map(|ends| ends.destination().shown(&file)).as_deref(), Some(shown), "{line:?}");
+    }
+}
+
+#[test]
+fn a_command_is_printed_as_a_shell_takes_it() {
+    let line = ["longhaul", "push", "a b", "it's", "", "lh://[::1]:1/r/x*"].map(OsString::from);
+    assert_eq!(quoted(&line), "longhaul push 'a b' 'it'\\''s' '' 'lh://[::1]:1/r/x*'");
+}

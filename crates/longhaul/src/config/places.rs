@@ -1,0 +1,95 @@
+//! Where the files of this user and of the daemon lie.
+//!
+//! In: variables. Out: paths to `config`, `keys` and `commands`. Opens nothing.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::settings::Environment;
+
+/// The directories of this user and of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    user: Option<PathBuf>,
+    system: PathBuf,
+}
+
+impl Places {
+    /// `$XDG_CONFIG_HOME/longhaul`, else `$HOME/.config/longhaul`; and `/etc/longhaul`. A variable that is no absolute path
+    /// counts as unset, as the XDG specification says.
+    pub fn of(environment: Environment) -> Places {
+        let absolute = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = || absolute("HOME").map(|home| home.join(".config"));
+        let user = absolute("XDG_CONFIG_HOME").or_else(home).map(|config| config.join("longhaul"));
+        Places { user, system: PathBuf::from("/etc/longhaul") }
+    }
+
+    /// A file of this user.
+    ///
+    /// # Errors
+    /// [`Error::NoHome`] if neither variable is set.
+    pub fn of_user(&self, name: &'static str) -> Result<PathBuf, Error> {
+        self.user.as_ref().map(|dir| dir.join(name)).ok_or(Error::NoHome { what: name })
+    }
+
+    /// The client's config file, if it has a place.
+    pub fn client_config(&self) -> Option<PathBuf> {
+        self.user.as_ref().map(|dir| dir.join("config.toml"))
+    }
+
+    /// The daemon's config: the one that was named, else the system's if it is there, else this user's.
+    ///
+    /// # Errors
+    /// [`Error::NoHome`] if none was named, the system has none and the user no place for it.
+    pub fn serve_config(&self, named: Option<PathBuf>) -> Result<PathBuf, Error> {
+        let system = self.system.join(SERVE_CONFIG);
+        match named {
+            Some(path) => Ok(path),
+            None if system.exists() => Ok(system),
+            None => self.of_user(SERVE_CONFIG),
+        }
+    }
+
+    /// The daemon's identity when its config names none: beside a config in one of the two standard places, else this
+    /// user's own.
+    ///
+    /// # Errors
+    /// [`Error::NoHome`] if the user has no place for it.
+    pub fn serve_identity(&self, config: Option<&Path>) -> Result<PathBuf, Error> {
+        match config {
+            Some(path) if path == self.system.join(SERVE_CONFIG) => Ok(self.system.join(IDENTITY)),
+            _ => self.of_user(IDENTITY),
+        }
+    }
+}
+
+const SERVE_CONFIG: &str = "serve.toml";
+const IDENTITY: &str = "identity";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    fn places(pairs: &[(&str, &str)]) -> Places {
+        Places::of(&|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value)))
+    }
+
+    #[test]
+    fn the_users_files_lie_where_xdg_says() {
+        let both = places(&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")]);
+        assert_eq!(both.of_user("identity").unwrap(), PathBuf::from("/x/longhaul/identity"));
+        let home = places(&[("XDG_CONFIG_HOME", "relative"), ("HOME", "/h")]);
+        assert_eq!(home.client_config(), Some("/h/.config/longhaul/config.toml".into()));
+        assert!(matches!(places(&[]).of_user("identity"), Err(Error::NoHome { what: "identity" })));
+    }
+
+    #[test]
+    fn a_named_daemon_config_wins_and_uses_the_users_identity() {
+        let places = places(&[("XDG_CONFIG_HOME", "/x")]);
+        assert_eq!(places.serve_config(Some("/y/z.toml".into())).unwrap(), PathBuf::from("/y/z.toml"));
+        assert_eq!(places.serve_identity(Some(Path::new("/y/z.toml"))).unwrap(), PathBuf::from("/x/longhaul/identity"));
+        let system = Path::new("/etc/longhaul/serve.toml");
+        assert_eq!(places.serve_identity(Some(system)).unwrap(), PathBuf::from("/etc/longhaul/identity"));
+    }
+}

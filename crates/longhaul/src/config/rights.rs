@@ -1,0 +1,33 @@
+//! The words for what a client may do at a root.
+//!
+//! In: texts from the daemon's config and the command line. Out: [`Rights`]. Knows neither roots nor clients.
+
+use longhaul_engine::Rights;
+
+use crate::settings::Flaw;
+
+/// Reads `read,create,modify` in any order and selection.
+///
+/// # Errors
+/// [`Flaw::Unknown`] with the first word that is no right.
+pub fn parse_rights(text: &str) -> Result<Rights, Flaw> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.into_iter().try_fold(Rights::default(), grant)
+}
+
+/// Adds a right by its name.
+pub(super) fn grant(mut rights: Rights, name: &str) -> Result<Rights, Flaw> {
+    match name {
+        "read" => rights.read = true,
+        "create" => rights.create = true,
+        "modify" => rights.modify = true,
+        _ => return Err(Flaw::Unknown { given: name.to_owned(), allowed: "read, create, modify" }),
+    }
+    Ok(rights)
+}
+
+/// The names of what is granted.
+pub(super) fn names(rights: Rights) -> Vec<&'static str> {
+    let all = [(rights.read, "read"), (rights.create, "create"), (rights.modify, "modify")];
+    all.into_iter().filter(|(granted, _)| *granted).map(|(_, name)| name).collect()
+}

@@ -1,0 +1,127 @@
+//! `serve.toml`: what a daemon listens on, offers, and to whom.
+//!
+//! In: the file's text and the roots of the command line. Out: the engine's [`ServeConfig`] to `commands::serve`. Everything
+//! that can be wrong is found before anything is served, and named with line and column. Knows no sockets.
+
+mod file;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use longhaul_core::ByteCount;
+use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig};
+
+use super::parse_rights;
+use crate::error::Error;
+use crate::location::parse_root;
+use crate::settings::{Flaw, Origin};
+
+/// A daemon ready to be started.
+#[derive(Debug)]
+pub struct Daemon {
+    /// What the engine is told.
+    pub config: ServeConfig,
+    /// The private key's file, if the config names one.
+    pub identity: Option<PathBuf>,
+}
+
+/// A root given as `--root NAME=DIR[:RIGHTS]`. It is offered to every client of the config: with the rights that the
+/// client's own `roots` name for it, or all of the root's if they do not name it.
+#[derive(Clone, Debug)]
+pub struct CommandLineRoot(RootConfig);
+
+impl CommandLineRoot {
+    /// Reads one. What stands behind the last colon is a list of rights if it looks like one, else part of the directory.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if it has no `=`, or its name cannot be a root's.
+    pub fn parse(text: &OsStr) -> Result<CommandLineRoot, Error> {
+        let flawed = |flaw| Error::Option { origin: Origin::Flag("root"), flaw };
+        let bad =
+            || flawed(Flaw::Form { given: text.to_string_lossy().into_owned(), form: "NAME=DIR[:read,create,modify]" });
+        let bytes = text.as_bytes();
+        let equals = bytes.iter().position(|&b| b == b'=').ok_or_else(bad)?;
+        let name = parse_root(&bytes[..equals]).map_err(|_| bad())?;
+        let rest = &bytes[equals + 1..];
+        let (dir, rights) = match rest.iter().rposition(|&b| b == b':') {
+            Some(colon) if is_word_list(&rest[colon + 1..]) => (&rest[..colon], &rest[colon + 1..]),
+            _ => (rest, &b"read"[..]),
+        };
+        if dir.is_empty() {
+            return Err(bad());
+        }
+        let allow = parse_rights(&String::from_utf8_lossy(rights)).map_err(flawed)?;
+        let dir = PathBuf::from(OsStr::from_bytes(dir));
+        Ok(CommandLineRoot(RootConfig { name, dir, allow, protect: vec![Protection::Private] }))
+    }
+}
+
+impl Daemon {
+    /// Reads the config at `path` (none: all defaults) and adds the roots of the command line.
+    ///
+    /// # Errors
+    /// [`Error::Config`] at the place of what is wrong, [`Error::WorldWritable`], [`Error::File`], [`Error::RootDir`],
+    /// [`Error::Combination`] for a root that is given twice.
+    pub fn load(path: Option<&Path>, roots: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
+        let daemon = match path {
+            Some(path) => Daemon::parse(path, &super::read(path)?, roots)?,
+            None => Daemon::parse(Path::new("serve.toml"), "", roots)?,
+        };
+        for root in &daemon.config.roots {
+            if !root.dir.is_dir() {
+                return Err(Error::RootDir { root: root.name.clone(), dir: root.dir.clone() });
+            }
+        }
+        Ok(daemon)
+    }
+
+    /// Takes the text of the config at `path` for itself: its clients may name roots that only a command line knows.
+    pub(super) fn parse_alone(path: &Path, text: &str) -> Result<Daemon, Error> {
+        file::parse(path, text, None)
+    }
+
+    fn parse(path: &Path, text: &str, added: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
+        let mut daemon = file::parse(path, text, Some(&added))?;
+        for CommandLineRoot(root) in added {
+            if daemon.config.roots.iter().any(|known| known.name == root.name) {
+                let why = "a --root has the name of another root";
+                return Err(Error::Combination { why, hint: "give it another name, or take the other out" });
+            }
+            for client in &mut daemon.config.clients {
+                client.roots.entry(root.name.clone()).or_insert(root.allow);
+            }
+            daemon.config.roots.push(root);
+        }
+        Ok(daemon)
+    }
+}
+
+/// Whether these bytes can only be meant as rights: at least one of the words, and nothing but words.
+fn is_word_list(bytes: &[u8]) -> bool {
+    bytes.split(|&b| b == b',').any(|word| matches!(word, b"read" | b"create" | b"modify"))
+        && bytes.iter().all(|b| b.is_ascii_lowercase() || *b == b',')
+}
+
+/// What is not written in the file.
+fn defaults() -> ServeConfig {
+    ServeConfig {
+        listen: vec![format!("[::]:{}", crate::location::DEFAULT_PORT)],
+        sessions: SESSIONS_DEFAULT,
+        memory: MEMORY_DEFAULT,
+        roots: Vec::new(),
+        clients: Vec::new(),
+        io: DirectMode::Auto,
+        engine: EngineKind::Auto,
+        depth: None,
+    }
+}
+
+const SESSIONS_DEFAULT: usize = 64;
+const SESSIONS_MAX: i64 = 4096;
+const MEMORY_DEFAULT: ByteCount = ByteCount(4 << 30);
+/// Four chunks of the default size: less serves nobody.
+const MEMORY_MIN: ByteCount = ByteCount(16 << 20);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! The grammar of `serve.toml`, and the judgement of each value at its place.
+//!
+//! In: the text. Out: a [`Daemon`] without the command line's roots, of which only the names are known here: a client may
+//! name one of them. Opens nothing.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use longhaul_core::units::parse_size;
+use longhaul_engine::{ClientConfig, Protection, Rights, RootConfig, ServeConfig};
+use longhaul_net::PublicKey;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, defaults};
+use crate::config::rights::grant;
+use crate::error::Error;
+use crate::location::parse_root;
+use crate::settings::{Flaw, parse_depth, parse_engine, parse_io};
+
+type Text = Spanned<String>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    listen: Option<Vec<Text>>,
+    identity: Option<PathBuf>,
+    /// Known and harmless, so that the documented config is accepted: nothing daemon-wide is kept yet.
+    #[serde(rename = "state")]
+    _state: Option<PathBuf>,
+    io: Option<Text>,
+    engine: Option<Text>,
+    depth: Option<Spanned<Number>>,
+    #[serde(default)]
+    limits: Limits,
+    #[serde(default)]
+    root: Vec<Root>,
+    #[serde(default)]
+    client: Vec<Client>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limits {
+    sessions: Option<Spanned<i64>>,
+    memory: Option<Text>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Root {
+    name: Text,
+    targets: Spanned<Vec<PathBuf>>,
+    layout: Option<Text>,
+    allow: Option<Vec<Text>>,
+    protect: Option<Vec<Text>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Client {
+    name: Text,
+    key: Text,
+    #[serde(default)]
+    roots: BTreeMap<Text, Vec<Text>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Count(i64),
+    Word(String),
+}
+
+/// What is wrong, and where in the text.
+struct Wrong {
+    span: Range<usize>,
+    message: String,
+}
+
+/// Judges the text of the file at `path`. Where the command line's roots are not known, clients may name any.
+pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
+    let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
+    let identity = file.identity.clone();
+    let config =
+        judge(file, added).map_err(|wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message))?;
+    Ok(Daemon { config, identity })
+}
+
+fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
+    let mut config = defaults();
+    if let Some(addresses) = file.listen {
+        config.listen = addresses.into_iter().map(listen).collect::<Result<_, _>>()?;
+    }
+    if let Some(word) = &file.io {
+        config.io = at(word, parse_io(word.get_ref()))?;
+    }
+    if let Some(word) = &file.engine {
+        config.engine = at(word, parse_engine(word.get_ref()))?;
+    }
+    if let Some(number) = &file.depth {
+        config.depth = at(number, parse_depth(&number.get_ref().text()))?;
+    }
+    limits(file.limits, &mut config)?;
+    for root in file.root {
+        let root = judge_root(root, &config.roots)?;
+        config.roots.push(root);
+    }
+    let of_file = config.roots.iter();
+    let known: Option<Vec<&str>> =
+        added.map(|added| of_file.chain(added.iter().map(|root| &root.0)).map(|r| r.name.as_str()).collect());
+    for client in file.client {
+        let client = judge_client(client, known.as_deref(), &config.clients)?;
+        config.clients.push(client);
+    }
+    Ok(config)
+}
+
+fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
+    if let Some(sessions) = limits.sessions {
+        let fits =
+            usize::try_from(*sessions.get_ref()).ok().filter(|_| (1..=SESSIONS_MAX).contains(sessions.get_ref()));
+        config.sessions = fits.ok_or_else(|| wrong(&sessions, format!("sessions must be 1 to {SESSIONS_MAX}")))?;
+    }
+    if let Some(memory) = limits.memory {
+        config.memory = at(&memory, parse_size(memory.get_ref()))?;
+        if config.memory < MEMORY_MIN {
+            return Err(wrong(&memory, format!("memory must be at least {MEMORY_MIN}")));
+        }
+    }
+    Ok(())
+}
+
+fn judge_root(root: Root, before: &[RootConfig]) -> Result<RootConfig, Wrong> {
+    let name = parse_root(root.name.get_ref().as_bytes())
+        .map_err(|_| wrong(&root.name, "a root's name is one printable path component"))?;
+    if before.iter().any(|known| known.name == name) {
+        return Err(wrong(&root.name, format!("there are two roots '{name}'")));
+    }
+    if let Some(layout) = &root.layout {
+        return Err(wrong(layout, "layout: target sets are not built yet, a root has one directory"));
+    }
+    let [dir] = root.targets.get_ref().as_slice() else {
+        let message = "targets must name one directory: target sets of several are not built yet";
+        return Err(wrong(&root.targets, message));
+    };
+    let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
+    let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
+    Ok(RootConfig { name, dir: dir.clone(), allow, protect })
+}
+
+fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig]) -> Result<ClientConfig, Wrong> {
+    let name = client.name.get_ref().clone();
+    let key: PublicKey =
+        client.key.get_ref().parse().map_err(|_| wrong(&client.key, "this is not a public key (lhk1:...)"))?;
+    if before.iter().any(|known| known.name == name) {
+        return Err(wrong(&client.name, format!("there are two clients '{}'", name.escape_debug())));
+    }
+    if let Some(same) = before.iter().find(|known| known.key == key) {
+        return Err(wrong(&client.key, format!("this key is that of '{}' already", same.name.escape_debug())));
+    }
+    let mut granted = BTreeMap::new();
+    for (root, words) in &client.roots {
+        if roots.is_some_and(|roots| !roots.contains(&root.get_ref().as_str())) {
+            return Err(wrong(root, format!("there is no root '{}'", root.get_ref().escape_debug())));
+        }
+        granted.insert(root.get_ref().clone(), rights(words)?);
+    }
+    Ok(ClientConfig { name, key, roots: granted })
+}
+
+fn rights(words: &[Text]) -> Result<Rights, Wrong> {
+    words.iter().try_fold(Rights::default(), |rights, word| at(word, grant(rights, word.get_ref())))
+}
+
+fn protections(words: &[Text]) -> Result<Vec<Protection>, Wrong> {
+    let level = |word: &Text| match word.get_ref().as_str() {
+        "private" => Ok(Protection::Private),
+        "safe" => Ok(Protection::Safe),
+        given => at(word, Err(Flaw::Unknown { given: given.to_owned(), allowed: "private, safe" })),
+    };
+    words.iter().map(level).collect()
+}
+
+fn listen(address: Text) -> Result<String, Wrong> {
+    let port = address.get_ref().rsplit_once(':').and_then(|(host, port)| {
+        let bracketed = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+        port.parse::<u16>().ok().filter(|_| !host.is_empty() && bracketed)
+    });
+    match port {
+        Some(_) => Ok(address.into_inner()),
+        None => Err(wrong(&address, "an address to listen on is HOST:PORT, as [::]:7214")),
+    }
+}
+
+impl Number {
+    fn text(&self) -> String {
+        match self {
+            Number::Count(count) => count.to_string(),
+            Number::Word(word) => word.clone(),
+        }
+    }
+}
+
+fn at<T, V, E: ToString>(place: &Spanned<V>, result: Result<T, E>) -> Result<T, Wrong> {
+    result.map_err(|error| wrong(place, error))
+}
+
+fn wrong<V>(place: &Spanned<V>, message: impl ToString) -> Wrong {
+    Wrong { span: place.span(), message: message.to_string() }
+}

@@ -1,0 +1,142 @@
+//! What a daemon's config may say, and how a mistake in it is named.
+
+use super::*;
+use longhaul_engine::Rights;
+use longhaul_net::Identity;
+
+fn parse(text: &str) -> Result<Daemon, Error> {
+    Daemon::parse(Path::new("/c/serve.toml"), text, Vec::new())
+}
+
+fn refusal(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+fn root(text: &str) -> CommandLineRoot {
+    CommandLineRoot::parse(OsStr::new(text)).unwrap()
+}
+
+const READ: Rights = Rights { read: true, create: false, modify: false };
+
+#[test]
+fn the_documented_config_is_accepted() {
+    let key = Identity::generate().unwrap().public();
+    let text = format!(
+        r#"
+listen   = ["[::]:7214", "127.0.0.1:0"]
+identity = "/etc/longhaul/identity"
+state    = "/var/lib/longhaul"
+depth    = 16
+[limits]
+sessions = 8
+memory   = "1GiB"
+[[root]]
+name    = "atlas"
+targets = ["/d1/atlas"]
+allow   = ["read", "create", "modify"]
+protect = ["private", "safe"]
+[[client]]
+name  = "triumf"
+key   = "{key}"
+roots = {{ atlas = ["read", "create"] }}
+"#
+    );
+    let daemon = parse(&text).unwrap();
+    let config = daemon.config;
+    assert_eq!(daemon.identity, Some("/etc/longhaul/identity".into()));
+    assert_eq!((config.listen.len(), config.sessions, config.memory), (2, 8, ByteCount(1 << 30)));
+    assert_eq!(config.depth, Some(16));
+    assert_eq!(config.roots[0].allow, Rights { read: true, create: true, modify: true });
+    assert_eq!(config.roots[0].protect, [Protection::Private, Protection::Safe]);
+    assert_eq!(config.clients[0].key, key);
+    assert_eq!(config.clients[0].roots["atlas"], Rights { read: true, create: true, modify: false });
+}
+
+#[test]
+fn an_empty_config_listens_everywhere_and_offers_nothing() {
+    let config = parse("").unwrap().config;
+    assert_eq!(config.listen, ["[::]:7214"]);
+    assert!(config.roots.is_empty() && config.clients.is_empty());
+}
+
+#[test]
+fn a_root_is_read_only_and_private_unless_it_says_more() {
+    let config = parse("[[root]]\nname = \"r\"\ntargets = [\"/d\"]").unwrap().config;
+    assert_eq!((config.roots[0].allow, config.roots[0].protect.as_slice()), (READ, &[Protection::Private][..]));
+}
+
+#[test]
+fn mistakes_are_named_with_line_and_column() {
+    let key = Identity::generate().unwrap().public();
+    let two = format!("[[client]]\nname='a'\nkey='{key}'\n[[client]]\nname='b'\nkey='{key}'");
+    let stray = format!("[[client]]\nname='a'\nkey='{key}'\nroots={{ nowhere = ['read'] }}");
+    for (text, want) in [
+        ("port = 7214", ":1:1: unknown field `port`"),
+        ("[[root]]\nname = \"r\"", ":1:1: missing field `targets`"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a', '/b']", ":3:11: targets must name one directory"),
+        ("[[root]]\nname = 'r'\ntargets = []", ":3:11: targets must name one directory"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nlayout = 'spread'", ":4:10: layout: target sets are not built yet"),
+        ("[[root]]\nname = 'a/b'\ntargets = ['/a']", ":2:8: a root's name is one printable path component"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nallow = ['write']", ":4:10: 'write' is not one of read, create"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nprotect = ['clear']", ":4:12: 'clear' is not one of private, safe"),
+        ("[[client]]\nname = 'a'\nkey = 'lhk1:short'", ":3:7: this is not a public key"),
+        ("[limits]\nsessions = 0", ":2:12: sessions must be 1 to 4096"),
+        ("[limits]\nmemory = '4 bananas'", ":2:10: '4 bananas' is not a size"),
+        ("[limits]\nmemory = '1M'", ":2:10: memory must be at least 16.0 MiB"),
+        ("listen = ['localhost']", ":1:11: an address to listen on is HOST:PORT"),
+        ("listen = ['::1:7214']", ":1:11: an address to listen on is HOST:PORT"),
+        ("io = 'sideways'", ":1:6: 'sideways' is not one of auto, direct, buffered"),
+        ("depth = 0", ":1:9: '0' is not a whole number"),
+        (&two, ":6:5: this key is that of 'a' already"),
+        (&stray, ":4:9: there is no root 'nowhere'"),
+        ("listen = 5", ":1:10: "),
+        ("x = [", ":1:"),
+    ] {
+        let said = refusal(text);
+        assert!(said.starts_with(&format!("/c/serve.toml{want}")), "{said} / {want}");
+        assert!(!said.contains('\n'), "{said}");
+    }
+}
+
+#[test]
+fn roots_of_the_command_line_take_rights_behind_the_last_colon() {
+    for (text, name, dir, allow) in [
+        ("r=/d", "r", "/d", READ),
+        ("r=/d:read,create", "r", "/d", Rights { create: true, ..READ }),
+        ("r=/a:b", "r", "/a:b", READ),
+        ("r=/a:b:modify", "r", "/a:b", Rights { modify: true, read: false, ..READ }),
+        ("r=/a=b", "r", "/a=b", READ),
+    ] {
+        let CommandLineRoot(root) = root(text);
+        assert_eq!((root.name.as_str(), root.dir.as_path(), root.allow), (name, Path::new(dir), allow), "{text}");
+    }
+    for bad in ["r", "=dir", "r=", "a/b=/d", "..=/d", "r=:read", "r=/d:read,write"] {
+        assert!(CommandLineRoot::parse(OsStr::new(bad)).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_root_of_the_command_line_is_granted_to_every_client_but_never_widened() {
+    let keys = [Identity::generate().unwrap().public(), Identity::generate().unwrap().public()];
+    let text = format!(
+        "[[client]]\nname='a'\nkey='{}'\n[[client]]\nname='b'\nkey='{}'\nroots={{ x = ['read'] }}",
+        keys[0], keys[1]
+    );
+    let daemon = Daemon::parse(Path::new("s"), &text, vec![root("x=/d:read,create")]).unwrap();
+    let all = Rights { create: true, ..READ };
+    assert_eq!(daemon.config.clients[0].roots["x"], all);
+    assert_eq!(daemon.config.clients[1].roots["x"], READ);
+    assert_eq!(daemon.config.roots[0].allow, all);
+    assert!(Daemon::parse(Path::new("s"), "", vec![root("x=/d"), root("x=/e")]).is_err());
+}
+
+#[test]
+fn a_root_without_its_directory_is_refused_when_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("serve.toml");
+    let text = |target: &Path| format!("[[root]]\nname='r'\ntargets=['{}']", target.display());
+    std::fs::write(&path, text(dir.path())).unwrap();
+    assert!(Daemon::load(Some(&path), Vec::new()).is_ok());
+    std::fs::write(&path, text(&path)).unwrap();
+    assert!(matches!(Daemon::load(Some(&path), Vec::new()), Err(Error::RootDir { .. })));
+}

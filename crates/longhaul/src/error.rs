@@ -1,0 +1,245 @@
+//! What this side's user, files and environment can get wrong before or beside a transfer, and how it is said.
+//!
+//! In: from every module of the program. Out: as a [`Fault`] to `output`, which prints it. The engine's own faults pass
+//! through unchanged. Knows no exit codes but through [`FaultCode`].
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use longhaul_core::filter::FilterError;
+use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_net::NetError;
+
+use crate::location::LocationFlaw;
+use crate::settings::{Flaw, Origin};
+
+/// Everything that this crate itself finds wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The command line does not parse.
+    #[error("{message}")]
+    CommandLine {
+        /// What the parser said, on one line.
+        message: String,
+        /// What it proposes.
+        hint: String,
+    },
+    /// An option has a value that cannot be used.
+    #[error("{origin}: {flaw}")]
+    Option {
+        /// Where the value was written.
+        origin: Origin,
+        /// What is wrong with it.
+        flaw: Flaw,
+    },
+    /// A filter pattern cannot be used.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// A location cannot be used.
+    #[error("{location}: {flaw}")]
+    Location {
+        /// The location as written, escaped.
+        location: String,
+        /// What is wrong with it.
+        flaw: LocationFlaw,
+    },
+    /// Locations or options that do not go together.
+    #[error("{why}")]
+    Combination {
+        /// Which, and why.
+        why: &'static str,
+        /// What to do instead.
+        hint: &'static str,
+    },
+    /// An option that means something else in other tools.
+    #[error("{option} does not exist: {why}")]
+    Foreign {
+        /// The option.
+        option: &'static str,
+        /// What is done anyway.
+        why: &'static str,
+        /// What to write instead.
+        hint: &'static str,
+    },
+    /// A config file says something that cannot be used.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// What is wrong, on one line.
+        message: String,
+    },
+    /// A config file that anybody may write.
+    #[error("{} may be written by everybody (mode {mode:04o})", path.display())]
+    WorldWritable {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A file of ours cannot be read or written.
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        /// The step that failed.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no place for the files of this user.
+    #[error("neither XDG_CONFIG_HOME nor HOME is an absolute path, so there is no place for {what}")]
+    NoHome {
+        /// What was to lie there.
+        what: &'static str,
+    },
+    /// A name in the list of `--files-from` cannot be used.
+    #[error("{list}: name {number}: {why}")]
+    ListedName {
+        /// The list.
+        list: String,
+        /// Which of its names, from 1.
+        number: usize,
+        /// What is wrong with it.
+        why: longhaul_core::PathError,
+    },
+    /// A key is known to the daemon already, or a name.
+    #[error("{}: {what} is there already, in the [[client]] '{client}'", path.display())]
+    Authorized {
+        /// The daemon's config.
+        path: PathBuf,
+        /// `this key` or `this name`.
+        what: &'static str,
+        /// The client that has it.
+        client: String,
+    },
+    /// There is an identity already.
+    #[error("{} exists already", path.display())]
+    IdentityStands {
+        /// Its file.
+        path: PathBuf,
+    },
+    /// There is no identity yet.
+    #[error("{} does not exist", path.display())]
+    NoIdentity {
+        /// Its file.
+        path: PathBuf,
+    },
+    /// A root's directory is no directory.
+    #[error("root '{root}': {} is not a directory", dir.display())]
+    RootDir {
+        /// The root.
+        root: String,
+        /// What was to be its directory.
+        dir: PathBuf,
+    },
+    /// Keys and key files.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// What the engine said.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+impl Error {
+    /// An I/O error on a file of ours.
+    pub fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::File { doing, path, source }
+    }
+
+    fn code(&self) -> FaultCode {
+        match self {
+            Error::File { source, .. } => code_of(source),
+            Error::NoIdentity { .. } | Error::RootDir { .. } => FaultCode::NotFound,
+            Error::Net(NetError::KeyFile { source, .. }) => code_of(source),
+            Error::Net(NetError::KnownHostConflict { .. }) => FaultCode::Denied,
+            Error::Fault(fault) => fault.code,
+            _ => FaultCode::Usage,
+        }
+    }
+
+    fn hint(&self) -> String {
+        let fixed = match self {
+            Error::CommandLine { hint, .. } => hint,
+            Error::Option { flaw, .. } => flaw.hint(),
+            Error::Location { flaw, .. } => flaw.hint(),
+            Error::Combination { hint, .. } | Error::Foreign { hint, .. } => hint,
+            Error::WorldWritable { path, .. } => return format!("chmod o-w {}", path.display()),
+            Error::IdentityStands { .. } => {
+                "'longhaul key show' prints its public key; a new one needs another name, or that file gone"
+            }
+            Error::NoIdentity { .. } => "'longhaul key generate' makes it",
+            Error::NoHome { .. } => "set HOME, or name the file with its option",
+            _ => "",
+        };
+        fixed.to_owned()
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        if let Error::Fault(fault) = error {
+            return fault;
+        }
+        Fault::new(error.code(), Blame::Local, Chain(&error)).hint(error.hint())
+    }
+}
+
+/// The code of an I/O error on a file that was named on this side: a missing or odd one is a mistake in the request.
+fn code_of(error: &io::Error) -> FaultCode {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => FaultCode::Denied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FaultCode::NoSpace,
+        io::ErrorKind::ReadOnlyFilesystem => FaultCode::ReadOnly,
+        io::ErrorKind::NotFound
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::InvalidData
+        | io::ErrorKind::InvalidInput => FaultCode::Usage,
+        _ => FaultCode::Io,
+    }
+}
+
+/// An error and its causes on one line.
+struct Chain<'a>(&'a dyn StdError);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_file_says_what_where_and_why_and_keeps_its_code() {
+        let error = |kind| Error::file("write", "/m/list")(io::Error::from(kind));
+        let fault = Fault::from(error(io::ErrorKind::StorageFull));
+        assert_eq!(fault.code, FaultCode::NoSpace);
+        assert!(fault.message.starts_with("cannot write /m/list: "), "{}", fault.message);
+        assert_eq!(Fault::from(error(io::ErrorKind::NotFound)).code, FaultCode::Usage);
+        assert_eq!(Fault::from(error(io::ErrorKind::PermissionDenied)).code, FaultCode::Denied);
+    }
+
+    #[test]
+    fn a_fault_of_the_engine_passes_unchanged() {
+        let fault = Fault::new(FaultCode::Busy, Blame::Peer, "no session free").about("h:1");
+        assert_eq!(Fault::from(Error::from(fault.clone())), fault);
+    }
+}

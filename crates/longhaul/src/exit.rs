@@ -1,0 +1,221 @@
+//! Exit codes, and which one a run gets.
+//!
+//! In: the engine's [`Report`]. Out: [`Exit`] to `main` and to the `summary` event. The table is part of the contract: codes
+//! are only ever added.
+
+use longhaul_core::FaultCode;
+use longhaul_engine::Report;
+
+/// What the process says to whoever started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All done and committed, or nothing to do.
+    Complete = 0,
+    /// None of the others.
+    Unclassified = 1,
+    /// Usage or config.
+    Usage = 2,
+    /// Source or destination not found.
+    NotFound = 3,
+    /// Keys, rights or permissions.
+    Denied = 4,
+    /// A retry may work.
+    Temporary = 5,
+    /// Bytes that arrived are not those that were sent.
+    Mismatch = 6,
+    /// This host or that one cannot.
+    Unable = 7,
+    /// Some files failed.
+    Partial = 23,
+    /// Some sources changed or vanished.
+    Changed = 24,
+    /// Stopped by the user.
+    Interrupted = 130,
+    /// Nobody reads standard output any more: as the shell reports a death by SIGPIPE.
+    BrokenPipe = 141,
+    /// Stopped by the system.
+    Terminated = 143,
+}
+
+impl Exit {
+    /// The number.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The `status` of the `summary` event.
+    pub const fn status(self) -> &'static str {
+        match self {
+            Exit::Complete => "complete",
+            Exit::Unclassified => "failed",
+            Exit::Usage => "usage",
+            Exit::NotFound => "not-found",
+            Exit::Denied => "denied",
+            Exit::Temporary => "temporary",
+            Exit::Mismatch => "mismatch",
+            Exit::Unable => "unable",
+            Exit::Partial => "partial",
+            Exit::Changed => "changed",
+            Exit::Interrupted => "interrupted",
+            Exit::BrokenPipe => "broken-pipe",
+            Exit::Terminated => "terminated",
+        }
+    }
+
+    /// Whether the same command, run again, goes on from here.
+    pub const fn resumable(self) -> bool {
+        matches!(self, Exit::Temporary | Exit::Interrupted | Exit::Terminated)
+    }
+
+    /// Of a run over `sources` command-line sources: what ended the session counts first, then a mismatch anywhere, then
+    /// the one file of a transfer of one, then the worst of many.
+    pub fn of_report(report: &Report, sources: usize) -> Exit {
+        if let Some(fault) = &report.fault {
+            return fault.code.into();
+        }
+        if report.files_failed == 0 {
+            return Exit::Complete;
+        }
+        if report.files_mismatched > 0 {
+            return Exit::Mismatch;
+        }
+        if nothing_existed(report, sources) {
+            return Exit::NotFound;
+        }
+        match report.failures.as_slice() {
+            [only] if was_alone(report) => (*only).into(),
+            _ if report.files_failed == report.files_changed => Exit::Changed,
+            _ => Exit::Partial,
+        }
+    }
+}
+
+impl From<FaultCode> for Exit {
+    fn from(code: FaultCode) -> Exit {
+        match code.exit() {
+            2 => Exit::Usage,
+            3 => Exit::NotFound,
+            4 => Exit::Denied,
+            5 => Exit::Temporary,
+            6 => Exit::Mismatch,
+            7 => Exit::Unable,
+            23 => Exit::Partial,
+            24 => Exit::Changed,
+            130 => Exit::Interrupted,
+            143 => Exit::Terminated,
+            _ => Exit::Unclassified,
+        }
+    }
+}
+
+/// Whether what failed was all there was to send. (What could not even be examined is not in the total.)
+fn was_alone(report: &Report) -> bool {
+    report.files_total == 1 && report.files_committed + report.files_skipped == 0
+}
+
+/// Whether all that failed is that no source was there at all.
+fn nothing_existed(report: &Report, sources: usize) -> bool {
+    let missing = report.failures.iter().filter(|code| **code == FaultCode::NotFound).count();
+    missing >= sources && missing as u64 == report.files_failed && report.files_committed + report.files_skipped == 0
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use longhaul_core::{Blame, Fault};
+
+    /// The report of a run in which nothing happened.
+    pub(crate) fn report() -> Report {
+        Report {
+            fault: None,
+            failures: Vec::new(),
+            files_committed: 0,
+            files_skipped: 0,
+            files_failed: 0,
+            files_changed: 0,
+            files_mismatched: 0,
+            files_total: 0,
+            bytes_committed: 0,
+            bytes_resent: 0,
+            seconds: 0.0,
+            sender_cpu: None,
+            receiver_cpu: None,
+            limited_by: "",
+            stages: Vec::new(),
+            io: None,
+        }
+    }
+
+    /// A run over `total` files of which these failed.
+    fn failed(total: u64, failures: &[FaultCode]) -> Report {
+        let count = |which: &[FaultCode]| failures.iter().filter(|code| which.contains(code)).count() as u64;
+        let files_failed = failures.len() as u64;
+        Report {
+            failures: failures.to_vec(),
+            files_total: total,
+            files_failed,
+            files_committed: total.saturating_sub(files_failed),
+            files_changed: count(&[FaultCode::Changed, FaultCode::Vanished]),
+            files_mismatched: count(&[FaultCode::Mismatch]),
+            ..report()
+        }
+    }
+
+    #[test]
+    fn what_ends_the_session_gives_its_own_code() {
+        for (code, exit) in [
+            (FaultCode::Usage, 2),
+            (FaultCode::NotFound, 3),
+            (FaultCode::Denied, 4),
+            (FaultCode::Lost, 5),
+            (FaultCode::Busy, 5),
+            (FaultCode::Mismatch, 6),
+            (FaultCode::NoSpace, 7),
+            (FaultCode::ReadOnly, 7),
+            (FaultCode::Protocol, 1),
+            (FaultCode::Internal, 1),
+            (FaultCode::Interrupted, 130),
+            (FaultCode::Terminated, 143),
+        ] {
+            let fault = Some(Fault::new(code, Blame::Path, "x"));
+            let ended = Report { fault, ..failed(9, &[FaultCode::Mismatch]) };
+            assert_eq!(Exit::of_report(&ended, 1).code(), exit, "{code:?}");
+            assert_eq!(Exit::from(code).code(), code.exit(), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_went_through_every_file_is_judged_by_what_failed() {
+        use FaultCode::*;
+        for (total, failures, sources, exit) in [
+            (3, &[][..], 1, 0),
+            (0, &[], 1, 0),
+            (3, &[Mismatch], 1, 6),
+            (3, &[Denied, Mismatch, Changed], 1, 6),
+            (1, &[Mismatch], 1, 6),
+            (1, &[Denied], 1, 4),
+            (1, &[Exists], 1, 23),
+            (1, &[Changed], 1, 24),
+            (1, &[Vanished], 1, 24),
+            (1, &[Io], 1, 7),
+            (3, &[Denied], 1, 23),
+            (3, &[Changed], 1, 24),
+            (3, &[Changed, Vanished], 1, 24),
+            (3, &[Changed, Denied], 1, 23),
+            (0, &[NotFound], 1, 3),
+            (0, &[NotFound, NotFound], 2, 3),
+            (5, &[NotFound], 2, 23),
+            (0, &[NotFound], 2, 23),
+            (1, &[NotFound, Denied], 2, 23),
+        ] {
+            let report = failed(total, failures);
+            assert_eq!(Exit::of_report(&report, sources).code(), exit, "{total} {failures:?} {sources}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_could_not_be_examined_does_not_decide_for_those_that_arrived() {
+        let report = Report { files_committed: 1, ..failed(1, &[FaultCode::NotFound]) };
+        assert_eq!(Exit::of_report(&report, 1), Exit::Partial);
+    }
+}

@@ -1,0 +1,186 @@
+//! Keys of this user and of the daemons that he trusts: made when missing, judged when shown.
+//!
+//! In: files from `config::Places` or options. Out: the [`Identity`] and the [`Trust`] that the engine asks. Owns the question
+//! on the terminal. Knows no sessions.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_engine::{Remote, Trust};
+use longhaul_net::{Identity, KnownHosts, NetError, PublicKey};
+
+use crate::config::Places;
+use crate::error::Error;
+use crate::location::{DaemonPath, host_port};
+use crate::output::{self, Talker};
+use crate::settings::Keys;
+use crate::signals::Asking;
+
+/// Loads the identity in `path`; a missing one is made, mode 0600, and said.
+///
+/// # Errors
+/// What [`Identity::load`] and [`Identity::save_new`] return.
+pub fn load_or_make(path: &Path, talker: Talker) -> Result<Arc<Identity>, Error> {
+    match Identity::load(path) {
+        Err(NetError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+        loaded => return Ok(Arc::new(loaded?)),
+    }
+    let identity = Identity::generate()?;
+    match identity.save_new(path) {
+        // Another process made one in this moment.
+        Err(NetError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+            return Ok(Arc::new(Identity::load(path)?));
+        }
+        saved => saved?,
+    }
+    talker.note(format_args!("made the identity {}: {}", path.display(), identity.public()));
+    Ok(Arc::new(identity))
+}
+
+/// The daemon of a location, with this user's identity and a judge of its key.
+///
+/// # Errors
+/// What [`load_or_make`] returns, [`Error::NoHome`].
+pub fn remote(
+    daemon: &DaemonPath,
+    keys: &Keys,
+    places: &Places,
+    talker: Talker,
+    asking: &Asking,
+) -> Result<Remote, Error> {
+    let file = |named: &Option<PathBuf>, name| named.clone().map_or_else(|| places.of_user(name), Ok);
+    let trust = HostTrust {
+        known_hosts: file(&keys.known_hosts, "known_hosts")?,
+        peer_key: keys.peer_key,
+        trust_on_first_use: keys.trust_on_first_use,
+        talker,
+        asking: asking.clone(),
+    };
+    Ok(Remote {
+        host: daemon.host.clone(),
+        port: daemon.port,
+        identity: load_or_make(&file(&keys.identity, "identity")?, talker)?,
+        trust: Arc::new(trust),
+    })
+}
+
+/// Judges daemons' keys by the known-hosts file, a key pinned for this run, or the user.
+pub struct HostTrust {
+    known_hosts: PathBuf,
+    peer_key: Option<PublicKey>,
+    trust_on_first_use: bool,
+    talker: Talker,
+    asking: Asking,
+}
+
+impl Trust for HostTrust {
+    fn judge(&self, host: &str, port: u16, key: &PublicKey) -> Result<(), Fault> {
+        let daemon = host_port(host, port);
+        if let Some(pinned) = self.peer_key {
+            return if pinned == *key { Ok(()) } else { Err(other_key(&daemon, &pinned, key, "--peer-key names")) };
+        }
+        let mut known = KnownHosts::load(&self.known_hosts).map_err(Error::from)?;
+        match known.lookup(host, port) {
+            Some(pinned) if pinned == *key => return Ok(()),
+            Some(pinned) => {
+                let fault = other_key(&daemon, &pinned, key, "it is known by");
+                let file = self.known_hosts.display();
+                return Err(fault.hint(format_args!(
+                    "somebody may be in between; if the daemon's key was really changed, take its line out of {file}"
+                )));
+            }
+            None => {}
+        }
+        if !self.trust_on_first_use && !self.asks(&daemon, key) {
+            return Err(unknown_key(&daemon, key));
+        }
+        known.append(host, port, *key).map_err(Error::from)?;
+        self.talker.note(format_args!("trusting {daemon} by {key} from now on"));
+        Ok(())
+    }
+}
+
+impl HostTrust {
+    /// Asks the user, if one is there to answer.
+    fn asks(&self, daemon: &str, key: &PublicKey) -> bool {
+        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+            return false;
+        }
+        let _asking = self.asking.start();
+        let question = format!("{daemon} is not known. It shows the key\n  {key}\nTrust it from now on? [yes/no] ");
+        // With nobody to read the question, the answer below is an end of input: no.
+        let _ = io::stderr().write_all(question.as_bytes());
+        let mut answer = String::new();
+        let read = io::stdin().lock().read_line(&mut answer);
+        read.is_ok() && matches!(answer.trim(), "yes" | "y")
+    }
+}
+
+fn unknown_key(daemon: &str, key: &PublicKey) -> Fault {
+    Fault::new(FaultCode::Denied, Blame::Local, format_args!("its key {key} is not known"))
+        .about(daemon)
+        .hint(format_args!("if that is its key ('longhaul key show' there), run: longhaul key trust {daemon} {key}"))
+}
+
+fn other_key(daemon: &str, pinned: &PublicKey, shown: &PublicKey, known: &str) -> Fault {
+    let message = format_args!("it shows the key {shown}, but {known} {pinned}").to_string();
+    Fault::new(FaultCode::Denied, Blame::Peer, output::clean(&message)).about(daemon)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> PublicKey {
+        Identity::generate().unwrap().public()
+    }
+
+    fn trust(dir: &Path, first_use: bool) -> HostTrust {
+        let (talker, asking) = (Talker::silent(), Asking::default());
+        let known_hosts = dir.join("known_hosts");
+        HostTrust { known_hosts, peer_key: None, trust_on_first_use: first_use, talker, asking }
+    }
+
+    #[test]
+    fn an_unknown_key_is_denied_with_the_command_that_trusts_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let shown = key();
+        let fault = trust(dir.path(), false).judge("::1", 7214, &shown).unwrap_err();
+        assert_eq!((fault.code, fault.object.as_str()), (FaultCode::Denied, "[::1]:7214"));
+        assert!(fault.hint.ends_with(&format!("longhaul key trust [::1]:7214 {shown}")), "{}", fault.hint);
+        assert!(!dir.path().join("known_hosts").exists());
+    }
+
+    #[test]
+    fn the_first_use_is_remembered_and_a_changed_key_refused_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (key(), key());
+        trust(dir.path(), true).judge("h", 1, &first).unwrap();
+        trust(dir.path(), false).judge("h", 1, &first).unwrap();
+        let fault = trust(dir.path(), true).judge("h", 1, &second).unwrap_err();
+        assert_eq!(fault.code, FaultCode::Denied);
+        assert!(fault.message.contains(&first.to_string()) && fault.message.contains(&second.to_string()));
+        assert!(fault.hint.contains("known_hosts"), "{}", fault.hint);
+    }
+
+    #[test]
+    fn a_key_pinned_for_the_run_is_the_only_one_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pinned, other) = (key(), key());
+        let judge = HostTrust { peer_key: Some(pinned), ..trust(dir.path(), true) };
+        judge.judge("h", 1, &pinned).unwrap();
+        assert_eq!(judge.judge("h", 1, &other).unwrap_err().code, FaultCode::Denied);
+        assert!(!dir.path().join("known_hosts").exists());
+    }
+
+    #[test]
+    fn a_missing_identity_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("longhaul/identity");
+        let made = load_or_make(&path, Talker::silent()).unwrap();
+        let again = load_or_make(&path, Talker::silent()).unwrap();
+        assert_eq!(made.public(), again.public());
+    }
+}

@@ -1,0 +1,136 @@
+//! longhaul, the program: its command line, settings, keys, daemon, output and exit codes.
+//!
+//! In: the process's arguments, environment and config files. Out: jobs to `longhaul-engine`, lines to people and scripts,
+//! an exit code. Only this crate knows clap, JSON output and the environment; it touches no payload and no socket.
+
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod destination;
+pub mod error;
+pub mod exit;
+pub mod keys;
+pub mod location;
+pub mod manifest;
+pub mod output;
+pub mod settings;
+pub mod signals;
+
+use std::env;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::cli::Cli;
+use crate::commands::Context;
+use crate::error::Error;
+use crate::exit::Exit;
+
+/// Runs the process's own command line.
+pub fn main() -> ExitCode {
+    longhaul_engine::prepare_process();
+    let line: Vec<OsString> = env::args_os().collect();
+    let context = Context { line: &line, environment: &|name| env::var_os(name) };
+    ExitCode::from(run(context).code())
+}
+
+/// Runs a command line.
+pub fn run(context: Context) -> Exit {
+    let done = match Cli::try_parse_from(context.line) {
+        Ok(cli) => commands::run(cli, context),
+        Err(error) => return unparsed(&error, context),
+    };
+    done.unwrap_or_else(|error| output::refuse(asks_for_json(context), error))
+}
+
+/// Help and version are answers; the rest is a usage error, said like every other error.
+fn unparsed(error: &clap::Error, context: Context) -> Exit {
+    let kind = error.kind();
+    if kind == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // The help goes to standard error; without one there is nobody to help.
+        let _ = error.print();
+        return Exit::Usage;
+    }
+    if !error.use_stderr() {
+        return error.print().map_or_else(output::stdout_failed, |()| Exit::Complete);
+    }
+    let (message, hint) = condensed(&error.render().to_string());
+    output::refuse(asks_for_json(context), Error::CommandLine { message, hint })
+}
+
+/// clap's paragraphs on one line: the first is the message, a tip is the hint.
+fn condensed(text: &str) -> (String, String) {
+    let one_line = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut parts = text.split("\n\n").map(one_line);
+    let message = parts.next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let tip = parts.find_map(|part| part.strip_prefix("tip: ").map(str::to_owned));
+    (
+        message,
+        tip.unwrap_or_else(|| "'longhaul --help' and 'longhaul COMMAND --help' tell what can be written".to_owned()),
+    )
+}
+
+/// Whether events were asked for, by a command line that perhaps does not parse.
+fn asks_for_json(context: Context) -> bool {
+    let flags = context.line.iter().skip(1).take_while(|word| *word != "--");
+    let variable = || (context.environment)(&settings::variable("json")).and_then(|text| text.into_string().ok());
+    flags.into_iter().any(|word| word == "--json")
+        || variable().is_some_and(|text| settings::parse_switch(&text) == Ok(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_line(line: &[&str]) -> Exit {
+        let line: Vec<OsString> = line.iter().map(OsString::from).collect();
+        run(Context { line: &line, environment: &|_| None })
+    }
+
+    #[test]
+    fn what_is_written_wrongly_exits_with_2() {
+        for line in [
+            &["longhaul", "frobnicate"][..],
+            &["longhaul", "copy"],
+            &["longhaul", "copy", "a"],
+            &["longhaul", "copy", "--no-such-option", "a", "b"],
+            &["longhaul", "copy", "-a", "a", "b"],
+            &["longhaul", "push", "a", "host:b"],
+            &["longhaul", "serve", "--root", "x"],
+            &["longhaul"],
+        ] {
+            assert_eq!(run_line(line), Exit::Usage, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_answers() {
+        for line in [&["longhaul", "--help"][..], &["longhaul", "--version"], &["longhaul", "copy", "--help"]] {
+            assert_eq!(run_line(line), Exit::Complete, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_parsers_message_becomes_one_line_and_a_hint() {
+        let error = Cli::try_parse_from(["longhaul", "copy", "--lane", "2", "a", "b"]).unwrap_err();
+        let (message, hint) = condensed(&error.render().to_string());
+        assert_eq!(message, "unexpected argument '--lane' found");
+        assert!(hint.contains("'--lanes'"), "{hint}");
+    }
+
+    #[test]
+    fn events_are_asked_for_even_on_a_line_that_does_not_parse() {
+        let asks = |line: &[&str], variable: Option<&str>| {
+            let line: Vec<OsString> = line.iter().map(OsString::from).collect();
+            let environment = |name: &str| variable.filter(|_| name == "LONGHAUL_JSON").map(OsString::from);
+            asks_for_json(Context { line: &line, environment: &environment })
+        };
+        assert!(asks(&["longhaul", "copy", "--nonsense", "--json"], None));
+        assert!(asks(&["longhaul", "copy"], Some("1")));
+        assert!(!asks(&["longhaul", "copy", "--", "--json"], None));
+        assert!(!asks(&["longhaul", "copy"], Some("0")));
+    }
+}

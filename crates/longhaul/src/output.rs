@@ -1,0 +1,49 @@
+//! What people and scripts are told: JSON events on standard output, talk on standard error.
+//!
+//! In: the engine's events and report, errors of this program. Out: lines. One place prints errors ([`Talker::fault`]), one
+//! thread hears events ([`Speaker`]), so that a slow reader never holds a lock of the session. Decides nothing.
+
+mod events;
+mod human;
+mod meter;
+mod narrator;
+mod progress;
+mod speaker;
+mod units;
+
+pub use events::{JsonLines, Listening, Summary};
+pub use human::{Talker, clean};
+pub use narrator::{End, Narrator, Telling};
+pub use progress::Show;
+pub use speaker::Speaker;
+pub use units::{count, time};
+
+use std::io;
+
+use longhaul_core::Fault;
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::settings::Talk;
+
+/// Says why a command ended before it had anything to report: on standard error, and as `fault` and `summary` events if
+/// events were asked for.
+pub fn refuse(json: bool, error: Error) -> Exit {
+    let fault = Fault::from(error);
+    let exit = Exit::from(fault.code);
+    Talker::new(Talk::default()).fault(&fault);
+    if json {
+        let mut lines = JsonLines::new(io::stdout());
+        // There is nobody left to tell that standard output is gone, and the exit code says the rest.
+        let _ = lines.fault(&fault).and_then(|()| lines.summary(&Summary::nothing(exit)));
+    }
+    exit
+}
+
+/// The exit of a command that could not write to standard output: quiet if nobody reads any more.
+pub fn stdout_failed(error: io::Error) -> Exit {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Exit::BrokenPipe;
+    }
+    refuse(false, Error::file("write to", "standard output")(error))
+}

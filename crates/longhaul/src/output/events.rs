@@ -1,0 +1,371 @@
+//! The events of `--json`: one object a line on standard output, each with `v` and `type`.
+//!
+//! In: the engine's events and report. Out: lines whose names, units and order of fields are the contract with scripts
+//! (fields are only ever added). Knows no people.
+
+use std::io::{self, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use longhaul_core::{Fault, RelPath};
+use longhaul_engine::{
+    EngineKind, EngineReport, FileEvent, FileStatus, Listed, ListedKind, Progress, Protection, Report, Start,
+};
+use serde::Serialize;
+use serde_json::ser::{CompactFormatter, Formatter};
+
+use super::human::is_harmful;
+use super::meter::Pace;
+use super::units;
+use crate::exit::Exit;
+
+/// Writes events. Each line is flushed: a script reads along.
+pub struct JsonLines<W: Write> {
+    out: W,
+}
+
+/// A socket of a daemon that accepts.
+#[derive(Debug, Serialize)]
+pub struct Listening {
+    /// Address and port.
+    pub addr: String,
+    /// The daemon's public key.
+    pub key: String,
+}
+
+/// The end of every run.
+#[derive(Debug, Serialize)]
+pub struct Summary<'a> {
+    status: &'static str,
+    exit: u8,
+    files_committed: u64,
+    files_skipped: u64,
+    files_failed: u64,
+    bytes_committed: u64,
+    /// Always 0 until partial files are continued.
+    bytes_resumed: u64,
+    bytes_resent: u64,
+    seconds: f64,
+    bytes_per_s: u64,
+    cpu_s_per_gb: CpuPerGb,
+    limited_by: Option<&'a str>,
+    #[serde(serialize_with = "as_map")]
+    stages: &'a [(&'static str, f64)],
+    io: Option<IoBody>,
+}
+
+/// The I/O engine of this side, and what it really did.
+#[derive(Debug, Serialize)]
+struct IoBody {
+    engine: &'static str,
+    depth: usize,
+    devices: usize,
+    buffers: usize,
+    buffers_registered: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct CpuPerGb {
+    sender: Option<f64>,
+    receiver: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Line<T: Serialize> {
+    v: u32,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(flatten)]
+    body: T,
+}
+
+#[derive(Serialize)]
+struct StartBody<'a> {
+    session: &'a str,
+    direction: &'a str,
+    transport: &'a str,
+    protect: &'static str,
+    lanes: u32,
+    chunk_bytes: u64,
+    congestion: &'a str,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ProgressBody<'a> {
+    t_s: f64,
+    files_total: u64,
+    files_committed: u64,
+    bytes_total: u64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    bytes_durable: u64,
+    bytes_committed: u64,
+    bytes_per_s: u64,
+    eta_s: Option<f64>,
+    limited_by: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct FileBody<'a> {
+    #[serde(flatten)]
+    path: Name<'a>,
+    status: &'static str,
+    bytes: u64,
+    b3: Option<String>,
+    #[serde(flatten)]
+    target: Target<'a>,
+}
+
+#[derive(Serialize)]
+struct FaultBody<'a> {
+    code: &'static str,
+    blame: &'static str,
+    retry: bool,
+    object: &'a str,
+    message: &'a str,
+    hint: &'a str,
+}
+
+#[derive(Serialize)]
+struct EntryBody<'a> {
+    #[serde(flatten)]
+    path: Name<'a>,
+    kind: &'static str,
+    bytes: u64,
+    mode: String,
+    mtime: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rights: Option<&'a [String]>,
+}
+
+/// A path as text, or in base64 when it is none.
+#[derive(Serialize)]
+enum Name<'a> {
+    #[serde(rename = "path")]
+    Text(&'a str),
+    #[serde(rename = "path_b64")]
+    Bytes(String),
+}
+
+#[derive(Serialize)]
+enum Target<'a> {
+    #[serde(rename = "target")]
+    Text(&'a str),
+    #[serde(rename = "target_b64")]
+    Bytes(String),
+}
+
+impl<W: Write> JsonLines<W> {
+    /// Writes to `out`.
+    pub fn new(out: W) -> JsonLines<W> {
+        JsonLines { out }
+    }
+
+    /// The session stands.
+    ///
+    /// # Errors
+    /// What writing returns; so do all below.
+    pub fn start(&mut self, start: &Start) -> io::Result<()> {
+        let protect = protection(start.protect);
+        let Start { session, transport, congestion, notes, .. } = start;
+        let chunk_bytes = start.chunk.bytes();
+        let (direction, lanes) = (start.direction, start.lanes);
+        self.say("start", StartBody { session, direction, transport, protect, lanes, chunk_bytes, congestion, notes })
+    }
+
+    /// The counters of this second.
+    pub(super) fn progress(&mut self, progress: &Progress, pace: &Pace) -> io::Result<()> {
+        let body = ProgressBody {
+            t_s: millis(progress.seconds),
+            files_total: progress.files_total,
+            files_committed: progress.files_committed,
+            bytes_total: progress.bytes_total,
+            bytes_sent: progress.bytes_sent,
+            bytes_received: progress.bytes_received,
+            bytes_durable: progress.bytes_durable,
+            bytes_committed: progress.bytes_committed,
+            bytes_per_s: pace.bytes_per_s as u64,
+            eta_s: pace.eta_s.map(millis),
+            limited_by: known(progress.limited_by),
+        };
+        self.say("progress", body)
+    }
+
+    /// A name is settled.
+    pub(super) fn file(&mut self, file: &FileEvent) -> io::Result<()> {
+        let body = FileBody {
+            path: name(file.path.as_bytes()),
+            status: status(&file.status),
+            bytes: file.bytes,
+            b3: file.b3.map(|digest| blake3::Hash::from_bytes(digest).to_hex().to_string()),
+            target: target(&file.placed),
+        };
+        self.say("file", body)
+    }
+
+    /// Something went wrong.
+    pub fn fault(&mut self, fault: &Fault) -> io::Result<()> {
+        let Fault { object, message, hint, .. } = fault;
+        let (code, blame, retry) = (fault.code.name(), fault.blame.name(), fault.retry());
+        self.say("fault", FaultBody { code, blame, retry, object, message, hint })
+    }
+
+    /// The last line of every run.
+    pub fn summary(&mut self, summary: &Summary) -> io::Result<()> {
+        self.say("summary", summary)
+    }
+
+    /// A socket accepts.
+    pub fn listening(&mut self, listening: &Listening) -> io::Result<()> {
+        self.say("listening", listening)
+    }
+
+    /// One name of `ls`.
+    pub fn entry(&mut self, listed: &Listed) -> io::Result<()> {
+        let (kind, rights) = match &listed.kind {
+            ListedKind::File => ("file", None),
+            ListedKind::Dir => ("dir", None),
+            ListedKind::Symlink { .. } => ("symlink", None),
+            ListedKind::Root { rights } => ("root", Some(rights.as_slice())),
+            _ => ("special", None),
+        };
+        let mode = format!("{:04o}", listed.meta.mode & 0o7777);
+        let mtime = units::time(listed.meta.mtime);
+        self.say("entry", EntryBody { path: name(&listed.name), kind, bytes: listed.len, mode, mtime, rights })
+    }
+
+    fn say(&mut self, kind: &'static str, body: impl Serialize) -> io::Result<()> {
+        let mut line = Vec::with_capacity(256);
+        let mut json = serde_json::Serializer::with_formatter(&mut line, Printable(CompactFormatter));
+        Line { v: VERSION, kind, body }.serialize(&mut json)?;
+        line.push(b'\n');
+        self.out.write_all(&line)?;
+        self.out.flush()
+    }
+}
+
+impl Summary<'_> {
+    /// Of a command that ended before anything could be counted, or that counts nothing.
+    pub fn nothing(exit: Exit) -> Summary<'static> {
+        Summary {
+            status: exit.status(),
+            exit: exit.code(),
+            files_committed: 0,
+            files_skipped: 0,
+            files_failed: 0,
+            bytes_committed: 0,
+            bytes_resumed: 0,
+            bytes_resent: 0,
+            seconds: 0.0,
+            bytes_per_s: 0,
+            cpu_s_per_gb: CpuPerGb { sender: None, receiver: None },
+            limited_by: None,
+            stages: &[],
+            io: None,
+        }
+    }
+
+    /// Of a run.
+    pub fn of(report: &Report, exit: Exit) -> Summary<'_> {
+        let per_gb = |seconds: Option<f64>| {
+            seconds.filter(|_| report.bytes_committed > 0).map(|s| millis(s / (report.bytes_committed as f64 / 1e9)))
+        };
+        let bytes_per_s = if report.seconds > 0.0 { report.bytes_committed as f64 / report.seconds } else { 0.0 };
+        Summary {
+            files_committed: report.files_committed,
+            files_skipped: report.files_skipped,
+            files_failed: report.files_failed,
+            bytes_committed: report.bytes_committed,
+            bytes_resent: report.bytes_resent,
+            seconds: millis(report.seconds),
+            bytes_per_s: bytes_per_s as u64,
+            cpu_s_per_gb: CpuPerGb { sender: per_gb(report.sender_cpu), receiver: per_gb(report.receiver_cpu) },
+            limited_by: known(report.limited_by),
+            stages: &report.stages,
+            io: report.io.as_ref().map(io_body),
+            ..Summary::nothing(exit)
+        }
+    }
+}
+
+/// Keeps characters out of the line that would act on a terminal; to a parser the strings are the same.
+struct Printable(CompactFormatter);
+
+impl Formatter for Printable {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        if !fragment.chars().any(is_harmful) {
+            return self.0.write_string_fragment(writer, fragment);
+        }
+        for c in fragment.chars() {
+            let mut units = [0; 2];
+            match c {
+                harmful if is_harmful(harmful) => {
+                    harmful.encode_utf16(&mut units).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?;
+                }
+                harmless => write!(writer, "{harmless}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a protection level.
+pub(super) fn protection(level: Protection) -> &'static str {
+    match level {
+        Protection::Private => "private",
+        Protection::Safe => "safe",
+    }
+}
+
+fn io_body(io: &EngineReport) -> IoBody {
+    let &EngineReport { depth, devices, slots, slots_registered, .. } = io;
+    IoBody { engine: engine(io.engine), depth, devices, buffers: slots, buffers_registered: slots_registered }
+}
+
+/// The name of an I/O engine.
+pub(super) fn engine(kind: EngineKind) -> &'static str {
+    match kind {
+        EngineKind::Auto => "auto",
+        EngineKind::Uring => "uring",
+        EngineKind::Threads => "threads",
+        EngineKind::Void => "void",
+    }
+}
+
+fn status(status: &FileStatus) -> &'static str {
+    match status {
+        FileStatus::Committed => "committed",
+        FileStatus::Skipped => "skipped",
+        FileStatus::Planned => "planned",
+        FileStatus::Failed(_) => "failed",
+    }
+}
+
+fn name(bytes: &[u8]) -> Name<'_> {
+    std::str::from_utf8(bytes).map_or_else(|_| Name::Bytes(STANDARD.encode(bytes)), Name::Text)
+}
+
+fn target(path: &RelPath) -> Target<'_> {
+    let bytes = path.as_bytes();
+    std::str::from_utf8(bytes).map_or_else(|_| Target::Bytes(STANDARD.encode(bytes)), Target::Text)
+}
+
+fn known(limit: &str) -> Option<&str> {
+    Some(limit).filter(|limit| units::is_known(limit))
+}
+
+/// Finer than a millisecond is noise.
+fn millis(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
+}
+
+fn as_map<S: serde::Serializer>(stages: &&[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(stages.iter().map(|(name, seconds)| (name, millis(*seconds))))
+}
+
+/// Of the schema; a change that scripts would have to follow gets the next number.
+const VERSION: u32 = 1;
+
+#[cfg(test)]
+mod tests;

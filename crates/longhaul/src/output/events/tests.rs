@@ -1,0 +1,147 @@
+//! Every event, byte by byte: scripts rely on names, units and order.
+
+use super::*;
+use crate::exit::tests::report;
+use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime};
+
+fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    say(&mut JsonLines::new(&mut out)).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn file(path: &[u8], status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
+    let path = RelPath::new(path).unwrap();
+    let placed = RelPath::new("in").unwrap().concat(&path).unwrap();
+    FileEvent { path, placed, status, bytes: 7, b3, regular: true }
+}
+
+#[test]
+fn start_tells_the_facts_of_the_session() {
+    let start = Start {
+        session: "00ff".to_owned(),
+        direction: "push",
+        transport: "tcp",
+        protect: Protection::Safe,
+        lanes: 4,
+        chunk: ChunkSize::DEFAULT,
+        congestion: "cubic".to_owned(),
+        notes: vec!["not encrypted".to_owned()],
+    };
+    assert_eq!(
+        said(|lines| lines.start(&start)),
+        "{\"v\":1,\"type\":\"start\",\"session\":\"00ff\",\"direction\":\"push\",\"transport\":\"tcp\",\
+         \"protect\":\"safe\",\"lanes\":4,\"chunk_bytes\":4194304,\"congestion\":\"cubic\",\
+         \"notes\":[\"not encrypted\"]}\n"
+    );
+}
+
+#[test]
+fn progress_never_mixes_its_counters() {
+    let progress = Progress {
+        seconds: 1.00049,
+        files_total: 9,
+        files_committed: 1,
+        bytes_total: 50,
+        bytes_sent: 40,
+        bytes_received: 30,
+        bytes_durable: 20,
+        bytes_committed: 10,
+        limited_by: "",
+        ..Progress::default()
+    };
+    let pace = Pace { bytes_per_s: 20.7, eta_s: Some(1.5), bytes_to_move: 50 };
+    assert_eq!(
+        said(|lines| lines.progress(&progress, &pace)),
+        "{\"v\":1,\"type\":\"progress\",\"t_s\":1.0,\"files_total\":9,\"files_committed\":1,\"bytes_total\":50,\
+         \"bytes_sent\":40,\"bytes_received\":30,\"bytes_durable\":20,\"bytes_committed\":10,\"bytes_per_s\":20,\
+         \"eta_s\":1.5,\"limited_by\":null}\n"
+    );
+}
+
+#[test]
+fn files_are_named_by_text_or_by_base64() {
+    assert_eq!(
+        said(|lines| lines.file(&file(b"a/b", FileStatus::Committed, Some([0xab; 32])))),
+        format!(
+            "{{\"v\":1,\"type\":\"file\",\"path\":\"a/b\",\"status\":\"committed\",\"bytes\":7,\"b3\":\"{}\",\
+             \"target\":\"in/a/b\"}}\n",
+            "ab".repeat(32)
+        )
+    );
+    assert_eq!(
+        said(|lines| lines.file(&file(b"\xff", FileStatus::Skipped, None))),
+        "{\"v\":1,\"type\":\"file\",\"path_b64\":\"/w==\",\"status\":\"skipped\",\"bytes\":7,\"b3\":null,\
+         \"target_b64\":\"aW4v/w==\"}\n"
+    );
+}
+
+#[test]
+fn a_name_in_a_line_cannot_act_on_a_terminal_and_is_parsed_as_it_was() {
+    let name = "x\u{1b}[2J\u{9b}\u{202e}\n\"\\é";
+    let line = said(|lines| lines.file(&file(name.as_bytes(), FileStatus::Planned, None)));
+    assert!(line.trim_end().chars().all(|c| !is_harmful(c)), "{line:?}");
+    let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((parsed["path"].as_str(), parsed["status"].as_str()), (Some(name), Some("planned")));
+}
+
+#[test]
+fn a_fault_says_code_blame_and_whether_to_retry() {
+    let fault = Fault::new(FaultCode::Busy, Blame::Peer, "all sessions taken").about("h:7214").hint("wait");
+    assert_eq!(
+        said(|lines| lines.fault(&fault)),
+        "{\"v\":1,\"type\":\"fault\",\"code\":\"busy\",\"blame\":\"peer\",\"retry\":true,\"object\":\"h:7214\",\
+         \"message\":\"all sessions taken\",\"hint\":\"wait\"}\n"
+    );
+}
+
+#[test]
+fn the_summary_counts_and_rates() {
+    let report = Report {
+        files_committed: 2,
+        files_skipped: 1,
+        bytes_committed: 2_000_000_000,
+        bytes_resent: 5,
+        seconds: 4.0,
+        sender_cpu: Some(1.0),
+        limited_by: "target disk",
+        stages: vec![("hash", 0.4), ("send", 0.30004)],
+        io: Some(EngineReport { engine: EngineKind::Threads, depth: 8, devices: 1, slots_registered: 0, slots: 64 }),
+        ..report()
+    };
+    assert_eq!(
+        said(|lines| lines.summary(&Summary::of(&report, Exit::Complete))),
+        "{\"v\":1,\"type\":\"summary\",\"status\":\"complete\",\"exit\":0,\"files_committed\":2,\"files_skipped\":1,\
+         \"files_failed\":0,\"bytes_committed\":2000000000,\"bytes_resumed\":0,\"bytes_resent\":5,\"seconds\":4.0,\
+         \"bytes_per_s\":500000000,\"cpu_s_per_gb\":{\"sender\":0.5,\"receiver\":null},\
+         \"limited_by\":\"target disk\",\"stages\":{\"hash\":0.4,\"send\":0.3},\
+         \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0}}\n"
+    );
+}
+
+#[test]
+fn a_run_that_never_began_has_a_summary_too() {
+    let line = said(|lines| lines.summary(&Summary::nothing(Exit::Usage)));
+    assert!(line.starts_with("{\"v\":1,\"type\":\"summary\",\"status\":\"usage\",\"exit\":2,\"files_committed\":0,"));
+    assert!(line.ends_with("\"limited_by\":null,\"stages\":{},\"io\":null}\n"), "{line}");
+}
+
+#[test]
+fn a_listening_socket_gives_address_and_key() {
+    let listening = Listening { addr: "127.0.0.1:40123".to_owned(), key: "lhk1:AAAA".to_owned() };
+    assert_eq!(
+        said(|lines| lines.listening(&listening)),
+        "{\"v\":1,\"type\":\"listening\",\"addr\":\"127.0.0.1:40123\",\"key\":\"lhk1:AAAA\"}\n"
+    );
+}
+
+#[test]
+fn listed_names_carry_kind_size_mode_and_time() {
+    let meta = Meta { mode: 0o640, mtime: Mtime { secs: 0, nanos: 0 } };
+    let listed = Listed { name: b"n".to_vec(), kind: ListedKind::File, len: 3, meta };
+    assert_eq!(
+        said(|lines| lines.entry(&listed)),
+        "{\"v\":1,\"type\":\"entry\",\"path\":\"n\",\"kind\":\"file\",\"bytes\":3,\"mode\":\"0640\",\
+         \"mtime\":\"1970-01-01T00:00:00Z\"}\n"
+    );
+}

@@ -1,0 +1,335 @@
+//! One run as it is told: each event to whoever wants it, and the end.
+//!
+//! In: events through `speaker`, at last the engine's report. Out: JSON lines or a dry run's mapping on standard output;
+//! progress, faults and the last line on standard error; settled files to the manifest. Moves nothing and stops nothing, but
+//! for a standard output that is gone.
+
+use std::io::{self, Stdout, Write};
+
+use longhaul_core::{ByteCount, Fault, FaultCode};
+use longhaul_engine::{EngineReport, Event, FileEvent, FileStatus, Progress, Report, Start, StopTrigger};
+
+use super::events::{engine as engine_name, protection};
+use super::meter::Meter;
+use super::progress::{Show, Shown};
+use super::{JsonLines, Summary, Talker, units};
+use crate::destination::Destination;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::manifest::{Manifest, Omissions, Undigested};
+
+/// What to tell, and how.
+pub struct Telling {
+    /// The voice on standard error.
+    pub talker: Talker,
+    /// Whether events go to standard output.
+    pub json: bool,
+    /// The form of progress.
+    pub show: Show,
+    /// Whether this is a dry run, whose mapping goes to standard output.
+    pub dry_run: bool,
+    /// The manifest, if one is wanted.
+    pub manifest: Option<Manifest>,
+    /// Where files are placed.
+    pub destination: Destination,
+    /// Stops the run when standard output cannot be written.
+    pub stop: StopTrigger,
+}
+
+/// How a run ended.
+pub struct End<'a> {
+    /// What the engine counted.
+    pub report: &'a Report,
+    /// How many sources the command line named.
+    pub sources: usize,
+    /// The command as a shell would take it, to be run again.
+    pub command: String,
+}
+
+/// Tells one run.
+pub struct Narrator {
+    telling: Telling,
+    json: JsonLines<Stdout>,
+    shown: Shown,
+    meter: Meter,
+    planned: Planned,
+    /// The last one told: the engine may say a fault as an event and again in its report.
+    told: Option<Fault>,
+    /// Whether there was a session at all, so that there is something to count.
+    session: Session,
+    stdout_failed: Option<io::Error>,
+}
+
+/// Whether the session came about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Session {
+    Never,
+    Stood,
+}
+
+/// What a dry run would move.
+#[derive(Default)]
+struct Planned {
+    files: u64,
+    bytes: u64,
+}
+
+impl Narrator {
+    /// Ready for the first event.
+    pub fn new(telling: Telling) -> Narrator {
+        Narrator {
+            json: JsonLines::new(io::stdout()),
+            shown: Shown::new(telling.show),
+            telling,
+            meter: Meter::default(),
+            planned: Planned::default(),
+            told: None,
+            session: Session::Never,
+            stdout_failed: None,
+        }
+    }
+
+    /// Tells an event.
+    pub fn hear(&mut self, event: Event) {
+        match event {
+            Event::Start(start) => self.start(&start),
+            Event::Progress(progress) => self.progress(&progress),
+            Event::File(file) => self.file(&file),
+            Event::Skipped { message, .. } => self.aside(|talker| talker.note(&message)),
+            Event::Fault(fault) => self.fault(fault),
+        }
+    }
+
+    /// Tells the end, in the order that scripts rely on: the summary is the last line.
+    pub fn conclude(mut self, end: &End) -> Exit {
+        self.shown.end();
+        let mut exit = Exit::of_report(end.report, end.sources);
+        let manifest = self.finish_manifest(exit);
+        if let Some(error) = self.stdout_failed {
+            return super::stdout_failed(error);
+        }
+        if let Some(fault) = &end.report.fault {
+            self.fault(fault.clone());
+        }
+        if let Err(error) = manifest {
+            let fault = Fault::from(error);
+            exit = if exit == Exit::Complete { fault.code.into() } else { exit };
+            self.fault(fault);
+        }
+        self.last_lines(end, exit);
+        match self.stdout_failed {
+            Some(error) => super::stdout_failed(error),
+            None => exit,
+        }
+    }
+
+    fn last_lines(&mut self, end: &End, exit: Exit) {
+        let talker = self.telling.talker;
+        if self.telling.dry_run && !self.telling.json {
+            self.print_planned();
+        }
+        if self.session == Session::Stood {
+            talker.note(last_line(end.report, self.telling.dry_run));
+        }
+        if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
+            talker.note(io_line(io));
+        }
+        if exit.resumable() {
+            talker.note(format_args!("to continue, run it again: {}", end.command));
+        }
+        if self.telling.json {
+            self.print(|json| json.summary(&Summary::of(end.report, exit)));
+        }
+    }
+
+    fn start(&mut self, start: &Start) {
+        self.session = Session::Stood;
+        let talker = self.telling.talker;
+        if self.telling.show != Show::Nothing {
+            talker.note(start_line(start));
+        }
+        start.notes.iter().for_each(|fact| talker.note(fact));
+        if self.telling.json {
+            self.print(|json| json.start(start));
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        let pace = self.meter.absorb(progress);
+        self.shown.update(progress, &pace, self.telling.talker);
+        if self.telling.json {
+            self.print(|json| json.progress(progress, &pace));
+        }
+    }
+
+    fn file(&mut self, file: &FileEvent) {
+        if let FileStatus::Failed(fault) = &file.status {
+            let nameless = fault.object.is_empty();
+            self.fault(if nameless { fault.clone().about(file.placed.escaped()) } else { fault.clone() });
+        }
+        if let Some(manifest) = &mut self.telling.manifest {
+            manifest.hear(file);
+        }
+        if file.status == FileStatus::Planned && file.regular {
+            self.planned.files += 1;
+            self.planned.bytes += file.bytes;
+        }
+        if self.telling.json {
+            self.print(|json| json.file(file));
+        } else if file.status == FileStatus::Planned {
+            self.print_mapping(file);
+        }
+        if self.telling.talker.names_files() {
+            self.aside(|talker| talker.note(file_line(file)));
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        // Stopping for want of a reader is this side's own doing.
+        let own = self.stdout_failed.is_some() && fault.code == FaultCode::Terminated;
+        if own || self.told.as_ref() == Some(&fault) {
+            return;
+        }
+        // A thousand files may fail alike: what to do about it is said once.
+        let said = self.told.as_ref().is_some_and(|told| told.hint == fault.hint);
+        let brief = if said { fault.clone().hint("") } else { fault.clone() };
+        self.aside(|talker| talker.fault(&brief));
+        if self.telling.json {
+            self.print(|json| json.fault(&fault));
+        }
+        self.told = Some(fault);
+    }
+
+    fn finish_manifest(&mut self, exit: Exit) -> Result<(), Error> {
+        let Some(manifest) = self.telling.manifest.take() else { return Ok(()) };
+        let leaving = matches!(exit, Exit::Interrupted | Exit::Terminated);
+        let omissions = manifest.finish(if leaving { Undigested::LeaveOut } else { Undigested::Read })?;
+        let talker = self.telling.talker;
+        omission_lines(&omissions).iter().for_each(|line| talker.note(line));
+        Ok(())
+    }
+
+    fn print_mapping(&mut self, file: &FileEvent) {
+        let placed = self.telling.destination.shown(file);
+        let line = format!("{} -> {placed} ({} bytes)\n", file.path.escaped(), file.bytes);
+        self.print_text(&line);
+    }
+
+    fn print_planned(&mut self) {
+        let Planned { files, bytes } = self.planned;
+        self.print_text(&format!(
+            "{}, {bytes} bytes ({}) would be sent\n",
+            units::count(files, "file"),
+            ByteCount(bytes)
+        ));
+    }
+
+    fn print_text(&mut self, text: &str) {
+        self.print(|_| {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        });
+    }
+
+    /// Writes to standard output, and stops the run if that cannot be done: whoever started it would hear nothing.
+    fn print(&mut self, write: impl FnOnce(&mut JsonLines<Stdout>) -> io::Result<()>) {
+        if self.stdout_failed.is_some() {
+            return;
+        }
+        if let Err(error) = write(&mut self.json) {
+            self.stdout_failed = Some(error);
+            self.telling.stop.stop(FaultCode::Terminated);
+        }
+    }
+
+    fn aside(&self, say: impl FnOnce(Talker)) {
+        self.shown.aside(|| say(self.telling.talker));
+    }
+}
+
+fn start_line(start: &Start) -> String {
+    let Start { transport, lanes, congestion, .. } = start;
+    let protect = protection(start.protect);
+    let lanes = units::count((*lanes).into(), "lane");
+    format!("{lanes} ({transport}, {protect}, {congestion}), chunks of {}", ByteCount(start.chunk.bytes()))
+}
+
+fn file_line(file: &FileEvent) -> String {
+    let what = match file.status {
+        FileStatus::Committed => "committed",
+        FileStatus::Skipped => "skipped",
+        FileStatus::Planned => "planned",
+        FileStatus::Failed(_) => "failed",
+    };
+    format!("{what} {} ({})", file.placed.escaped(), ByteCount(file.bytes))
+}
+
+fn last_line(report: &Report, dry_run: bool) -> String {
+    if dry_run {
+        return format!("dry run: {} found, nothing moved", units::count(report.files_total, "file"));
+    }
+    let bytes_per_s = if report.seconds > 0.0 { report.bytes_committed as f64 / report.seconds } else { 0.0 };
+    let mut line = format!(
+        "{} committed, {} in {:.1} s, {}",
+        units::count(report.files_committed, "file"),
+        ByteCount(report.bytes_committed),
+        report.seconds,
+        units::rate(bytes_per_s),
+    );
+    for (count, what) in [(report.files_skipped, "skipped"), (report.files_failed, "failed")] {
+        if count > 0 {
+            line.push_str(&format!(", {count} {what}"));
+        }
+    }
+    if units::is_known(report.limited_by) {
+        line.push_str(&format!(", limited by {}", report.limited_by));
+    }
+    line
+}
+
+fn io_line(io: &EngineReport) -> String {
+    let EngineReport { depth, slots, slots_registered, .. } = io;
+    let devices = units::count(io.devices as u64, "device");
+    format!(
+        "I/O by {}, {depth} deep, {devices}, {slots_registered} of {slots} buffers registered",
+        engine_name(io.engine)
+    )
+}
+
+fn omission_lines(omissions: &Omissions) -> Vec<String> {
+    let mut lines = Vec::new();
+    if omissions.unread > 0 {
+        let why = omissions.why.as_deref().map_or("they were not sent, and not read here".to_owned(), str::to_owned);
+        lines.push(format!("the manifest has no line for {}: {why}", units::count(omissions.unread, "file")));
+    }
+    if omissions.not_utf8 > 0 {
+        let names = units::count(omissions.not_utf8, "name");
+        lines.push(format!("{names} in the manifest: not UTF-8, written with U+FFFD as b3sum prints them"));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::tests::report;
+
+    #[test]
+    fn the_last_line_counts_what_happened() {
+        let done = Report { files_committed: 2, bytes_committed: 1 << 30, seconds: 2.0, ..report() };
+        assert_eq!(last_line(&done, false), "2 files committed, 1.0 GiB in 2.0 s, 4.29 Gbit/s (537 MB/s)");
+        let mixed = Report { files_skipped: 3, files_failed: 1, limited_by: "target disk", ..report() };
+        let line = last_line(&mixed, false);
+        assert!(line.ends_with(", 3 skipped, 1 failed, limited by target disk"), "{line}");
+        assert_eq!(last_line(&Report { files_total: 4, ..report() }, true), "dry run: 4 files found, nothing moved");
+    }
+
+    #[test]
+    fn what_the_manifest_lacks_is_said() {
+        assert!(omission_lines(&Omissions::default()).is_empty());
+        let omissions = Omissions { unread: 2, why: None, not_utf8: 1 };
+        let lines = omission_lines(&omissions);
+        assert_eq!(lines[0], "the manifest has no line for 2 files: they were not sent, and not read here");
+        assert!(lines[1].starts_with("1 name in the manifest: not UTF-8"));
+    }
+}

@@ -1,0 +1,63 @@
+//! The thread that hears the engine's events.
+//!
+//! In: events, called from the session loop. Out: the same, in order, to a [`Narrator`] on a thread of its own, which may
+//! wait for a slow terminal or pipe. Knows no event.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use longhaul_engine::{Event, Observer};
+
+use super::Narrator;
+
+/// The narrator at work.
+pub struct Speaker {
+    ear: Arc<Ear>,
+    thread: JoinHandle<Narrator>,
+}
+
+struct Ear(SyncSender<Heard>);
+
+enum Heard {
+    Event(Event),
+    Over,
+}
+
+impl Speaker {
+    /// Sets the narrator to work.
+    pub fn start(narrator: Narrator) -> Speaker {
+        let (ear, heard) = sync_channel(EVENTS_QUEUED_MAX);
+        Speaker { ear: Arc::new(Ear(ear)), thread: thread::spawn(move || narrate(narrator, heard)) }
+    }
+
+    /// What the engine tells its events.
+    pub fn observer(&self) -> Arc<dyn Observer> {
+        self.ear.clone()
+    }
+
+    /// Waits until everything heard so far is told, and gives the narrator back. `None` if it panicked.
+    pub fn finish(self) -> Option<Narrator> {
+        // It can only be gone already if it panicked, which `join` tells.
+        let _ = self.ear.0.send(Heard::Over);
+        self.thread.join().ok()
+    }
+}
+
+impl Observer for Ear {
+    fn event(&self, event: Event) {
+        // A narrator that is gone was told that the run is over: late events have no reader.
+        let _ = self.0.send(Heard::Event(event));
+    }
+}
+
+fn narrate(mut narrator: Narrator, heard: Receiver<Heard>) -> Narrator {
+    while let Ok(Heard::Event(event)) = heard.recv() {
+        narrator.hear(event);
+    }
+    narrator
+}
+
+/// Enough for a reader that stops for a moment amid many small files (about 20 MB); beyond it the session waits for its
+/// reader, as losing events would be lying.
+const EVENTS_QUEUED_MAX: usize = 64 << 10;

@@ -1,0 +1,132 @@
+//! Quantities as people read them: rates in both units, spans and points of time.
+//!
+//! In: plain numbers. Out: text. Looks at no clock.
+
+use std::fmt::Write;
+
+use longhaul_core::Mtime;
+
+/// `9.41 Gbit/s (1.18 GB/s)`: decimal units, as links and disks are sold by.
+pub(super) fn rate(bytes_per_s: f64) -> String {
+    format!("{}bit/s ({}B/s)", decimal(bytes_per_s * 8.0), decimal(bytes_per_s))
+}
+
+/// `1 file`, `2 files`.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Whether the engine could tell what limits.
+pub(super) fn is_known(limit: &str) -> bool {
+    !matches!(limit, "" | "unknown")
+}
+
+/// Three digits and a decimal prefix.
+fn decimal(value: f64) -> String {
+    let mut value = if value.is_finite() { value.max(0.0) } else { 0.0 };
+    let mut prefixes = ["", "k", "M", "G", "T", "P"].iter().peekable();
+    let mut prefix = "";
+    while let Some(next) = prefixes.next() {
+        prefix = next;
+        // 999.5 would be printed as 1000.
+        if value < 999.5 || prefixes.peek().is_none() {
+            break;
+        }
+        value /= 1000.0;
+    }
+    let decimals = if prefix.is_empty() || value >= 99.95 { 0 } else { if value >= 9.995 { 1 } else { 2 } };
+    format!("{value:.decimals$} {prefix}")
+}
+
+/// `0:42`, `1:02:03`, `3d 04:05:06`.
+pub(super) fn span(seconds: f64) -> String {
+    let total = if seconds.is_finite() && seconds > 0.0 { seconds.min(1e15) as u64 } else { 0 };
+    let (days, hours, minutes, seconds) = (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);
+    match (days, hours) {
+        (0, 0) => format!("{minutes}:{seconds:02}"),
+        (0, _) => format!("{hours}:{minutes:02}:{seconds:02}"),
+        _ => format!("{days}d {hours:02}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+/// `2026-11-20T13:42:25Z`; years beyond four digits are printed as they are.
+pub fn time(at: Mtime) -> String {
+    let days = at.secs.div_euclid(86_400);
+    let second = at.secs.rem_euclid(86_400);
+    let (year, month, day) = civil(days);
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{year:04}-{month:02}-{day:02}T");
+    let _ = write!(text, "{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
+    text
+}
+
+/// The Gregorian date of a number of days since 1970: eras of 400 years, and years that begin in March, so that the leap
+/// day is the last of its year.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + DAYS_FROM_0000_03_01_TO_1970;
+    let era = days.div_euclid(DAYS_PER_ERA);
+    let day_of_era = days.rem_euclid(DAYS_PER_ERA);
+    let leaps = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / (DAYS_PER_ERA - 1);
+    let year_of_era = (day_of_era - leaps) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Five months from March on always have 153 days.
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year_of_era + carry, month, day)
+}
+
+const DAYS_PER_ERA: i64 = 146_097;
+const DAYS_FROM_0000_03_01_TO_1970: i64 = 719_468;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_said_in_both_units_with_three_digits() {
+        for (bytes, want) in [
+            (0.0, "0 bit/s (0 B/s)"),
+            (100.0, "800 bit/s (100 B/s)"),
+            (1.176e9, "9.41 Gbit/s (1.18 GB/s)"),
+            (125e6, "1.00 Gbit/s (125 MB/s)"),
+            (12.34e6, "98.7 Mbit/s (12.3 MB/s)"),
+            (999.6e3, "8.00 Mbit/s (1.00 MB/s)"),
+            (f64::NAN, "0 bit/s (0 B/s)"),
+        ] {
+            assert_eq!(rate(bytes), want, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|n| count(n, "file")), ["0 files", "1 file", "2 files"]);
+    }
+
+    #[test]
+    fn spans_grow_from_minutes_to_days() {
+        for (seconds, want) in [
+            (0.0, "0:00"),
+            (42.9, "0:42"),
+            (3723.0, "1:02:03"),
+            (3.0 * 86_400.0 + 14_706.0, "3d 04:05:06"),
+            (f64::INFINITY, "0:00"),
+        ] {
+            assert_eq!(span(seconds), want);
+        }
+    }
+
+    #[test]
+    fn times_are_utc_dates() {
+        for (secs, want) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_795_182_145, "2026-11-20T13:42:25Z"),
+            (-62_135_596_800, "0001-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(time(Mtime { secs, nanos: 0 }), want);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Options made runnable: flag, then environment, then `config.toml`, then default; text in, types out.
+//!
+//! In: unparsed texts from `cli`, variables, the loaded `config.toml`. Out: [`TransferSettings`], [`Talk`] and [`Keys`] to
+//! `commands`. An option is parsed once, here, and an error names where its text was written. Opens nothing but the list of
+//! `--files-from`.
+
+mod files_from;
+mod layers;
+mod values;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use longhaul_core::filter::{Filter, Rule, RuleKind};
+use longhaul_core::limits::CHUNK_BYTES_USER_MAX;
+use longhaul_core::{ByteCount, ChunkSize, RelPath};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Settings};
+use longhaul_net::PublicKey;
+
+use crate::cli::{
+    ChoiceOptions, DiskOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, NetworkOptions, TalkOptions, TransferArgs,
+};
+use crate::error::Error;
+
+pub use layers::{Environment, Given, Layers, Origin, variable};
+pub use values::Flaw;
+pub(crate) use values::{depth as parse_depth, engine as parse_engine, io as parse_io, switch as parse_switch};
+
+/// Everything a transfer needs but its locations.
+#[derive(Debug)]
+pub struct TransferSettings {
+    /// What the engine is told.
+    pub engine: Settings,
+    /// Where the manifest goes, if one is wanted.
+    pub manifest: Option<PathBuf>,
+    /// The form of progress on standard error.
+    pub progress: ProgressForm,
+    /// Keys and whom to trust.
+    pub keys: Keys,
+}
+
+/// How much is said, and in which form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Talk {
+    /// Events as JSON lines on standard output.
+    pub json: bool,
+    /// Nothing but errors on standard error.
+    pub quiet: bool,
+    /// 1: each file; 2: what happens inside.
+    pub verbose: u8,
+}
+
+/// The form of progress on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgressForm {
+    /// A bar on a terminal, else lines.
+    #[default]
+    Auto,
+    /// A bar, where standard error is a terminal at all.
+    Bar,
+    /// Lines now and then.
+    Plain,
+    /// Nothing.
+    None,
+}
+
+/// Keys and whom to trust; files are defaults until they are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    /// The private key's file, if one was named.
+    pub identity: Option<PathBuf>,
+    /// The trusted daemons' file, if one was named.
+    pub known_hosts: Option<PathBuf>,
+    /// Trust a daemon never seen before.
+    pub trust_on_first_use: bool,
+    /// Accept this key and no other.
+    pub peer_key: Option<PublicKey>,
+}
+
+/// Merges and types all options of a transfer.
+///
+/// # Errors
+/// The first option that cannot be used.
+pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings, Error> {
+    refuse_foreign(&args.foreign)?;
+    refuse_unbuilt(&args.network, layers)?;
+    let (chunk, memory) = buffers(&args.disk, layers)?;
+    let (network, disk, choice) = (&args.network, &args.disk, &args.choice);
+    let engine = Settings {
+        lanes: layers.parsed("lanes", &network.lanes, values::lanes)?.flatten(),
+        protect: layers.parsed("protect", &network.protect, values::protect)?,
+        congestion: layers.parsed("congestion", &network.congestion, values::congestion)?.unwrap_or(Congestion::Auto),
+        chunk,
+        memory,
+        depth: layers.parsed("depth", &disk.depth, values::depth)?.flatten(),
+        io: layers.parsed("io", &disk.io, values::io)?.unwrap_or(DirectMode::Auto),
+        engine: layers.parsed("engine", &disk.engine, values::engine)?.unwrap_or(EngineKind::Auto),
+        if_exists: layers.parsed("if-exists", &choice.if_exists, values::if_exists)?.unwrap_or_default(),
+        preserve: layers.parsed("preserve", &choice.preserve, values::preserve)?.unwrap_or_default(),
+        filter: filter(choice, layers)?,
+        files_from: files_from(choice, layers)?,
+        dry_run: layers.switch("dry-run", choice.dry_run)?,
+    };
+    Ok(TransferSettings {
+        engine,
+        manifest: layers.given("manifest", &args.output.manifest).map(|given| PathBuf::from(given.text)),
+        progress: layers.parsed("progress", &args.output.progress, values::progress)?.unwrap_or_default(),
+        keys: keys(&args.keys, layers)?,
+    })
+}
+
+/// Merges what decides how much is said.
+///
+/// # Errors
+/// [`Error::Option`] for a variable or key that is no switch.
+pub fn talk(args: &TalkOptions, layers: &Layers) -> Result<Talk, Error> {
+    let verbose = match args.verbose {
+        0 => layers.parsed("verbose", &None, values::verbosity)?.unwrap_or(0),
+        times => times,
+    };
+    Ok(Talk { json: layers.switch("json", args.json)?, quiet: layers.switch("quiet", args.quiet)?, verbose })
+}
+
+/// Merges the key options.
+///
+/// # Errors
+/// [`Error::Option`] for a peer key that is none.
+pub fn keys(args: &KeyOptions, layers: &Layers) -> Result<Keys, Error> {
+    let file = |name, flag| layers.given(name, flag).map(|given| PathBuf::from(given.text));
+    Ok(Keys {
+        identity: file("identity", &args.identity),
+        known_hosts: file("known-hosts", &args.known_hosts),
+        trust_on_first_use: layers.switch("trust-on-first-use", args.trust_on_first_use)?,
+        peer_key: layers.parsed("peer-key", &args.peer_key, values::key)?,
+    })
+}
+
+/// What rsync's users type by habit, and what it would wrongly make them believe here.
+fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
+    if args.archive {
+        let why = "directories are always copied whole, with modes, times, links and holes";
+        return Err(Error::Foreign { option: "-a", why, hint: "leave it out; --preserve LIST chooses the metadata" });
+    }
+    if args.checksum {
+        let why = "every byte that is sent is verified by BLAKE3, always";
+        let hint = "leave it out; --if-exists replace sends also what has the same size and time";
+        return Err(Error::Foreign { option: "-c (--checksum)", why, hint });
+    }
+    Ok(())
+}
+
+/// Options of which only the default exists so far: other values are said to be unbuilt, not ignored.
+fn refuse_unbuilt(args: &NetworkOptions, layers: &Layers) -> Result<(), Error> {
+    layers.parsed("transport", &args.transport, values::transport)?;
+    layers.parsed("retry-for", &args.retry_for, values::retry_for)?;
+    Ok(())
+}
+
+fn buffers(disk: &DiskOptions, layers: &Layers) -> Result<(ChunkSize, ByteCount), Error> {
+    let chunk = layers.parsed("chunk-size", &disk.chunk_size, values::chunk_size)?.unwrap_or(ChunkSize::DEFAULT);
+    let least = ByteCount(CHUNKS_MIN * chunk.bytes());
+    match layers.parsed_with_origin("memory", &disk.memory, values::size)? {
+        Some((origin, given)) if given < least => {
+            Err(Error::Option { origin, flaw: Flaw::MemoryTooSmall { given, least } })
+        }
+        given => Ok((chunk, given.map_or(MEMORY_DEFAULT, |(_, memory)| memory))),
+    }
+}
+
+fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<Vec<RelPath>>, Error> {
+    let nul = layers.switch("from0", args.from0)?;
+    layers.given("files-from", &args.files_from).map(|list| files_from::read(&list.text, nul)).transpose()
+}
+
+/// The first place that names any pattern decides all: flags, else the environment, else the file; there, where no order
+/// between the two options is written, inclusions come first.
+fn filter(args: &ChoiceOptions, layers: &Layers) -> Result<Filter, Error> {
+    let mut texts: Vec<(RuleKind, Origin, OsString)> = Vec::new();
+    for (kind, text) in &args.filters.rules {
+        let name = if *kind == RuleKind::Include { INCLUDE } else { EXCLUDE };
+        texts.push((*kind, Origin::Flag(name), text.clone()));
+    }
+    for place in [Layers::in_environment, Layers::in_file] {
+        if texts.is_empty() {
+            for (name, kind) in [(INCLUDE, RuleKind::Include), (EXCLUDE, RuleKind::Exclude)] {
+                texts.extend(place(layers, name).into_iter().map(|given| (kind, given.origin, given.text)));
+            }
+        }
+    }
+    let rules = texts.into_iter().map(|(kind, origin, text)| match text.into_string() {
+        Ok(pattern) => Ok(Rule { kind, pattern }),
+        Err(_) => Err(Error::Option { origin, flaw: Flaw::NotUtf8 }),
+    });
+    Ok(Filter::new(rules.collect::<Result<_, _>>()?)?)
+}
+
+/// Fewer buffers than this and a reader, the wire and a writer wait for each other.
+const CHUNKS_MIN: u64 = 4;
+const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
+
+const _: () =
+    assert!(MEMORY_DEFAULT.get() >= CHUNKS_MIN * CHUNK_BYTES_USER_MAX, "the default must hold 4 of the largest chunks");
+
+#[cfg(test)]
+mod tests;

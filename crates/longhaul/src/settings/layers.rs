@@ -1,0 +1,138 @@
+//! Where an option's text may be written, and which place wins: flag, environment, `config.toml`.
+//!
+//! In: flags from `cli`, variables through [`Environment`], keys from [`ClientFile`]. Out: [`Given`] texts with their
+//! [`Origin`] to the parsers. Knows no option's meaning.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::values::{self, Flaw};
+use crate::config::ClientFile;
+use crate::error::Error;
+
+/// Looks a variable up; tests give their own.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// Where the text of an option was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// On the command line, as an argument of this name.
+    Argument(&'static str),
+    /// On the command line, as `--NAME`.
+    Flag(&'static str),
+    /// In this variable.
+    Variable(String),
+    /// In the config file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The key.
+        key: String,
+    },
+}
+
+/// A text and where it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// As written.
+    pub text: OsString,
+    /// Where.
+    pub origin: Origin,
+}
+
+/// The places below the command line.
+pub struct Layers<'a> {
+    environment: Environment<'a>,
+    file: ClientFile,
+}
+
+/// A parser of one option's text.
+type Parse<T> = fn(&str) -> Result<T, Flaw>;
+
+impl<'a> Layers<'a> {
+    /// Of the variables and the loaded config file.
+    pub fn new(environment: Environment<'a>, file: ClientFile) -> Layers<'a> {
+        Layers { environment, file }
+    }
+
+    /// The text of an option from the first place that has one. An empty variable is none.
+    pub fn given(&self, name: &'static str, flag: &Option<OsString>) -> Option<Given> {
+        match flag {
+            Some(text) => Some(Given { text: text.clone(), origin: Origin::Flag(name) }),
+            None => self.in_environment(name).pop().or_else(|| self.in_file(name).pop()),
+        }
+    }
+
+    /// The same, parsed.
+    ///
+    /// # Errors
+    /// [`Error::Option`] that names the place.
+    pub fn parsed<T>(&self, name: &'static str, flag: &Option<OsString>, parse: Parse<T>) -> Result<Option<T>, Error> {
+        Ok(self.parsed_with_origin(name, flag, parse)?.map(|(_, value)| value))
+    }
+
+    /// The same, with its place, for a value that is judged again beside another.
+    ///
+    /// # Errors
+    /// [`Error::Option`] that names the place.
+    pub fn parsed_with_origin<T>(
+        &self,
+        name: &'static str,
+        flag: &Option<OsString>,
+        parse: Parse<T>,
+    ) -> Result<Option<(Origin, T)>, Error> {
+        let Some(Given { text, origin }) = self.given(name, flag) else { return Ok(None) };
+        let value = text.to_str().ok_or(Flaw::NotUtf8).and_then(parse);
+        match value {
+            Ok(value) => Ok(Some((origin, value))),
+            Err(flaw) => Err(Error::Option { origin, flaw }),
+        }
+    }
+
+    /// Whether a switch is on: by its flag, else as the environment or the file says.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for a text there that is neither true nor false.
+    pub fn switch(&self, name: &'static str, flag: bool) -> Result<bool, Error> {
+        if flag { Ok(true) } else { Ok(self.parsed(name, &None, values::switch)?.unwrap_or(false)) }
+    }
+
+    /// What the option's variable says: for patterns one a line, else the whole text.
+    pub fn in_environment(&self, name: &str) -> Vec<Given> {
+        let variable = variable(name);
+        let Some(text) = (self.environment)(&variable).filter(|text| !text.is_empty()) else { return Vec::new() };
+        let given = |text: &OsStr| Given { text: text.to_owned(), origin: Origin::Variable(variable.clone()) };
+        match name {
+            crate::cli::INCLUDE | crate::cli::EXCLUDE => {
+                let lines = text.as_bytes().split(|&b| b == b'\n').filter(|line| !line.is_empty());
+                lines.map(|line| given(OsStr::from_bytes(line))).collect()
+            }
+            _ => vec![given(&text)],
+        }
+    }
+
+    /// What the config file says: one text, or the texts of a list.
+    pub fn in_file(&self, name: &str) -> Vec<Given> {
+        self.file.get(name)
+    }
+}
+
+/// The variable of an option: `chunk-size` is `LONGHAUL_CHUNK_SIZE`.
+pub fn variable(name: &str) -> String {
+    format!("LONGHAUL_{}", name.to_ascii_uppercase().replace('-', "_"))
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Argument(name) => write!(f, "{name}"),
+            Origin::Flag(name) => write!(f, "--{name}"),
+            Origin::Variable(name) => write!(f, "{name}"),
+            Origin::File { path, line, key } => write!(f, "{}:{line}: {key}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The texts that options take, and what is wrong with others.
+//!
+//! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither where the text was written nor any default.
+
+use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX};
+use longhaul_core::units::{SizeError, parse_size};
+use longhaul_core::{ByteCount, ChunkSize, Escaped, IfExists, Preserve};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection};
+use longhaul_net::PublicKey;
+
+use super::ProgressForm;
+
+/// What is wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Bytes that are no text.
+    #[error("it is not UTF-8")]
+    NotUtf8,
+    /// None of the words that it may be.
+    #[error("'{}' is not one of {allowed}", Escaped(.given.as_bytes()))]
+    Unknown {
+        /// The word.
+        given: String,
+        /// The words that exist.
+        allowed: &'static str,
+    },
+    /// A word of the contract whose work is still to be done.
+    #[error("'{given}' is not built yet")]
+    NotBuilt {
+        /// The word.
+        given: String,
+        /// What exists.
+        hint: &'static str,
+    },
+    /// Not a whole number, or too small or large.
+    #[error("'{}' is not a whole number from {least} to {most}", Escaped(.given.as_bytes()))]
+    Number {
+        /// The text.
+        given: String,
+        /// Smallest.
+        least: u32,
+        /// Largest.
+        most: u32,
+    },
+    /// Not of the form that the option takes.
+    #[error("'{}' is not {form}", Escaped(.given.as_bytes()))]
+    Form {
+        /// The text.
+        given: String,
+        /// The form.
+        form: &'static str,
+    },
+    /// Not a size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// A size that no chunk may have.
+    #[error(
+        "{given} is not a power of two from {} to {}",
+        ByteCount(CHUNK_BYTES_USER_MIN),
+        ByteCount(CHUNK_BYTES_USER_MAX)
+    )]
+    ChunkSize {
+        /// The size.
+        given: ByteCount,
+    },
+    /// Too few chunks fit.
+    #[error("{given} is too little: 4 chunks must fit, which take {least}")]
+    MemoryTooSmall {
+        /// The size.
+        given: ByteCount,
+        /// The smallest for this chunk size.
+        least: ByteCount,
+    },
+    /// Not a public key.
+    #[error("'{}' is not a public key (lhk1:...)", Escaped(.given.as_bytes()))]
+    Key {
+        /// The text.
+        given: String,
+    },
+}
+
+impl Flaw {
+    /// What to write instead.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Flaw::NotBuilt { hint, .. } => hint,
+            Flaw::MemoryTooSmall { .. } => "give more --memory, or a smaller --chunk-size",
+            Flaw::Key { .. } => "'longhaul key show' prints it, 'longhaul serve' as well",
+            _ => "",
+        }
+    }
+}
+
+/// On or off.
+pub(crate) fn switch(text: &str) -> Result<bool, Flaw> {
+    match text {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(unknown(text, "true, false")),
+    }
+}
+
+/// How often `-v` would stand there.
+pub(super) fn verbosity(text: &str) -> Result<u8, Flaw> {
+    match text {
+        "2" => Ok(2),
+        _ => switch(text).map(u8::from).map_err(|_| unknown(text, "0, 1, 2, true, false")),
+    }
+}
+
+/// `none` for auto.
+pub(super) fn lanes(text: &str) -> Result<Option<u32>, Flaw> {
+    auto_or_number(text, LANES_MAX)
+}
+
+/// `none` for auto.
+pub(crate) fn depth(text: &str) -> Result<Option<usize>, Flaw> {
+    Ok(auto_or_number(text, DEPTH_MAX)?.map(|depth| depth as usize))
+}
+
+pub(super) fn size(text: &str) -> Result<ByteCount, Flaw> {
+    Ok(parse_size(text)?)
+}
+
+pub(super) fn chunk_size(text: &str) -> Result<ChunkSize, Flaw> {
+    let given = size(text)?;
+    let allowed = (CHUNK_BYTES_USER_MIN..=CHUNK_BYTES_USER_MAX).contains(&given.0);
+    ChunkSize::from_bytes(given.0).filter(|_| allowed).ok_or(Flaw::ChunkSize { given })
+}
+
+pub(super) fn transport(text: &str) -> Result<(), Flaw> {
+    match text {
+        "auto" | "tcp" => Ok(()),
+        "quic" | "udp" => Err(Flaw::NotBuilt { given: text.to_owned(), hint: "--transport takes auto or tcp" }),
+        _ => Err(unknown(text, "auto, tcp")),
+    }
+}
+
+/// Any name is a congestion control: the kernel says which it offers.
+pub(super) fn congestion(text: &str) -> Result<Congestion, Flaw> {
+    let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match text {
+        "auto" => Ok(Congestion::Auto),
+        // TCP_CA_NAME_MAX is 16 with its NUL.
+        _ if !text.is_empty() && text.len() < 16 && text.chars().all(name) => Ok(Congestion::Named(text.to_owned())),
+        _ => Err(unknown(text, "auto and the kernel's names, as cubic or bbr")),
+    }
+}
+
+pub(super) fn protect(text: &str) -> Result<Protection, Flaw> {
+    match text {
+        "private" => Ok(Protection::Private),
+        "safe" => Ok(Protection::Safe),
+        _ => Err(unknown(text, "private, safe")),
+    }
+}
+
+pub(super) fn retry_for(text: &str) -> Result<(), Flaw> {
+    match text.trim_end_matches(['s', 'm', 'h', 'i', 'n']) {
+        "0" => Ok(()),
+        _ => Err(Flaw::NotBuilt {
+            given: text.to_owned(),
+            hint: "re-dialling is not built yet: leave it out or give 0, and run the command again",
+        }),
+    }
+}
+
+pub(crate) fn io(text: &str) -> Result<DirectMode, Flaw> {
+    match text {
+        "auto" => Ok(DirectMode::Auto),
+        "direct" => Ok(DirectMode::Direct),
+        "buffered" => Ok(DirectMode::Buffered),
+        _ => Err(unknown(text, "auto, direct, buffered")),
+    }
+}
+
+pub(crate) fn engine(text: &str) -> Result<EngineKind, Flaw> {
+    match text {
+        "auto" => Ok(EngineKind::Auto),
+        "uring" => Ok(EngineKind::Uring),
+        "threads" => Ok(EngineKind::Threads),
+        _ => Err(unknown(text, "auto, uring, threads")),
+    }
+}
+
+pub(super) fn if_exists(text: &str) -> Result<IfExists, Flaw> {
+    match text {
+        "skip-same" => Ok(IfExists::SkipSame),
+        "replace" => Ok(IfExists::Replace),
+        "fail" => Ok(IfExists::Fail),
+        "verify" => {
+            let hint = "--if-exists takes skip-same, replace or fail";
+            Err(Flaw::NotBuilt { given: text.to_owned(), hint })
+        }
+        _ => Err(unknown(text, "skip-same, replace, fail")),
+    }
+}
+
+pub(super) fn progress(text: &str) -> Result<ProgressForm, Flaw> {
+    match text {
+        "auto" => Ok(ProgressForm::Auto),
+        "bar" => Ok(ProgressForm::Bar),
+        "plain" => Ok(ProgressForm::Plain),
+        "none" => Ok(ProgressForm::None),
+        _ => Err(unknown(text, "auto, bar, plain, none")),
+    }
+}
+
+pub(super) fn key(text: &str) -> Result<PublicKey, Flaw> {
+    text.parse().map_err(|_| Flaw::Key { given: text.to_owned() })
+}
+
+/// Words separated by commas: bare words replace the default, `+word` and `-word` change it (or what stands before them).
+pub(super) fn preserve(text: &str) -> Result<Preserve, Flaw> {
+    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    let changes = |word: &&str| word.starts_with(['+', '-']);
+    let mut chosen = if words.iter().all(changes) { Preserve::default() } else { NOTHING };
+    for word in &words {
+        match (word.strip_prefix('+'), word.strip_prefix('-')) {
+            (Some(name), _) => set(&mut chosen, name, true)?,
+            (_, Some(name)) => set(&mut chosen, name, false)?,
+            _ => set(&mut chosen, word, true)?,
+        }
+    }
+    Ok(chosen)
+}
+
+fn set(chosen: &mut Preserve, name: &str, on: bool) -> Result<(), Flaw> {
+    match name {
+        "mode" => chosen.mode = on,
+        "times" => chosen.times = on,
+        "links" => chosen.links = on,
+        "sparse" => chosen.sparse = on,
+        "all" => *chosen = if on { EVERYTHING } else { NOTHING },
+        "none" if on => *chosen = NOTHING,
+        // Leaving out what is never carried is what happens.
+        "hardlinks" | "xattrs" | "acls" | "owner" if !on => {}
+        "hardlinks" | "xattrs" | "acls" | "owner" => {
+            let hint = "--preserve takes mode, times, links, sparse, all and none";
+            return Err(Flaw::NotBuilt { given: name.to_owned(), hint });
+        }
+        _ => return Err(unknown(name, "mode, times, links, sparse, all, none")),
+    }
+    Ok(())
+}
+
+fn auto_or_number(text: &str, most: u32) -> Result<Option<u32>, Flaw> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let number = text.parse().ok().filter(|n| (1..=most).contains(n));
+    number.map(Some).ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most })
+}
+
+fn unknown(given: &str, allowed: &'static str) -> Flaw {
+    Flaw::Unknown { given: given.to_owned(), allowed }
+}
+
+const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false };
+const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
+/// Beyond this a device's own queue is full many times over (a guess: the deepest NVMe queues in use have 1024).
+const DEPTH_MAX: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_bounds_and_auto_is_none() {
+        assert_eq!(lanes("auto"), Ok(None));
+        assert_eq!(lanes("128"), Ok(Some(128)));
+        for bad in ["0", "129", "-1", "two", "", "1.5"] {
+            assert!(matches!(lanes(bad), Err(Flaw::Number { most: 128, .. })), "{bad}");
+        }
+        assert_eq!(depth("1024"), Ok(Some(1024)));
+        assert!(depth("1025").is_err());
+    }
+
+    #[test]
+    fn chunks_are_powers_of_two_in_the_users_range() {
+        assert_eq!(chunk_size("1MiB").map(ChunkSize::bytes), Ok(1 << 20));
+        assert_eq!(chunk_size("64M").map(ChunkSize::bytes), Ok(64 << 20));
+        for bad in ["512KiB", "3MiB", "128MiB", "4MB", "0"] {
+            assert!(matches!(chunk_size(bad), Err(Flaw::ChunkSize { .. })), "{bad}");
+        }
+        assert!(matches!(chunk_size("big"), Err(Flaw::Size(_))));
+    }
+
+    #[test]
+    fn preserve_lists_replace_and_signs_change() {
+        let only = |mode, times, links, sparse| Ok(Preserve { mode, times, links, sparse });
+        for (text, want) in [
+            ("mode,times,links,sparse", only(true, true, true, true)),
+            ("times", only(false, true, false, false)),
+            ("-times", only(true, false, true, true)),
+            ("-mode,-sparse", only(false, true, true, false)),
+            ("+links", only(true, true, true, true)),
+            ("all,-links", only(true, true, false, true)),
+            ("all", only(true, true, true, true)),
+            ("none", only(false, false, false, false)),
+            ("none,+times", only(false, true, false, false)),
+            ("mode, times", only(true, true, false, false)),
+            ("-xattrs", only(true, true, true, true)),
+        ] {
+            assert_eq!(preserve(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_built_is_told_from_what_is_unknown() {
+        for name in ["hardlinks", "xattrs", "acls", "owner", "+xattrs", "mode,owner"] {
+            assert!(matches!(preserve(name), Err(Flaw::NotBuilt { .. })), "{name}");
+        }
+        assert!(matches!(preserve("colour"), Err(Flaw::Unknown { .. })));
+        assert!(matches!(if_exists("verify"), Err(Flaw::NotBuilt { .. })));
+        assert!(matches!(transport("quic"), Err(Flaw::NotBuilt { .. })));
+        assert!(matches!(transport("carrier-pigeon"), Err(Flaw::Unknown { .. })));
+    }
+
+    #[test]
+    fn only_no_retrying_exists() {
+        for good in ["0", "0s", "0min"] {
+            assert_eq!(retry_for(good), Ok(()), "{good}");
+        }
+        for later in ["10min", "1", "", "10"] {
+            assert!(matches!(retry_for(later), Err(Flaw::NotBuilt { .. })), "{later}");
+        }
+    }
+
+    #[test]
+    fn congestion_takes_the_kernels_kind_of_name() {
+        assert_eq!(congestion("bbr"), Ok(Congestion::Named("bbr".to_owned())));
+        for bad in ["", "a b", "sixteen-bytes-xx", "x\n"] {
+            assert!(congestion(bad).is_err(), "{bad:?}");
+        }
+    }
+}
