@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fault::FaultCode;
 use crate::path::RelPath;
 
 /// One name of the manifest.
@@ -36,6 +37,13 @@ pub enum EntryKind {
     Symlink {
         /// What it points to, as it is.
         target: Vec<u8>,
+    },
+    /// Something that is not sent: it stands in the manifest so that the receiver's side hears of it.
+    Unsent {
+        /// The code of the failure; none where it is no failure (a fifo, a socket, a device, a link that is not wanted).
+        failure: Option<FaultCode>,
+        /// What it is, or what went wrong with it, for people.
+        why: String,
     },
 }
 

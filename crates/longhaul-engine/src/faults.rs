@@ -26,6 +26,16 @@ pub(crate) fn net_fault(error: &NetError) -> Fault {
     Fault::new(code, blame, message).hint(hint)
 }
 
+/// The error of a lane that was joined as a fault: what breaks its protection then is damage on the way.
+pub(crate) fn lane_fault(error: &NetError) -> Fault {
+    let fault = net_fault(error);
+    match error.kind() {
+        NetErrorKind::Tls => Fault::new(FaultCode::Lost, Blame::Path, format_args!("a lane was damaged on the way: {}", fault.message))
+            .hint("run the same command again"),
+        _ => fault,
+    }
+}
+
 /// A thread or runtime that the system does not give.
 pub(crate) fn system_fault(what: &str, error: &std::io::Error) -> Fault {
     Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot start {what}: {error}"))

@@ -33,6 +33,8 @@ pub(crate) struct Opening {
     pub(crate) dry_run: bool,
     /// How sources are placed.
     pub(crate) placing: Placing,
+    /// Whether what stands there may be changed.
+    pub(crate) may_modify: bool,
 }
 
 /// How sources are placed at a destination: a slash, several sources or the content of a directory mean beneath it.
@@ -57,7 +59,7 @@ pub(crate) fn local_destination(dest: &LocalDest, opening: Opening) -> Result<De
         (parent, Landing::beneath().renamed_to(checked_name(name.as_bytes())?))
     };
     let tree: Arc<dyn TargetTree> = if opening.dry_run && !is_directory(dir) {
-        Arc::new(VoidTarget::default())
+        Arc::new(VoidTarget)
     } else {
         Arc::new(FsTarget::open(dir, opening.direct).map_err(|e| e.fault())?)
     };
@@ -76,9 +78,10 @@ pub(crate) fn served_destination(root: &Arc<Tree>, path: &RelPath, opening: Open
     };
     let stands = matches!(root.stat(&dir).or_else(absent).map_err(|e| e.fault())?, Some(Standing::Dir { .. }));
     let tree: Arc<dyn TargetTree> = if opening.dry_run && !stands {
-        Arc::new(VoidTarget::default())
+        Arc::new(VoidTarget)
     } else {
-        Arc::new(FsTarget::beneath(root, &dir, opening.direct).map_err(|e| e.fault())?)
+        let target = FsTarget::beneath(root, &dir, opening.direct).map_err(|e| e.fault())?;
+        Arc::new(if opening.may_modify { target } else { target.keeping_standing_dirs() })
     };
     Ok(Destination { tree, landing, base: dir.escaped().to_string() })
 }

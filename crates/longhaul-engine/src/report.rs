@@ -45,7 +45,7 @@ impl Totals {
                 self.bytes_total += len;
             }
             EntryKind::Symlink { .. } => self.files_total += 1,
-            EntryKind::Dir | EntryKind::DirEnd => {}
+            EntryKind::Dir | EntryKind::DirEnd | EntryKind::Unsent { .. } => {}
         }
     }
 
@@ -54,7 +54,7 @@ impl Totals {
         let (counts, len) = match kind {
             EntryKind::File { len, .. } => (1, *len),
             EntryKind::Symlink { .. } => (1, 0),
-            EntryKind::Dir | EntryKind::DirEnd => (0, 0),
+            EntryKind::Dir | EntryKind::DirEnd | EntryKind::Unsent { .. } => (0, 0),
         };
         match status {
             FileStatus::Committed => {
@@ -69,8 +69,7 @@ impl Totals {
         self.bytes_done_without += len;
     }
 
-    /// Something failed that has an outcome of its own, or never became an entry.
-    pub(crate) fn failed(&mut self, code: FaultCode) {
+    fn failed(&mut self, code: FaultCode) {
         self.files_failed += 1;
         match code {
             FaultCode::Changed | FaultCode::Vanished => self.files_changed += 1,

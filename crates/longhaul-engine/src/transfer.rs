@@ -116,6 +116,7 @@ impl Run {
             direct: self.settings.io,
             dry_run: self.settings.dry_run,
             placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents)),
+            may_modify: true,
         };
         let far = Far::Sources {
             sources: paths.iter().map(|p| FarSource { root: p.root.clone(), path: p.path.clone(), contents: contents(p) }).collect(),
@@ -143,6 +144,7 @@ impl Run {
             direct: self.settings.io,
             dry_run: self.settings.dry_run,
             placing: place::placing(dest.slash, sources.len(), contents),
+            may_modify: true,
         };
         // Checked before anything is made.
         self.half_slots()?;
@@ -151,9 +153,9 @@ impl Run {
         self.embedded(source, destination).await
     }
 
-    /// Each half of a copy has half of the memory.
+    /// Each half of a copy has half of the memory; the least that is allowed for both leaves two buffers to each.
     fn half_slots(&self) -> Result<usize, Fault> {
-        budget::slots(longhaul_core::ByteCount(self.settings.memory.get() / 2), self.settings.chunk)
+        budget::slots(self.settings.memory, self.settings.chunk).map(|slots| slots / 2)
     }
 
     /// The same machines, digests and commits as between hosts, over socket pairs.

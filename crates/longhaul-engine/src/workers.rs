@@ -38,7 +38,9 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.queue = None;
-        for thread in self.threads.drain(..) {
+        let here = std::thread::current().id();
+        // A job may have been the last to hold the pool: its own thread ends behind it.
+        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
             let _ = thread.join();
         }
     }

@@ -71,14 +71,14 @@ pub enum NetError {
         /// The other end.
         peer: String,
     },
-    /// The peer proved another key than the one it is known by.
+    /// The peer shows another key than the one it is known by.
     #[error("{peer} has the key {got}, not {expected}")]
     PeerKeyMismatch {
         /// The other end.
         peer: String,
         /// The pinned key.
         expected: PublicKey,
-        /// The key that it proved.
+        /// The key that it shows; its proof is not looked at.
         got: PublicKey,
     },
     /// The peer does not take this side's key.

@@ -2,9 +2,6 @@
 //!
 //! Owns the choice of socket. Takes identities for the encrypted kind; gives two [`LaneStream`]s. Must not know why.
 
-use std::io;
-use std::net::{Ipv4Addr, TcpListener};
-
 use socket2::{Domain, Socket, Type};
 
 use crate::error::NetError;
@@ -13,10 +10,10 @@ use crate::keys::Identity;
 use crate::lane::LaneStream;
 use crate::private::Private;
 use crate::tls::{LANE, PeerCheck, client_config, server_config};
-use crate::wire::{Congestion, LaneOptions, Wire};
+use crate::wire::Wire;
 
 impl LaneStream {
-    /// Two ends without encryption; [`LaneStream::set_congestion`] changes what they use.
+    /// Two ends without encryption.
     ///
     /// # Errors
     /// [`NetError::Socket`] if this process may have no more descriptors.
@@ -53,44 +50,23 @@ pub(crate) fn converse(client: &mut Handshake, server: &mut Handshake) -> Result
     Ok(turn)
 }
 
-/// Loopback TCP, or local sockets where a host has no loopback.
+/// Local sockets rather than loopback TCP. Measured with 4 MiB chunks in pieces of 256 KiB, each with a header (`tests::speed`;
+/// two Xeon cores at 2.3 GHz, Linux 6.18). One lane and nothing else to do; then four lanes with about a digest's work on each
+/// side, other programs running, which is nearer to a transfer:
 ///
-/// 4 MiB chunks in pieces of 256 KiB, each with a header; Xeon at 2.3 GHz, Linux 6.18, quiet, two runs:
-///
-/// | socket | MB/s | sender s/GB | receiver s/GB |
+/// | socket | alone: MB/s | alone: s/GB of both sides | busy: s/GB of both sides, with the work |
 /// |---|---|---|---|
-/// | loopback TCP, cubic | 5990-6240 | 0.16 | 0.12 |
-/// | local sockets, buffers of 256 KiB to 2 MiB | 4830-5380 | 0.18-0.20 | 0.14-0.16 |
-/// | local sockets, the system's buffers | 3220-3490 | 0.23 | 0.18-0.20 |
+/// | loopback TCP, cubic | 5990-6240 | 0.28 | 1.62-1.64 |
+/// | local, buffer of 256 KiB | 4830-5370 | 0.32-0.36 | 1.32-1.34 |
+/// | local, the system's buffer (208 KiB) | 3490-3850 | 0.38-0.42 | 1.28-1.35 |
 fn wires() -> Result<(Wire, Wire), NetError> {
-    let listener = match TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) {
-        Ok(listener) => listener,
-        Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => return local_wires(),
-        Err(e) => return Err(failed(e)),
-    };
-    let mut dialled = Wire::connect(listener.local_addr().map_err(failed)?, &LaneOptions::default())?;
-    dialled.set_deadline(None)?;
-    loop {
-        // Ours is in the queue already. Anybody else on this host may have dialled the port first.
-        let (accepted, from) = listener.accept().map_err(failed)?;
-        if Some(from) == dialled.local_addr() {
-            return Ok((dialled, Wire::tcp(accepted.into(), from, &Congestion::Auto)?));
-        }
-    }
-}
-
-/// A pair of local sockets.
-pub(crate) fn local_wires() -> Result<(Wire, Wire), NetError> {
+    let failed = |source| NetError::Socket { addr: "this process".to_owned(), doing: "make a pair of sockets", source };
     let (a, b) = Socket::pair(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
     for socket in [&a, &b] {
-        socket.set_send_buffer_size(LOCAL_BUFFER_BYTES).map_err(failed)?;
+        socket.set_send_buffer_size(BUFFER_BYTES).map_err(failed)?;
     }
     Ok((Wire::local(a), Wire::local(b)))
 }
 
-fn failed(source: io::Error) -> NetError {
-    NetError::Socket { addr: "this process".to_owned(), doing: "make a pair of sockets", source }
-}
-
-/// Less stalls the sender, more gains nothing (measured: see [`wires`]). The kernel doubles it for its own needs.
-const LOCAL_BUFFER_BYTES: usize = 512 << 10;
+/// The kernel doubles it for its own needs, and cuts it to its own limit.
+const BUFFER_BYTES: usize = 256 << 10;

@@ -203,7 +203,7 @@ impl Private {
     }
 }
 
-/// Seventeen records: a header and a piece of 256 KiB go out by one system call.
+/// A header and a piece of 256 KiB, seventeen records, go out by one system call; room for two more is always kept.
 const OUTBOX_BYTES: usize = 19 * RECORD_BYTES_MAX;
 /// As much, at the largest records that a peer may send.
 const INBOX_BYTES: usize = 17 * (HEADER_BYTES + BODY_BYTES_MAX);

@@ -129,11 +129,6 @@ impl Wire {
         self.peer_addr
     }
 
-    /// This end's address, if it has one.
-    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        self.socket.local_addr().ok()?.as_socket()
-    }
-
     /// What the kernel reports; `none` for a pair of local sockets.
     pub(crate) fn congestion(&self) -> String {
         let name = self.socket.tcp_congestion().unwrap_or_default();

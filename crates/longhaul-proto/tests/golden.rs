@@ -81,6 +81,15 @@ fn page() -> Message {
     })
 }
 
+fn unsent() -> Message {
+    let entry = |failure, why: &str| {
+        let kind = EntryKind::Unsent { failure, why: why.to_owned() };
+        Entry { path: path("u"), kind, meta: Meta::default() }
+    };
+    let entries = vec![entry(None, "fifo"), entry(Some(FaultCode::Denied), "no")];
+    Message::Page(Page { first: FileId(1), last: false, entries })
+}
+
 fn listing() -> Message {
     let kinds = [
         ListedKind::File,
@@ -138,6 +147,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::Offer(offer), GOLDEN[7]),
         (Message::PageCredit(PageCredit { upto: 9 }), GOLDEN[8]),
         (page(), GOLDEN[9]),
+        (unsent(), GOLDEN[22]),
         (Message::Answer(Answer { first: FileId(300), wanted: vec![0b10] }), GOLDEN[10]),
         (Message::WantChunks(WantChunks { file: FileId(301), start: ChunkIndex(0), count: 1024 }), GOLDEN[11]),
         (Message::Digests(vec![declared]), GOLDEN[12]),
@@ -148,6 +158,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         ),
         (verdicts(), GOLDEN[15]),
         (outcomes(), GOLDEN[16]),
+        (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Unsent }]), GOLDEN[23]),
         (Message::Tally(ending().tally), GOLDEN[17]),
         (Message::Complete(ending()), GOLDEN[18]),
         (Message::Bye(ending()), GOLDEN[19]),
@@ -156,7 +167,7 @@ fn messages() -> Vec<(Message, &'static str)> {
     ]
 }
 
-const GOLDEN: [&str; 22] = [
+const GOLDEN: [&str; 24] = [
     "1f0000000101010000000100160401010001000000046461746106696e2f626f780102",
     "260000000101010000000100160401010001000001010464617461036f7574010101032a2e6f0101016e",
     "050000000101010001",
@@ -179,6 +190,8 @@ const GOLDEN: [&str; 22] = [
     "0700000011e80704030201",
     "020000001201",
     "380000001305016e0005a40303ac02016e0105a40303ac02016e02016605a40303ac02016e0305a40303ac02016e0401047265616405a40303ac0201",
+    "1b0000000701000201750400046669666f0000000175040103026e6f000000",
+    "040000000e010104",
 ];
 
 fn hex(bytes: &[u8]) -> String {

@@ -59,6 +59,8 @@ fn entries() -> impl Strategy<Value = Entry> {
         Just(EntryKind::Dir),
         Just(EntryKind::DirEnd),
         vec(any::<u8>(), 0..50).prop_map(|target| EntryKind::Symlink { target }),
+        (any::<bool>(), "[ -Z]{0,40}")
+            .prop_map(|(failed, why)| EntryKind::Unsent { failure: failed.then_some(FaultCode::Denied), why }),
     ];
     (paths(), kinds, metas()).prop_map(|(path, kind, meta)| Entry { path, kind, meta })
 }
@@ -114,6 +116,7 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
         option::of(hashes()).prop_map(Outcome::Committed),
         Just(Outcome::Skipped),
         Just(Outcome::Planned),
+        Just(Outcome::Unsent),
         faults().prop_map(Outcome::Failed),
     ]
 }

@@ -33,6 +33,8 @@ pub struct FsTarget {
     held: Arc<AtomicUsize>,
     /// Directories that do not have their final mode yet, with the one they had (none: they are ours).
     unfinished: Mutex<HashMap<RelPath, Option<u32>>>,
+    /// Directories that stood before keep their mode and times.
+    keeps_standing: bool,
 }
 
 impl FsTarget {
@@ -62,7 +64,14 @@ impl FsTarget {
             syncer,
             held: Arc::default(),
             unfinished: Mutex::default(),
+            keeps_standing: false,
         })
+    }
+
+    /// From now on directories that we did not make keep their mode and times: for those who may create, not modify.
+    #[must_use]
+    pub fn keeping_standing_dirs(self) -> FsTarget {
+        FsTarget { keeps_standing: true, ..self }
     }
 
     /// The directory that `path` will be in, ready to be written to.
@@ -203,6 +212,10 @@ impl TargetTree for FsTarget {
 
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
         let before = self.unfinished().get(path).copied();
+        let preserve = match before {
+            None | Some(Some(_)) if self.keeps_standing => Preserve { mode: false, times: false, ..preserve },
+            _ => preserve,
+        };
         let bits = match before {
             _ if preserve.mode => Some(self.modes.dir(meta, preserve)),
             Some(None) => Some(self.modes.dir(meta, preserve)),

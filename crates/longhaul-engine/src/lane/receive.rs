@@ -15,8 +15,9 @@ use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
 use longhaul_sys::{Slab, Slot};
 
 use super::PIECE_BYTES;
+use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
-use crate::faults::net_fault;
+use crate::faults::lane_fault;
 
 /// A unit that arrived: what the machine gets to know, and what stays outside of it.
 #[derive(Debug)]
@@ -37,11 +38,11 @@ pub(crate) fn run(
     mut stream: LaneStream,
     lane: LaneId,
     slab: &Arc<Slab>,
-    times: &StageTimes,
+    (times, pulse): (&StageTimes, &Pulse),
     deliver: impl Fn(Arrival),
 ) -> Result<bool, Fault> {
     let protection = stream.protection();
-    receive_all(&mut stream, lane, slab, times, deliver).map_err(|fault| match (protection, fault.code) {
+    receive_all(&mut stream, lane, slab, (times, pulse), deliver).map_err(|fault| match (protection, fault.code) {
         // Whoever is on the way may have done that: not the sender's fault, and another try may find a cleaner way.
         (Protection::Safe, FaultCode::Protocol) => {
             Fault::new(FaultCode::Lost, Blame::Path, format_args!("a safe lane was damaged on the way: {}", fault.message))
@@ -55,20 +56,20 @@ fn receive_all(
     stream: &mut LaneStream,
     lane: LaneId,
     slab: &Arc<Slab>,
-    times: &StageTimes,
+    (times, pulse): (&StageTimes, &Pulse),
     deliver: impl Fn(Arrival),
 ) -> Result<bool, Fault> {
     let trailers = stream.protection() == Protection::Private;
     for seq in 0.. {
         let mut header = [0; HEADER_BYTES];
-        if !stream.recv_or_end(&mut header).map_err(|e| net_fault(&e))? {
+        if !stream.recv_or_end(&mut header).map_err(|e| lane_fault(&e))? {
             return Err(Fault::new(FaultCode::Lost, Blame::Path, "a lane ended without saying so"));
         }
         let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else {
             return Ok(true);
         };
         check(&piece, slab, trailers)?;
-        let Some((slot, computed)) = receive(stream, &piece, slab, times)? else { return Ok(false) };
+        let Some((slot, computed)) = receive(stream, &piece, slab, (times, pulse))? else { return Ok(false) };
         let declared = if trailers { Some(receive_trailer(stream, &piece)?) } else { None };
         let (rows, places) = times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
         let landed = Landed { ticket: Ticket { lane, seq }, piece, computed, declared, rows };
@@ -86,7 +87,12 @@ fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-fn receive(stream: &mut LaneStream, piece: &Piece, slab: &Arc<Slab>, times: &StageTimes) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
+fn receive(
+    stream: &mut LaneStream,
+    piece: &Piece,
+    slab: &Arc<Slab>,
+    (times, pulse): (&StageTimes, &Pulse),
+) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
     let start = match piece.unit {
         Unit::Chunk { index, .. } => index.start(piece.chunk),
         Unit::Bundle(_) => FileOffset(0),
@@ -100,9 +106,10 @@ fn receive(stream: &mut LaneStream, piece: &Piece, slab: &Arc<Slab>, times: &Sta
         times.count(Stage::Hash, || hasher.update_zeros(piece.unit_len));
         return Ok(Some((None, hasher.finish())));
     }
-    let Some(mut slot) = slab.claim() else { return Ok(None) };
+    let Some(mut slot) = pulse.waiting(|| slab.claim()) else { return Ok(None) };
     for part in slot[..piece.len as usize].chunks_mut(PIECE_BYTES) {
-        times.count(Stage::Net, || stream.recv_exact(part)).map_err(|e| net_fault(&e))?;
+        times.count(Stage::Net, || stream.recv_exact(part)).map_err(|e| lane_fault(&e))?;
+        pulse.beat();
         times.count(Stage::Hash, || hasher.update(part));
     }
     Ok(Some((Some(slot), hasher.finish())))
@@ -110,7 +117,7 @@ fn receive(stream: &mut LaneStream, piece: &Piece, slab: &Arc<Slab>, times: &Sta
 
 fn receive_trailer(stream: &mut LaneStream, piece: &Piece) -> Result<Digest, Fault> {
     let mut bytes = [0; TRAILER_BYTES];
-    stream.recv_exact(&mut bytes).map_err(|e| net_fault(&e))?;
+    stream.recv_exact(&mut bytes).map_err(|e| lane_fault(&e))?;
     Ok(match piece.digest {
         DigestKind::Root => Digest::Root(bytes),
         DigestKind::Cv => Digest::Cv(bytes),

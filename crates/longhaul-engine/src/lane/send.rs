@@ -12,7 +12,7 @@ use longhaul_sys::Slot;
 
 use super::PIECE_BYTES;
 use crate::cpu::{Stage, StageTimes};
-use crate::faults::net_fault;
+use crate::faults::lane_fault;
 
 /// A unit that is ready to be sent.
 #[derive(Debug)]
@@ -51,10 +51,10 @@ pub(crate) fn run(
 ) -> Result<(), Fault> {
     for (seq, ready) in (0..).zip(queue.iter()) {
         let declared = stream.protection() == Protection::Private;
-        let digest = send_unit(&mut stream, &ready, declared, times).map_err(|e| net_fault(&e))?;
+        let digest = send_unit(&mut stream, &ready, declared, times).map_err(|e| lane_fault(&e))?;
         report(Sent { unit: ready.unit, attempt: ready.attempt, digest, len: ready.len, lane, seq, declared });
     }
-    stream.send(&[&Header::End.encode()]).map_err(|e| net_fault(&e))?;
+    stream.send(&[&Header::End.encode()]).map_err(|e| lane_fault(&e))?;
     stream.finish();
     Ok(())
 }

@@ -116,7 +116,7 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             need(rights.create, "create", config)?;
             need_protection(protection, config)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
-            let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing };
+            let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
             let (tree, path) = (daemon.tree(root)?, path.clone());
             let what = format!("push to {root}/{}", path.escaped());
             let destination = blocking(move || place::served_destination(&tree, &path, opening)).await?;

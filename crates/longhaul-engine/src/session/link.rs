@@ -154,7 +154,9 @@ impl Link {
             Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
                 Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection").hint("run the same command again")
             })),
-            Event::LaneEnded(Err(fault)) if !self.ending => {
+            Event::LaneEnded(ended) if !self.ending => {
+                // A sender ends its lanes when the session is over, not before.
+                let fault = ended.err().unwrap_or_else(|| Fault::new(FaultCode::Lost, Blame::Path, "a lane ended before its session"));
                 self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
                 Wake::Time
             }

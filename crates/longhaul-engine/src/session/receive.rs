@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{EntryKind, Fault};
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::receiver::{Action, Config, Held, Receiver};
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
@@ -14,8 +14,9 @@ use longhaul_sys::Slab;
 use super::link::Wake;
 use super::writing::{Report, Writing, WritingOptions};
 use super::{Event, Link};
-use crate::api::{self, FileEvent, FileStatus, Progress};
+use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::lane;
+use crate::lane::pulse::{OVERDUE, Pulse, Watch};
 use crate::report::Totals;
 
 /// What a receiving session works with.
@@ -37,6 +38,8 @@ struct Loop {
     machine: Receiver,
     writing: Writing,
     slab: Arc<Slab>,
+    pulse: Pulse,
+    watch: Watch,
     totals: Totals,
     told: (u64, Tally),
     verdict: Option<Result<Ending, Fault>>,
@@ -62,8 +65,19 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         }
     };
     machine.handle_timeout(link.now());
-    let slab = receiving.slab;
-    let mut this = Loop { link, machine, writing, slab, totals: Totals::default(), told: (0, Tally::default()), verdict: None, told_by_peer: false };
+    let (slab, pulse) = (receiving.slab, Pulse::default());
+    let mut this = Loop {
+        link,
+        machine,
+        writing,
+        slab,
+        watch: Watch::new(pulse.clone()),
+        pulse,
+        totals: Totals::default(),
+        told: (0, Tally::default()),
+        verdict: None,
+        told_by_peer: false,
+    };
     this.settle();
     while this.verdict.is_none() {
         let timeout = this.machine.poll_timeout();
@@ -76,6 +90,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
                 None => break,
             }
         }
+        this.watch_lanes();
         this.machine.handle_timeout(this.link.now());
         this.settle();
     }
@@ -96,9 +111,10 @@ impl Loop {
                 self.machine.handle_message(now, message);
             }
             Wake::Event(Event::Lane(joined)) => {
-                let (slab, times, sink) = (self.slab.clone(), self.link.times.clone(), self.link.sink());
+                let (slab, sink) = (self.slab.clone(), self.link.sink());
+                let (times, pulse) = (self.link.times.clone(), self.pulse.clone());
                 let started = self.link.start_lane(joined, move |stream, id| {
-                    lane::receive::run(stream, id, &slab, &times, |arrival| drop(sink.send(Event::Arrived(arrival)))).map(drop)
+                    lane::receive::run(stream, id, &slab, (&times, &pulse), |arrival| drop(sink.send(Event::Arrived(arrival)))).map(drop)
                 });
                 if let Err(fault) = started {
                     self.machine.abort(fault);
@@ -110,6 +126,15 @@ impl Loop {
             }
             Wake::Event(Event::Wrote(report)) => self.absorb_report(report),
             Wake::Event(Event::ControlEnded(_) | Event::LaneEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
+        }
+    }
+
+    /// What the sender says that it sent must come.
+    fn watch_lanes(&mut self) {
+        if self.watch.is_overdue(self.machine.is_owed_arrivals()) {
+            let seconds = OVERDUE.as_secs();
+            let fault = Fault::new(FaultCode::Lost, Blame::Path, format_args!("data that was sent did not arrive in {seconds} s"));
+            self.machine.abort(fault.hint("run the same command again, or with --protect private"));
         }
     }
 
@@ -192,11 +217,7 @@ impl Loop {
     }
 
     fn settled(&mut self, held: &Held, outcome: Outcome) {
-        let event = file_event(held, outcome);
-        self.totals.settled(&held.entry.kind, &event.status);
-        if is_told(held, &event) {
-            self.link.observer.event(api::Event::File(event));
-        }
+        tell_settled(held, outcome, &mut self.totals, &*self.link.observer);
     }
 
     fn progress(&self) -> Progress {
@@ -219,6 +240,7 @@ impl Loop {
             }
             None => {}
         }
+        self.totals.bytes_resent = self.machine.bytes_resent();
         self.totals.receiver_cpu_us = Some(self.link.cpu_us());
         self.totals.seconds = self.link.seconds();
         self.link.observer.event(api::Event::Progress(self.progress()));
@@ -233,20 +255,29 @@ impl Loop {
     }
 }
 
-/// Whether observers hear of an outcome: of directories, only that they failed.
-pub(crate) fn is_told(held: &Held, event: &FileEvent) -> bool {
-    let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
-    !dir || matches!(event.status, FileStatus::Failed(_))
-}
-
-/// A settled entry as observers hear of it.
-pub(crate) fn file_event(held: &Held, outcome: Outcome) -> FileEvent {
+/// Counts a settled entry and tells it. Of directories observers hear only that they failed.
+pub(crate) fn tell_settled(held: &Held, outcome: Outcome, totals: &mut Totals, observer: &dyn Observer) {
     let (status, b3) = match outcome {
         Outcome::Committed(root) => (FileStatus::Committed, root),
         Outcome::Skipped => (FileStatus::Skipped, None),
         Outcome::Planned => (FileStatus::Planned, None),
         Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
+        Outcome::Unsent => {
+            if let EntryKind::Unsent { why, .. } = &held.entry.kind {
+                let message = format!("{} is a {why} and is not sent", held.entry.path.escaped());
+                observer.event(api::Event::Skipped { path: held.placed.clone(), message });
+            }
+            return;
+        }
     };
+    totals.settled(&held.entry.kind, &status);
+    let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
+    if !dir || matches!(status, FileStatus::Failed(_)) {
+        observer.event(api::Event::File(file_event(held, status, b3)));
+    }
+}
+
+fn file_event(held: &Held, status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
     let (regular, bytes) = match held.entry.kind {
         EntryKind::File { len, .. } => (true, len),
         _ => (false, 0),

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Blame, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
+use longhaul_core::{Blame, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Meta, Preserve, RelPath};
 use longhaul_disk::{ChunkIo, ScanRequest, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Held, Landing};
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::link::Wake;
 use super::reading::{Origin, Reading, Report};
-use super::receive::{file_event, is_told};
+use super::receive::tell_settled;
 use super::{Event, Link};
 use crate::api::{self, Progress};
 use crate::faults::system_fault;
@@ -48,7 +48,7 @@ struct Loop {
     machine: Sender,
     reading: Reading,
     scan: Option<mpsc::Receiver<Scanned>>,
-    outstanding: HashMap<FileId, (Arc<Held>, Origin)>,
+    outstanding: HashMap<FileId, (Arc<Held>, Source)>,
     landing: Landing,
     chunk: ChunkSize,
     preserve: Preserve,
@@ -56,6 +56,16 @@ struct Loop {
     told: u64,
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
+}
+
+/// What this side knows of an entry that the receiver does not.
+enum Source {
+    /// Where to read it.
+    Readable(Origin),
+    /// Why it cannot be read, with more than is told the receiver.
+    Failed(Fault),
+    /// It is never read.
+    Special,
 }
 
 /// Runs a sending session to its end.
@@ -153,29 +163,23 @@ impl Loop {
             }
             Some(Scanned::Entry { entry, source, identity }) => {
                 let sparse = self.preserve.sparse && matches!(entry.kind, EntryKind::File { sparse: true, .. });
-                self.totals.found(&entry.kind);
-                let placed = self.place(&entry);
-                let id = self.machine.handle_scanned(entry.clone());
-                self.outstanding.insert(id, (Arc::new(Held { id, entry, placed }), Origin { at: source, identity, sparse }));
+                self.offer(entry, Source::Readable(Origin { at: source, identity, sparse }));
             }
             Some(Scanned::Skipped { path, why }) => {
-                let message = format!("{} is a {why} and is not sent", path.escaped());
-                self.link.observer.event(api::Event::Skipped { path, message });
+                self.offer(unsent(path, None, why.to_owned()), Source::Special);
             }
             Some(Scanned::Failed { path, error }) => {
                 let fault = error.fault();
-                self.totals.failed(fault.code);
-                let event = api::FileEvent {
-                    placed: path.clone(),
-                    path,
-                    status: api::FileStatus::Failed(fault),
-                    bytes: 0,
-                    b3: None,
-                    regular: false,
-                };
-                self.link.observer.event(api::Event::File(event));
+                self.offer(unsent(path, Some(fault.code), fault.message.clone()), Source::Failed(fault));
             }
         }
+    }
+
+    fn offer(&mut self, entry: Entry, source: Source) {
+        self.totals.found(&entry.kind);
+        let placed = self.place(&entry);
+        let id = self.machine.handle_scanned(entry.clone());
+        self.outstanding.insert(id, (Arc::new(Held { id, entry, placed }), source));
     }
 
     /// Where the receiver says that it puts an entry; its own name if it does not say.
@@ -237,13 +241,16 @@ impl Loop {
             }
             Action::Send(message) => self.link.say(message),
             Action::ReadChunk { file, index, attempt, file_len } => {
-                if let Some((_, origin)) = self.outstanding.get(&file) {
+                if let Some((_, Source::Readable(origin))) = self.outstanding.get(&file) {
                     let map = ChunkMap::new(file_len, self.chunk);
                     self.reading.chunk(file, index, attempt, map, origin.clone());
                 }
             }
             Action::Pack { bundle, attempt, files } => {
-                let origin = |(id, len)| Some((id, len, self.outstanding.get(&id)?.1.clone()));
+                let origin = |(id, len)| match self.outstanding.get(&id) {
+                    Some((_, Source::Readable(origin))) => Some((id, len, origin.clone())),
+                    _ => None,
+                };
                 self.reading.bundle(bundle, attempt, files.into_iter().filter_map(origin).collect());
             }
             Action::CheckSource(file) => self.reading.check(file),
@@ -255,16 +262,13 @@ impl Loop {
 
     fn settled(&mut self, file: FileId, outcome: Outcome) {
         self.reading.forget(file);
-        let Some((held, _)) = self.outstanding.remove(&file) else { return };
-        let outcome = match outcome {
-            Outcome::Failed(fault) => Outcome::Failed(fault.seen_from_afar()),
-            other => other,
+        let Some((held, source)) = self.outstanding.remove(&file) else { return };
+        let outcome = match (outcome, source) {
+            (Outcome::Failed(_), Source::Failed(fault)) => Outcome::Failed(fault),
+            (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
+            (other, _) => other,
         };
-        let event = file_event(&held, outcome);
-        self.totals.settled(&held.entry.kind, &event.status);
-        if is_told(&held, &event) {
-            self.link.observer.event(api::Event::File(event));
-        }
+        tell_settled(&held, outcome, &mut self.totals, &*self.link.observer);
     }
 
     fn progress(&self) -> Progress {
@@ -304,4 +308,9 @@ impl Loop {
         link.end().await;
         totals
     }
+}
+
+/// The entry of something that is not sent.
+fn unsent(path: RelPath, failure: Option<FaultCode>, why: String) -> Entry {
+    Entry { path, kind: EntryKind::Unsent { failure, why }, meta: Meta::default() }
 }

@@ -4,11 +4,11 @@
 //! with its depth; everything else by small pools: surveys in order, staging in parallel, group syncs beside the
 //! writes, batches one step after the other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use longhaul_core::{Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve};
+use longhaul_core::{Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
 use longhaul_disk::{ChunkIo, DiskError, Made, Standing, Staged, TargetFile, TargetTree};
 use longhaul_proto::receiver::{Held, Replace, Seen, Ticket};
 use longhaul_sys::Slot;
@@ -61,7 +61,9 @@ pub(crate) struct Writing {
     options: WritingOptions,
     times: StageTimes,
     sink: UnboundedSender<Event>,
-    payload: HashMap<Ticket, (Option<Slot>, usize, Vec<(FileId, Range<usize>)>)>,
+    payload: HashMap<Ticket, Payload>,
+    /// Directories that this session made and whose content is still coming: no more than a path has levels.
+    fresh: Arc<Mutex<HashSet<RelPath>>>,
     files: HashMap<FileId, Arc<TargetFile>>,
     staged: HashMap<FileId, Staged>,
     batch: Arc<Batch>,
@@ -69,6 +71,16 @@ pub(crate) struct Writing {
     stage: Workers,
     sync: Workers,
     commit: Workers,
+}
+
+/// What an arrival brought, until its verdict.
+#[derive(Debug, Default)]
+struct Payload {
+    /// The bytes; none for a hole.
+    slot: Option<Slot>,
+    len: usize,
+    /// Where each file of a bundle lies in them.
+    rows: Vec<(FileId, Range<usize>)>,
 }
 
 /// Staged names that are committed together; both lists are in the same order.
@@ -100,6 +112,7 @@ impl Writing {
             times,
             sink,
             payload: HashMap::new(),
+            fresh: Arc::default(),
             files: HashMap::new(),
             staged: HashMap::new(),
             batch: Arc::default(),
@@ -113,7 +126,8 @@ impl Writing {
     /// Keeps an arrival's payload for the verdict that follows.
     pub(crate) fn keep(&mut self, arrival: &mut Arrival) {
         let len = arrival.landed.piece.len as usize;
-        self.payload.insert(arrival.landed.ticket, (arrival.slot.take(), len, std::mem::take(&mut arrival.rows)));
+        let payload = Payload { slot: arrival.slot.take(), len, rows: std::mem::take(&mut arrival.rows) };
+        self.payload.insert(arrival.landed.ticket, payload);
     }
 
     /// Gives a payload's buffer back.
@@ -132,10 +146,13 @@ impl Writing {
 
     /// Looks at what stands under the names of a page, making its directories.
     pub(crate) fn survey(&self, page: Vec<Arc<Held>>) {
-        let dry_run = self.options.dry_run;
-        self.report(&self.survey, move |tree| Report::Surveyed {
-            first: page.first().map_or(FileId(0), |held| held.id),
-            seen: page.iter().map(|held| look(tree, held, dry_run).map_err(|e| e.fault())).collect(),
+        let (dry_run, fresh) = (self.options.dry_run, self.fresh.clone());
+        self.report(&self.survey, move |tree| {
+            let mut fresh = fresh.lock().unwrap_or_else(PoisonError::into_inner);
+            Report::Surveyed {
+                first: page.first().map_or(FileId(0), |held| held.id),
+                seen: page.iter().map(|held| look(tree, held, dry_run, &mut fresh).map_err(|e| e.fault())).collect(),
+            }
         });
     }
 
@@ -158,7 +175,7 @@ impl Writing {
 
     /// Writes a verified chunk. A hole needs no write.
     pub(crate) fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
-        let (Some((slot, len, _)), Some(target)) = (self.payload.remove(&ticket), self.files.get(&file)) else {
+        let (Some(Payload { slot, len, .. }), Some(target)) = (self.payload.remove(&ticket), self.files.get(&file)) else {
             let result = Err(bug("a verified chunk without its payload or file"));
             let _ = self.sink.send(Event::Wrote(Report::Written { file, index, result }));
             return;
@@ -178,7 +195,7 @@ impl Writing {
 
     /// Writes verified files of a bundle under temporary names.
     pub(crate) fn write_bundle(&mut self, ticket: Ticket, files: Vec<Arc<Held>>) {
-        let (slot, _, rows) = self.payload.remove(&ticket).unwrap_or_default();
+        let Payload { slot, rows, .. } = self.payload.remove(&ticket).unwrap_or_default();
         let preserve = self.options.preserve;
         self.report(&self.stage, move |tree| {
             let rows: HashMap<FileId, Range<usize>> = rows.into_iter().collect();
@@ -293,10 +310,22 @@ impl Writing {
 }
 
 /// What stands under a name; directories are made.
-fn look(tree: &dyn TargetTree, held: &Held, dry_run: bool) -> Result<Seen, DiskError> {
+fn look(tree: &dyn TargetTree, held: &Held, dry_run: bool, fresh: &mut HashSet<RelPath>) -> Result<Seen, DiskError> {
     match held.entry.kind {
-        EntryKind::DirEnd => Ok(Seen::Absent),
-        EntryKind::Dir if !dry_run => tree.make_dir(&held.placed).map(|(Made::Created | Made::Stood)| Seen::Dir),
+        EntryKind::DirEnd => {
+            fresh.remove(&held.placed);
+            Ok(Seen::Absent)
+        }
+        EntryKind::Unsent { .. } => Ok(Seen::Absent),
+        EntryKind::Dir if !dry_run => {
+            if tree.make_dir(&held.placed)? == Made::Created {
+                fresh.insert(held.placed.clone());
+            }
+            Ok(Seen::Dir)
+        }
+        // Nothing stands in a directory that was made a moment ago: a look at each name there would cost as much as
+        // making it. Whoever puts something there meanwhile is met by the rename, which replaces only if it may.
+        _ if held.placed.parent().is_some_and(|parent| fresh.contains(&parent)) => Ok(Seen::Absent),
         _ => Ok(match tree.examine(&held.placed)? {
             None => Seen::Absent,
             Some(Standing::File { len, meta }) => Seen::File { len, mtime: meta.mtime },

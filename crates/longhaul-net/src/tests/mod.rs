@@ -99,12 +99,6 @@ fn private_pair() -> (LaneStream, LaneStream) {
     LaneStream::pair_private(&identity(), &identity()).unwrap()
 }
 
-/// What a host without loopback gets.
-fn local_pair() -> (LaneStream, LaneStream) {
-    let (a, b) = crate::pair::local_wires().unwrap();
-    (LaneStream::safe(a), LaneStream::safe(b))
-}
-
 fn identity() -> Identity {
     Identity::generate().unwrap()
 }

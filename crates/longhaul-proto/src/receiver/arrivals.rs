@@ -60,6 +60,11 @@ impl Arrivals {
         }
     }
 
+    /// Whether something was declared that has not landed.
+    pub(super) fn is_owed(&self) -> bool {
+        !self.declared.is_empty()
+    }
+
     /// When the oldest arrival has waited too long.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.waiting.first().map(|(since, _)| since.after(UNDECLARED_MAX))

@@ -11,7 +11,7 @@ use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, FileId};
 
 use super::flow::LARGE_OPEN_MAX;
-use super::{Action, Receiver};
+use super::{Action, Receiver, SyncGroup};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
@@ -39,7 +39,7 @@ enum Stage {
 
 /// A batch begins at once when it has so many files, ...
 const BATCH_FILES: usize = ENTRIES_UNSETTLED_MAX / 4;
-/// ... or so many bytes that were not synced yet, ...
+/// ... or so many bytes that were not synced yet (never more than a group: wants stop when too much is not durable), ...
 const BATCH_BYTES: u64 = 256 << 20;
 /// ... or holds so many descriptors that others wait for, ...
 const BATCH_LARGE: usize = LARGE_OPEN_MAX / 2;
@@ -66,10 +66,10 @@ impl Committer {
     }
 
     /// Whether a batch may begin now if nothing else is about to join it, and whether it must not wait for others.
-    fn due(&self, now: Timestamp) -> Option<Due> {
+    fn due(&self, now: Timestamp, group: SyncGroup) -> Option<Due> {
         let deadline = self.deadline()?;
         let full = self.gathered.len() >= BATCH_FILES
-            || self.gathered_bytes >= BATCH_BYTES
+            || self.gathered_bytes >= BATCH_BYTES.min(group.bytes)
             || self.gathered_large >= BATCH_LARGE
             || now >= deadline;
         Some(if full { Due::Now } else { Due::IfAlone })
@@ -89,7 +89,7 @@ impl Committer {
 impl Receiver {
     /// Begins a batch when one is due.
     pub(super) fn move_batch(&mut self, now: Timestamp) {
-        let begins = match self.committer.due(now) {
+        let begins = match self.committer.due(now, self.config.group) {
             Some(Due::Now) => true,
             Some(Due::IfAlone) => self.pages.last_seen && !self.others_may_join(),
             None => false,

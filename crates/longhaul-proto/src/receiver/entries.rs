@@ -43,6 +43,10 @@ impl Receiver {
             return Err(Fault::protocol("a symbolic link with an impossible target"));
         }
         let (placed, state) = match self.config.landing.place(&entry.path) {
+            // Nothing is made of it, so it may be what has no place: a source itself that cannot be read.
+            placed if matches!(entry.kind, EntryKind::Unsent { .. }) => {
+                (placed.unwrap_or_else(|_| entry.path.clone()), State::Surveyed)
+            }
             Ok(placed) if entry.kind == EntryKind::DirEnd => (placed, State::DirEnd),
             Ok(placed) => (placed, State::Surveyed),
             Err(fault) if fault.code == FaultCode::Protocol => return Err(fault),
@@ -84,6 +88,10 @@ impl Receiver {
         let outcome = match (&slot.state, &held.entry.kind, seen) {
             (State::Unplaced(fault), ..) => Outcome::Failed(fault.clone()),
             (State::DirEnd, ..) => return false,
+            (_, EntryKind::Unsent { failure: None, .. }, _) => Outcome::Unsent,
+            (_, EntryKind::Unsent { failure: Some(code), why }, _) => {
+                Outcome::Failed(at_the_sender(*code, why).about(held.placed.escaped()))
+            }
             (_, _, Err(fault)) => Outcome::Failed(fault),
             (_, EntryKind::Dir, Ok(Seen::Dir | Seen::Absent)) if self.config.dry_run => Outcome::Planned,
             (_, EntryKind::Dir, Ok(Seen::Dir | Seen::Absent)) => Outcome::Committed(None),
@@ -181,10 +189,7 @@ impl Receiver {
             None if fault.file < self.next_entry => return Ok(()),
             _ => return Err(Fault::protocol("a failure of a file that was not wanted, or is here already")),
         }
-        // What ends a session here is said of this side's disk, never of the sender's.
-        let code = if fault.code.ends_session() { FaultCode::Io } else { fault.code };
-        let blame = if code == FaultCode::Mismatch { Blame::Path } else { Blame::Peer };
-        self.fail_file(fault.file, Fault::new(code, blame, fault.message));
+        self.fail_file(fault.file, at_the_sender(fault.code, &fault.message));
         Ok(())
     }
 
@@ -220,4 +225,11 @@ impl Receiver {
         }
         self.settle_down(now);
     }
+}
+
+/// A failure of the sender's side. What ends a session here is said of this side's disk, never of the sender's.
+fn at_the_sender(code: FaultCode, why: &str) -> Fault {
+    let code = if code.ends_session() { FaultCode::Io } else { code };
+    let blame = if code == FaultCode::Mismatch { Blame::Path } else { Blame::Peer };
+    Fault::new(code, blame, why)
 }

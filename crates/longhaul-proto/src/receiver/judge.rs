@@ -48,6 +48,9 @@ impl Receiver {
         // A header that does not say what the sender declared was altered on the way; so was what it led to hash.
         let honest = landed.piece.unit == declared.unit && landed.piece.attempt == declared.attempt;
         let good = honest && landed.computed == declared.digest;
+        if declared.attempt > Attempt::FIRST {
+            self.bytes_resent = self.bytes_resent.saturating_add(landed.piece.unit_len);
+        }
         match declared.unit {
             Unit::Chunk { file, index } => self.judge_chunk(landed, declared.attempt, file, index, good),
             Unit::Bundle(id) => self.judge_bundle(landed, declared.attempt, id, good),

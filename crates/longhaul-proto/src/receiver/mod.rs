@@ -66,6 +66,7 @@ pub struct Receiver {
     committer: Committer,
     finishing_dirs: bool,
     tally: Tally,
+    bytes_resent: u64,
     /// A failure of one file that will be every other's, too.
     fatal: Option<Fault>,
     phase: Phase,
@@ -139,6 +140,7 @@ impl Receiver {
             committer: Committer::default(),
             finishing_dirs: false,
             tally: Tally::default(),
+            bytes_resent: 0,
             fatal: None,
             phase: Phase::Running,
             config: Config { bundled_max: bundled_max(config.chunk, config.bundled_max), ..config },
@@ -189,6 +191,16 @@ impl Receiver {
     /// The counters.
     pub fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// Payload bytes that arrived as second or third attempts.
+    pub fn bytes_resent(&self) -> u64 {
+        self.bytes_resent
+    }
+
+    /// Whether the sender has declared units that have not arrived.
+    pub fn is_owed_arrivals(&self) -> bool {
+        self.arrivals.is_owed()
     }
 
     /// Whether everything was said that is to be said.
@@ -280,8 +292,8 @@ impl Receiver {
         {
             self.fatal.get_or_insert_with(|| fault.clone());
         }
-        self.says.settled(Settlement { file: id, outcome: outcome.clone() }, &mut self.actions);
-        self.actions.push_back(Action::Settled(slot.held, outcome));
+        self.actions.push_back(Action::Settled(slot.held, outcome.clone()));
+        self.says.settled(Settlement { file: id, outcome }, &mut self.actions);
     }
 }
 

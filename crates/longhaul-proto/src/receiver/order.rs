@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::{ChunkIndex, ChunkSize, Entry, Fault, FileId, LaneId, Preserve, RelPath};
+use longhaul_core::{ChunkIndex, ChunkSize, Entry, EntryKind, Fault, FileId, LaneId, Preserve, RelPath};
 
 use super::policy::{Landing, Policy};
 use crate::wire::data::Piece;
@@ -61,14 +61,15 @@ pub struct Held {
 }
 
 impl Held {
-    /// What holding it costs in bytes of names, which a sender chooses: the path as sent, as placed and as reserved, and
-    /// the link.
+    /// What holding it costs in bytes that a sender chooses: the path as sent, as placed and as reserved, and the link or
+    /// text.
     pub(super) fn name_bytes(&self) -> usize {
-        let link = match &self.entry.kind {
-            longhaul_core::EntryKind::Symlink { target } => target.len(),
+        let text = match &self.entry.kind {
+            EntryKind::Symlink { target } => target.len(),
+            EntryKind::Unsent { why, .. } => why.len(),
             _ => 0,
         };
-        self.entry.path.as_bytes().len() + 2 * self.placed.as_bytes().len() + link
+        self.entry.path.as_bytes().len() + 2 * self.placed.as_bytes().len() + text
     }
 }
 

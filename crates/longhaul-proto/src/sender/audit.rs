@@ -23,6 +23,11 @@ impl Sender {
         !self.actions.is_empty() || (!self.undeclared.is_empty() && !self.over)
     }
 
+    /// Bundles and chunks that were not sent, or have no good verdict.
+    pub(crate) fn outstanding(&self) -> (usize, usize) {
+        (self.bundles.len(), self.chunks_outstanding)
+    }
+
     /// Entries without an outcome.
     pub(crate) fn unsettled(&self) -> usize {
         self.entries.len()

@@ -12,6 +12,7 @@ use super::files::Large;
 use super::{Action, Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, State};
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, Message, Offer, Page, PageCredit};
+use crate::wire::text::clean;
 
 /// The page that is being filled and how many may leave.
 #[derive(Debug, Default)]
@@ -179,13 +180,14 @@ impl Sender {
     }
 }
 
-/// What an entry adds to a page at most: its path, its link, and the numbers in their longest encoding.
+/// What an entry adds to a page at most: its path, its link or text, and the numbers in their longest encoding.
 fn entry_bytes(entry: &Entry) -> usize {
-    let link = match &entry.kind {
+    let text = match &entry.kind {
         EntryKind::Symlink { target } => target.len() + 3,
+        EntryKind::Unsent { why, .. } => clean(why).len() + 5,
         _ => 0,
     };
-    entry.path.as_bytes().len() + link + ENTRY_NUMBERS_BYTES
+    entry.path.as_bytes().len() + text + ENTRY_NUMBERS_BYTES
 }
 
 /// Kind, length, sparse, mode, seconds, nanoseconds and the path's length as postcard varints.

@@ -19,7 +19,7 @@ fn offer(pages: u64) -> Message {
 }
 
 /// A sender that has sent `items` and was asked for all of them.
-fn asked_for(items: Vec<super::plan::Item>) -> Sender {
+pub(super) fn asked_for(items: Vec<super::plan::Item>) -> Sender {
     let mut sender = offered(items);
     sender.handle_message(answer(0, &[0xff]));
     assert!(!sender.is_over());
@@ -45,15 +45,15 @@ fn answer(first: u64, wanted: &[u8]) -> Message {
     Message::Answer(Answer { first: FileId(first), wanted: wanted.to_vec() })
 }
 
-fn want(file: u64, start: u64, count: u64) -> Message {
+pub(super) fn want(file: u64, start: u64, count: u64) -> Message {
     Message::WantChunks(WantChunks { file: FileId(file), start: ChunkIndex(start), count })
 }
 
-fn verdict(unit: Unit, attempt: u32, finding: Finding) -> Message {
+pub(super) fn verdict(unit: Unit, attempt: u32, finding: Finding) -> Message {
     Message::Verdicts(vec![Verdict { unit, attempt: Attempt(attempt), finding }])
 }
 
-fn settled(file: u64, outcome: Outcome) -> Message {
+pub(super) fn settled(file: u64, outcome: Outcome) -> Message {
     Message::Settled(vec![Settlement { file: FileId(file), outcome }])
 }
 
@@ -61,7 +61,7 @@ fn chunk(index: u64) -> Unit {
     Unit::Chunk { file: FileId(0), index: ChunkIndex(index) }
 }
 
-fn sent(unit: Unit, attempt: u32, digest: Digest) -> Sent {
+pub(super) fn sent(unit: Unit, attempt: u32, digest: Digest) -> Sent {
     Sent { unit, attempt: Attempt(attempt), digest, len: 1, lane: LaneId(0), seq: 0, declared: true }
 }
 
@@ -157,6 +157,11 @@ fn a_digest_that_was_not_sent_is_not_acknowledged() {
     bundle.handle_sent(sent(Unit::Bundle(BundleId(0)), 1, Digest::Root([1; 32])));
     bundle.handle_message(verdict(Unit::Bundle(BundleId(0)), 1, Finding::Good(Digest::Root([2; 32]))));
     assert_refused(bundle, "a wrong digest of a bundle");
+
+    let mut overtaking = asked_for(vec![]);
+    overtaking.handle_message(verdict(Unit::Bundle(BundleId(0)), 1, Finding::Good(Digest::Root([2; 32]))));
+    overtaking.handle_sent(sent(Unit::Bundle(BundleId(0)), 1, Digest::Root([1; 32])));
+    assert_refused(overtaking, "a wrong digest of a bundle ahead of the report");
 }
 
 #[test]

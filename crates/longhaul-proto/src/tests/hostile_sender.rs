@@ -12,7 +12,7 @@ use super::plan::{CHUNK, file, item};
 use super::victim::{CV, Victim, chunk, fault};
 use crate::receiver::{Action, Landed, LandedRow, Ticket};
 use crate::time::Timestamp;
-use crate::wire::message::{Declared, Ending, FileEnd, Message, Outcome, Page};
+use crate::wire::message::{Declared, Ending, FileEnd, Finding, Message, Outcome, Page};
 
 fn writes(actions: &[Action]) -> usize {
     actions.iter().filter(|a| matches!(a, Action::Write { .. } | Action::WriteBundle { .. })).count()
@@ -113,6 +113,29 @@ fn a_chunk_of_another_length_ends_the_session_where_the_sender_is_known_and_is_d
     unknown.say(Message::Digests(digests));
     assert_eq!(writes(&unknown.obey()), 0);
     assert!(!unknown.receiver.is_over());
+}
+
+#[test]
+fn a_header_that_names_another_unit_or_attempt_than_was_declared_is_damage() {
+    for (unit, attempt) in [(chunk(1), 1), (chunk(0), 2), (Unit::Bundle(BundleId(0)), 1)] {
+        for declared_first in [false, true] {
+            let mut victim = Victim::wanting();
+            let landed = victim.landed(unit, attempt, CV, None);
+            let declared = Declared { lane: LaneId(0), seq: 0, unit: chunk(0), attempt: Attempt(1), digest: CV };
+            let digests = Message::Digests(vec![declared]);
+            if declared_first {
+                victim.say(digests);
+                victim.land(landed);
+            } else {
+                victim.land(landed);
+                victim.say(digests);
+            }
+            let actions = victim.obey();
+            assert_eq!(writes(&actions), 0);
+            let again = |a: &Action| matches!(a, Action::Send(Message::Verdicts(list)) if list[0].unit == chunk(0) && list[0].finding == Finding::Again);
+            assert!(actions.iter().any(again), "{actions:?}");
+        }
+    }
 }
 
 #[test]

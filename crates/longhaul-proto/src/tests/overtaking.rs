@@ -1,12 +1,13 @@
 //! Messages of a lower class overtake those of a higher: each such case that once could break a session, by name.
 
-use longhaul_core::{Blame, Fault, FaultCode, FileId};
+use longhaul_core::{Blame, BundleId, ChunkIndex, Digest, Fault, FaultCode, FileId, Unit};
 
+use super::hostile_receiver::{asked_for, sent, settled, verdict, want};
 use super::plan::{CHUNK, Plan, file};
-use super::victim::{NOW, Victim, fault};
+use super::victim::{CV, NOW, Victim, chunk, fault};
 use super::world::World;
 use crate::receiver::{Action, Seen};
-use crate::wire::message::Outcome;
+use crate::wire::message::{Finding, Message, Outcome};
 
 /// Plays `plan` with a disk that fails often, in many orders.
 fn play_failing(plan: impl Fn() -> Plan) {
@@ -27,6 +28,54 @@ fn an_outcome_may_overtake_the_answer_that_wanted_the_file() {
 #[test]
 fn an_outcome_may_overtake_the_wants_of_its_chunks() {
     play_failing(|| Plan::new(vec![file("a", 40 * CHUNK), file("b", 40 * CHUNK), file("c", 40 * CHUNK)]));
+    let mut sender = asked_for(vec![file("large", 9 * CHUNK)]);
+    sender.handle_message(want(0, 0, 4));
+    let fault = Fault::new(FaultCode::Io, Blame::Local, "cannot write");
+    sender.handle_message(settled(0, Outcome::Failed(fault)));
+    sender.handle_message(want(0, 4, 4));
+    assert!(!sender.is_over());
+    sender.audit();
+}
+
+#[test]
+fn a_good_verdict_may_overtake_the_report_of_what_was_sent() {
+    let root = Digest::Root([1; 32]);
+    let bundle = Unit::Bundle(BundleId(0));
+    let cv = Digest::Cv([2; 32]);
+    let mut sender = asked_for(vec![file("large", 9 * CHUNK)]);
+    sender.handle_message(want(0, 0, 1));
+    assert_eq!(sender.outstanding(), (1, 1));
+    sender.handle_message(verdict(bundle, 1, Finding::Good(root)));
+    sender.handle_message(verdict(chunk(0), 1, Finding::Good(cv)));
+    sender.handle_sent(sent(bundle, 1, root));
+    sender.handle_sent(sent(chunk(0), 1, cv));
+    assert_eq!(sender.outstanding(), (0, 0));
+}
+
+#[test]
+fn an_outcome_is_said_before_the_wants_that_it_makes_room_for() {
+    let mut victim = Victim::new();
+    victim.page(vec![file("a", 2000 * CHUNK).entry, file("b", 2000 * CHUNK).entry]);
+    victim.obey();
+    victim.say(fault(0, FaultCode::Vanished));
+    let actions = victim.obey();
+    let settled = actions.iter().position(|a| matches!(a, Action::Send(Message::Settled(_))));
+    let wants = actions.iter().position(|a| matches!(a, Action::Send(Message::WantChunks(_))));
+    assert!(settled.is_some() && settled < wants, "{actions:?}");
+}
+
+#[test]
+fn what_arrives_of_a_file_that_failed_is_dropped_while_its_last_write_is_awaited() {
+    let mut victim = Victim::wanting();
+    let first = victim.landed(chunk(0), 1, CV, Some(CV));
+    victim.land(first);
+    victim.obey();
+    victim.say(fault(0, FaultCode::Vanished));
+    let second = victim.landed(chunk(1), 1, CV, Some(CV));
+    victim.land(second);
+    assert!(matches!(victim.obey()[..], [Action::Drop(_)]));
+    victim.receiver.handle_written(NOW, FileId(0), ChunkIndex(0), Ok(()));
+    assert!(matches!(victim.obey()[..], [Action::Discard(_), Action::Settled(..), Action::Send(_)]));
 }
 
 #[test]

@@ -151,6 +151,11 @@ pub(crate) fn item(name: &str, kind: EntryKind) -> Item {
     Item { entry: Entry { path: path(name), kind, meta }, bytes: Vec::new() }
 }
 
+/// Something that is not sent.
+pub(crate) fn unsent(name: &str, failure: Option<FaultCode>) -> Item {
+    item(name, EntryKind::Unsent { failure, why: "odd".to_owned() })
+}
+
 /// A file of `chunks` chunks of which every other is a hole.
 pub(crate) fn sparse(name: &str, chunks: usize) -> Item {
     let mut item = file(name, chunks * CHUNK + 3);
@@ -194,7 +199,8 @@ fn grow(rng: &mut Rng, dir: &str, mut budget: usize, items: &mut Vec<Item>) {
         }
         budget -= 1;
         let name = format!("{dir}/{at}");
-        match rng.below(12) {
+        match rng.below(13) {
+            12 => items.push(unsent(&name, rng.permille(500).then_some(FaultCode::Denied))),
             0 => items.push(item(&name, EntryKind::Symlink { target: b"../somewhere".to_vec() })),
             1 => items.push(sparse(&name, 1 + rng.below(6))),
             2 | 3 => {

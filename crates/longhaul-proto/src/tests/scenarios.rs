@@ -1,9 +1,9 @@
 //! Whole sessions, named for what must hold.
 
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
-use longhaul_core::{BundleId, ChunkIndex, EntryKind, FaultCode, FileId, IfExists, Unit};
+use longhaul_core::{BundleId, ChunkIndex, EntryKind, FaultCode, FileId, IfExists, RelPath, Unit};
 
-use super::plan::{CHUNK, Item, Plan, file, item, many, path, sparse};
+use super::plan::{CHUNK, Item, Plan, file, item, many, path, sparse, unsent};
 use super::target::Standing;
 use super::world::{End, World};
 use crate::receiver::{Landing, Policy, Seen};
@@ -35,13 +35,24 @@ fn whatever_happens_in_whatever_order_every_entry_comes_to_its_outcome() {
                 Outcome::Skipped => "skipped",
                 Outcome::Planned => "planned",
                 Outcome::Failed(fault) => fault.code.name(),
+                Outcome::Unsent => "unsent",
             };
             *codes.entry(name).or_default() += 1;
         }
     }
     // The worlds are only worth something if all of this happens in them.
-    for name in ["committed", "skipped", "planned", "mismatch", "changed", "vanished", "exists", "denied", "in-the-way"]
-    {
+    for name in [
+        "committed",
+        "skipped",
+        "planned",
+        "mismatch",
+        "changed",
+        "vanished",
+        "exists",
+        "denied",
+        "in-the-way",
+        "unsent",
+    ] {
         assert!(codes.get(name).is_some_and(|count| *count >= 10), "{name} hardly ever happened: {codes:?}");
     }
 }
@@ -55,6 +66,7 @@ fn without_trouble_everything_is_committed_with_one_sending_each() {
         assert!(world.sendings.values().all(|count| *count == 1));
         assert_eq!(world.receiver.tally().committed, world.receiver.tally().durable);
         assert_eq!(world.receiver.tally().files, 33);
+        assert_eq!(world.waits, 0, "nothing waits for a clock at the end");
     }
 }
 
@@ -205,6 +217,7 @@ fn names_that_stand_are_skipped_replaced_or_refused() {
             Outcome::Skipped => "skipped",
             Outcome::Planned => "planned",
             Outcome::Failed(fault) => fault.code.name(),
+            Outcome::Unsent => "unsent",
         });
         assert_eq!(found, want, "{if_exists:?} {may_modify}");
     }
@@ -246,6 +259,7 @@ fn more_large_files_than_descriptors_all_come_through() {
     let items = (0..700).map(|at| file(&format!("f{at}"), CHUNK + 1)).collect();
     let world = play(Plan { lanes: 3, ..Plan::new(items) });
     assert!(world.told.values().all(|outcome| matches!(outcome, Outcome::Committed(_))));
+    assert_eq!(world.waits, 0, "files that wait for a descriptor do not wait for a clock");
 }
 
 #[test]
@@ -269,4 +283,31 @@ fn a_renamed_source_lands_under_its_new_name_and_a_path_that_gets_too_long_fails
     assert_eq!(failure(&world, &format!("s/{deep}")), Some(FaultCode::Unsupported));
     let renamed = path(&"r".repeat(200)).join(b"short").expect("a path");
     assert!(matches!(world.target.names.remove(&renamed), Some(Standing::File(..))));
+}
+
+#[test]
+fn what_is_not_sent_is_heard_of_at_both_ends_and_only_failures_fail() {
+    // As a source itself that cannot be read: it has no name beneath the destination.
+    let mut top = unsent("x", Some(FaultCode::NotFound));
+    top.entry.path = RelPath::root();
+    let items = vec![
+        top,
+        unsent("old/fifo", None),
+        unsent("old/secret", Some(FaultCode::Denied)),
+        unsent("old/full", Some(FaultCode::NoSpace)),
+        file("old/f", 300),
+    ];
+    for dry_run in [false, true] {
+        let landing = Landing::beneath().renamed_to(b"new".to_vec());
+        let plan = Plan { landing, dry_run, ..Plan::new(items.clone()) };
+        let world = World::new(plan).run();
+        assert_eq!(world.ends, (Some(End::Finished), Some(End::Finished)));
+        assert_eq!(failure(&world, ""), Some(FaultCode::NotFound));
+        assert_eq!(*world.outcome("old/fifo"), Outcome::Unsent);
+        assert_eq!(failure(&world, "old/secret"), Some(FaultCode::Denied));
+        assert_eq!(failure(&world, "old/full"), Some(FaultCode::Io), "the sender's disk ends no session");
+        assert_eq!(world.target.outcomes[&FileId(1)], Outcome::Unsent);
+        assert!(matches!(world.target.outcomes[&FileId(2)], Outcome::Failed(_)));
+        assert!(matches!(world.outcome("old/f"), Outcome::Committed(_) | Outcome::Planned));
+    }
 }

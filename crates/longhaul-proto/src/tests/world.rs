@@ -43,6 +43,8 @@ pub(crate) struct World {
     wanted: usize,
     pub(crate) ends: (Option<End>, Option<End>),
     steps: usize,
+    /// How often nothing could happen before time had passed.
+    pub(crate) waits: usize,
 }
 
 /// What can happen next.
@@ -89,6 +91,7 @@ impl World {
             wanted: 0,
             ends: (None, None),
             steps: 0,
+            waits: 0,
             plan,
         }
     }
@@ -135,6 +138,7 @@ impl World {
         let Some(next) = self.receiver.poll_timeout() else {
             panic!("seed {}: nothing can happen any more: {:?}", self.plan.seed, self.receiver)
         };
+        self.waits += 1;
         self.now = self.now.max(next);
         self.receiver.handle_timeout(self.now);
         self.receiver_acts();

@@ -8,7 +8,7 @@ use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkSize, DigestKind, FileId
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 64;
-/// Bytes of a digest behind a unit, on lanes that carry it ([`Header::trailer`]).
+/// Bytes of a digest behind a unit, on lanes that carry it ([`Piece::trailer`]).
 pub const TRAILER_BYTES: usize = 32;
 
 const MAGIC: [u8; 4] = *b"LHd1";

@@ -134,6 +134,8 @@ pub enum Outcome {
     Planned,
     /// It failed.
     Failed(Fault),
+    /// It is nothing that is sent, and that is no failure.
+    Unsent,
 }
 
 /// The receiver's counters, since the session's start.

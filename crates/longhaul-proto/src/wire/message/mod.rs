@@ -6,7 +6,7 @@ mod flow;
 mod listing;
 mod opening;
 
-use longhaul_core::Fault;
+use longhaul_core::{Entry, EntryKind, Fault};
 
 pub use flow::*;
 pub use listing::*;
@@ -131,11 +131,15 @@ impl Message {
     /// The same with clean texts, where it has any.
     fn cleaned(&self) -> Option<Message> {
         let failed = |s: &Settlement| matches!(s.outcome, Outcome::Failed(_));
+        let unsent = |e: &Entry| matches!(e.kind, EntryKind::Unsent { .. });
         Some(match self {
             Message::Refuse(fault) => Message::Refuse(clean_fault(fault)),
             Message::Offer(offer) => Message::Offer(Offer { base: clean(&offer.base), ..offer.clone() }),
             Message::FileFault(fault) => {
                 Message::FileFault(FileFault { message: clean(&fault.message), ..fault.clone() })
+            }
+            Message::Page(page) if page.entries.iter().any(unsent) => {
+                Message::Page(Page { entries: page.entries.iter().map(clean_entry).collect(), ..*page })
             }
             Message::Settled(list) if list.iter().any(failed) => {
                 Message::Settled(list.iter().map(clean_settlement).collect())
@@ -143,6 +147,14 @@ impl Message {
             _ => return None,
         })
     }
+}
+
+fn clean_entry(entry: &Entry) -> Entry {
+    let kind = match &entry.kind {
+        EntryKind::Unsent { failure, why } => EntryKind::Unsent { failure: *failure, why: clean(why) },
+        other => other.clone(),
+    };
+    Entry { kind, ..entry.clone() }
 }
 
 fn clean_settlement(settlement: &Settlement) -> Settlement {

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds every fuzz target with Rust's stable toolchain and a C++ compiler, and runs each for so many seconds:
+#     fuzz/run.sh SECONDS [TARGET...]
+# Ends with 1 if one of them crashes, hangs or outgrows its memory; what did it is then in fuzz/artifacts/TARGET.
+# Seeds are in fuzz/seeds; what is found on the way stays in fuzz/corpus, for longer runs.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
+shift
+targets=("$@")
+if [ "${#targets[@]}" -eq 0 ]; then
+  for file in targets/*.rs; do targets+=("$(basename "$file" .rs)"); done
+fi
+
+# What cargo-fuzz passes. Coverage is an unstable flag of a stable compiler, so it is told that this is fine.
+export RUSTC_BOOTSTRAP=1
+export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing"
+# With a target named, build scripts and macros are built without these flags.
+host=$(rustc -vV | sed -n 's/^host: //p')
+cargo build --quiet --release --locked --target "$host" --target-dir target
+
+failed=0
+for target in "${targets[@]}"; do
+  mkdir -p "corpus/$target" "artifacts/$target" "seeds/$target"
+  case $target in
+    control | sender | receiver | bundle) max_len=16384 ;;
+    *) max_len=4400 ;;
+  esac
+  log=$(mktemp)
+  if "target/$host/release/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len="$max_len" \
+    -artifact_prefix="artifacts/$target/" -print_final_stats=1 "corpus/$target" "seeds/$target" >"$log" 2>&1; then
+    printf '%-10s %s runs, %s\n' "$target" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
+      "$(grep -o 'cov: [0-9]*' "$log" | tail -n 1)"
+  else
+    failed=1
+    printf '%-10s FAILED\n' "$target"
+    tail -n 40 "$log"
+  fi
+  rm -f "$log"
+done
+exit "$failed"

@@ -1,0 +1,16 @@
+//! The opening of a lane, and proofs for what it says: nothing but the right one is accepted.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use longhaul_proto::join::{Claim, JoinKey, OPENING_BYTES, Prover, decode_opening, encode_opening};
+
+fuzz_target!(|input: ([u8; OPENING_BYTES], [u8; 32])| {
+    let (opening, mac) = input;
+    let (session, lane, dialer_nonce) = decode_opening(&opening);
+    assert_eq!(encode_opening(&session, lane, &dialer_nonce), opening);
+    let claim = Claim { session, lane, dialer_nonce, acceptor_nonce: [7; 16] };
+    let key = JoinKey([9; 32]);
+    let right = key.prove(Prover::Dialer, &claim);
+    assert!(key.accepts(Prover::Dialer, &claim, &right) && !key.accepts(Prover::Acceptor, &claim, &right));
+    assert_eq!(key.accepts(Prover::Dialer, &claim, &mac), mac == right);
+});

@@ -1,0 +1,23 @@
+//! A path beneath a root. What is accepted cannot leave it, and comes apart and together again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use longhaul_core::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX, RESERVED_PREFIX};
+use longhaul_core::{Escaped, RelPath};
+
+fuzz_target!(|bytes: &[u8]| {
+    assert!(!Escaped(bytes).to_string().contains(|c: char| c.is_control()));
+    let Ok(path) = RelPath::new(bytes) else { return };
+    assert!(path.as_bytes() == bytes && bytes.len() <= PATH_BYTES_MAX && !bytes.contains(&0));
+    let mut again = RelPath::root();
+    for name in path.components() {
+        assert!(name != b".." && name != b"." && name.len() <= NAME_BYTES_MAX && !name.starts_with(RESERVED_PREFIX));
+        again = again.join(name).expect("a part of a path joins");
+    }
+    assert_eq!(again, path);
+    if let Some((top, rest)) = path.split_top() {
+        let top = RelPath::new(top).expect("a top is a path");
+        assert_eq!(top.concat(&rest).expect("a path goes together"), path);
+        assert!(path.parent().is_some_and(|parent| parent.join(path.name().unwrap_or_default()) == Ok(path.clone())));
+    }
+});

@@ -1,0 +1,90 @@
+//! The receiver's machine against whatever a sender may say, with a disk that does everything at once and lanes that bring
+//! whatever was declared: it ends the session or goes on.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
+use longhaul_core::{ChunkSize, DigestKind, IfExists, Preserve, Unit};
+use longhaul_fuzz::messages;
+use longhaul_proto::receiver::{
+    Action, Config, Landed, LandedRow, Landing, Policy, Receiver, Seen, SyncGroup, Ticket,
+};
+use longhaul_proto::wire::data::Piece;
+use longhaul_proto::wire::message::Declared;
+use longhaul_proto::{Message, Timestamp};
+
+fuzz_target!(|bytes: &[u8]| {
+    let config = Config {
+        chunk: ChunkSize::from_log2(10).expect("in range"),
+        bundled_max: 256,
+        policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
+        landing: Landing::beneath(),
+        preserve: Preserve::default(),
+        dry_run: false,
+        group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
+    };
+    let mut receiver = Receiver::new(config, String::new());
+    for (second, message) in (0..).zip(messages(bytes)) {
+        let now = Timestamp(second * 1_000_000);
+        if let Message::Digests(list) = &message {
+            list.iter().take(8).for_each(|declared| receiver.handle_landed(now, landed(declared)));
+        }
+        receiver.handle_message(now, message);
+        receiver.handle_timeout(now);
+        obey(&mut receiver, now);
+        assert!(receiver.unsettled() <= ENTRIES_UNSETTLED_MAX);
+    }
+});
+
+/// What a lane would bring if the declaration is true.
+fn landed(declared: &Declared) -> Landed {
+    let rows = match declared.unit {
+        Unit::Bundle(_) => (0..3).map(|file| LandedRow {
+            file: longhaul_core::FileId(file),
+            len: 5,
+            declared: [0; 32],
+            computed: [0; 32],
+        }).collect(),
+        Unit::Chunk { .. } => Vec::new(),
+    };
+    let piece = Piece {
+        unit: declared.unit,
+        attempt: declared.attempt,
+        offset: 0,
+        len: 1024,
+        unit_len: 1024,
+        chunk: ChunkSize::from_log2(10).expect("in range"),
+        digest: DigestKind::Cv,
+        hole: false,
+        trailer: false,
+    };
+    let ticket = Ticket { lane: declared.lane, seq: declared.seq };
+    Landed { ticket, piece, computed: declared.digest, declared: None, rows }
+}
+
+fn obey(receiver: &mut Receiver, now: Timestamp) {
+    while let Some(action) = receiver.poll_action() {
+        match action {
+            Action::Survey(held) => {
+                let seen = held.iter().map(|_| Ok(Seen::Absent)).collect();
+                receiver.handle_surveyed(now, held[0].id, seen);
+            }
+            Action::Create(held) => receiver.handle_created(now, held.id, Ok(())),
+            Action::MakeLink(held) | Action::Seal(held) => receiver.handle_staged(now, vec![(held.id, Ok(()))]),
+            Action::Write { file, index, .. } => receiver.handle_written(now, file, index, Ok(())),
+            Action::WriteBundle { files, .. } => {
+                receiver.handle_staged(now, files.iter().map(|held| (held.id, Ok(()))).collect());
+            }
+            Action::SyncData(file) => receiver.handle_synced(now, file, Ok(())),
+            Action::Barrier(_) => receiver.handle_barrier(now, Ok(())),
+            Action::Publish(renames) => {
+                receiver.handle_published(now, renames.iter().map(|(id, _)| (*id, Ok(()))).collect());
+            }
+            Action::SyncDirs(_) => receiver.handle_dirs_synced(now, Ok(())),
+            Action::FinishDirs(dirs) => {
+                receiver.handle_dirs_finished(now, dirs.iter().map(|held| (held.id, Ok(()))).collect());
+            }
+            _ => {}
+        }
+    }
+}
