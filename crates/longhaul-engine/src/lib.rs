@@ -4,6 +4,7 @@
 //! an [`Observer`] and a [`Report`]. Must not know the command line, the environment or JSON.
 
 mod api;
+mod asked;
 mod budget;
 mod control;
 mod cpu;

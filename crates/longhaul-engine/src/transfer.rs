@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
+use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, RelPath, Role};
 use longhaul_disk::{ChunkIo, SourceTree, TargetTree};
 use longhaul_net::{Control, Identity, LaneOptions, LaneStream, PeerCheck, Protection, PublicKey, dial_control};
 use longhaul_proto::join::JoinKey;
@@ -15,6 +16,7 @@ use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
 use crate::api::{self, Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Start, Stop, To};
+use crate::asked::Asked;
 use crate::budget::{self, LANES_DEFAULT};
 use crate::faults::net_fault;
 use crate::handshake;
@@ -110,8 +112,6 @@ impl Run {
     }
 
     async fn pull(self, remote: &Remote, paths: Vec<RemotePath>, dest: &LocalDest) -> Result<Totals, Fault> {
-        // A whole root is pulled as what lies in it: it has no name of its own beneath itself.
-        let contents = |p: &RemotePath| p.slash || p.path.is_root();
         let opening = Opening {
             direct: self.settings.io,
             dry_run: self.settings.dry_run,
@@ -134,7 +134,8 @@ impl Run {
         let Machinery { slab, io } = self.machinery(slots, agreed.welcome.chunk)?;
         let config = self.receiver_config(landing, &agreed.welcome);
         let link = self.link(agreed, "pull", slots);
-        Ok(session::receive::run(link, Receiving { tree: destination.tree, slab, io, config, base: destination.base }).await)
+        let asked = self.asked(&paths);
+        Ok(session::receive::run(link, Receiving { tree: destination.tree, slab, io, config, asked, base: destination.base }).await)
     }
 
     /// Both halves in this process.
@@ -186,7 +187,14 @@ impl Run {
             preserve: self.settings.preserve,
         };
         let config = self.receiver_config(destination.landing, &welcome);
-        let receiving = Receiving { tree: destination.tree, slab: receiver.slab, io: receiver.io, config, base: destination.base };
+        let receiving = Receiving {
+            tree: destination.tree,
+            slab: receiver.slab,
+            io: receiver.io,
+            config,
+            asked: Asked::default(),
+            base: destination.base,
+        };
         let sender = session::send::run(self.half_link(ours, near, self.observer.clone()), sending);
         let receiver = tokio::spawn(session::receive::run(self.half_link(theirs, far, Arc::new(Nobody)), receiving));
         let mut totals = sender.await;
@@ -208,12 +216,13 @@ impl Run {
     async fn agree_unhurried(&self, remote: &Remote, role: Role, far: Far, slots: usize) -> Result<Agreed, Fault> {
         let mut control = connect(remote).await?;
         let protection = self.settings.protect.unwrap_or(Protection::Private);
+        let wanted = budget::lanes(self.settings.lanes.unwrap_or(LANES_DEFAULT), slots);
         let request = Request::Transfer(Box::new(Transfer {
             role,
             initiator: true,
             protect: handshake::to_wire(protection),
             chunk: self.settings.chunk,
-            lanes: budget::lanes(self.settings.lanes.unwrap_or(LANES_DEFAULT), slots),
+            lanes: wanted,
             preserve: self.settings.preserve,
             dry_run: self.settings.dry_run,
             set: 0,
@@ -222,6 +231,9 @@ impl Run {
         let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request).await?;
         if welcome.chunk.bytes() > self.settings.chunk.bytes() {
             return Err(Fault::protocol("the other side chose larger chunks than were offered"));
+        }
+        if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > wanted {
+            return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
         }
         let lanes = self.dial_lanes(remote, &control, &welcome, &granted, protection).await?;
         Ok(Agreed { control, welcome, lanes })
@@ -261,6 +273,21 @@ impl Run {
         let depth = self.settings.depth.unwrap_or(budget::depth(slots));
         let io = ChunkIo::start(self.settings.engine, depth, &slab).map_err(|e| e.fault())?;
         Ok(Machinery { slab, io })
+    }
+
+    /// What a pull of these sources may bring.
+    fn asked(&self, paths: &[RemotePath]) -> Asked {
+        let mut asked = Asked::passing(self.settings.filter.clone());
+        if !self.settings.preserve.links {
+            asked = asked.without_links();
+        }
+        match (&self.settings.files_from, paths) {
+            (Some(names), [source]) => {
+                let own = if contents(source) { None } else { source.path.name() };
+                asked.named(&own.and_then(|name| RelPath::new(name).ok()).unwrap_or_default(), names)
+            }
+            _ => asked,
+        }
     }
 
     fn receiver_config(&self, landing: Landing, welcome: &Welcome) -> Config {
@@ -334,6 +361,11 @@ impl Run {
             notes,
         }));
     }
+}
+
+/// A whole root is pulled as what lies in it: it has no name of its own beneath itself.
+fn contents(source: &RemotePath) -> bool {
+    source.slash || source.path.is_root()
 }
 
 /// Bytes in flight between the control channels of two halves of one process.

@@ -52,7 +52,8 @@ pub(crate) fn run(
     for (seq, ready) in (0..).zip(queue.iter()) {
         let declared = stream.protection() == Protection::Private;
         let digest = send_unit(&mut stream, &ready, declared, times).map_err(|e| lane_fault(&e))?;
-        report(Sent { unit: ready.unit, attempt: ready.attempt, digest, len: ready.len, lane, seq, declared });
+        let len = if matches!(ready.payload, Payload::Hole) { 0 } else { ready.len };
+        report(Sent { unit: ready.unit, attempt: ready.attempt, digest, len, lane, seq, declared });
     }
     stream.send(&[&Header::End.encode()]).map_err(|e| lane_fault(&e))?;
     stream.finish();

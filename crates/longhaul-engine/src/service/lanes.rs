@@ -2,13 +2,13 @@
 //!
 //! A lane id is named over control, good once and for 10 s. A private lane must also show its session's own key.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
 use longhaul_core::{Fault, LaneId};
-use longhaul_net::{Congestion, LaneStream, Protection, PublicKey};
+use longhaul_net::{Congestion, LaneCloser, LaneStream, Protection, PublicKey};
 use longhaul_proto::join::JoinKey;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -19,6 +19,14 @@ use crate::session::{Event, JoinedLane};
 #[derive(Clone, Default)]
 pub(super) struct Registry {
     sessions: Arc<Mutex<HashMap<[u8; 16], Expecting>>>,
+    joining: Arc<Mutex<Joining>>,
+}
+
+/// Lanes that are proving where they belong, oldest first: each waits on a thread of its own, and those are few.
+#[derive(Default)]
+struct Joining {
+    next: u64,
+    queue: VecDeque<(u64, LaneCloser)>,
 }
 
 /// What a session expects.
@@ -68,17 +76,20 @@ impl Registry {
     /// Has a lane prove where it belongs, and brings it there. A lane that cannot is closed without a word.
     pub(super) async fn bring(&self, stream: LaneStream, key: Option<PublicKey>) {
         let registry = self.clone();
-        let brought = tokio::task::spawn_blocking(move || registry.bring_blocking(stream, key)).await;
+        let number = self.begin_joining(stream.closer());
+        let brought = tokio::task::spawn_blocking(move || registry.bring_blocking(stream, key, number)).await;
         if let Ok(Err(fault)) = brought {
             tracing::debug!(target: "longhaul::serve", %fault, "a lane was turned away");
         }
     }
 
-    fn bring_blocking(&self, mut stream: LaneStream, key: Option<PublicKey>) -> Result<(), Fault> {
+    fn bring_blocking(&self, mut stream: LaneStream, key: Option<PublicKey>, number: u64) -> Result<(), Fault> {
         let find = |session: &[u8; 16], id: LaneId| {
             self.lock().get(session).filter(|e| e.admits(id, key)).map(|e| e.key.clone())
         };
-        let (session, id) = join::accept(&mut stream, find)?;
+        let proved = join::accept(&mut stream, find);
+        self.joining().queue.retain(|(joining, _)| *joining != number);
+        let (session, id) = proved?;
         // Proved. Taken out under the lock: of two that prove the same id, one comes too late.
         let sink = {
             let mut sessions = self.lock();
@@ -94,6 +105,24 @@ impl Registry {
         Ok(())
     }
 
+    /// Makes room by closing the lane that has been at it for longest: one that means well needs a round trip.
+    fn begin_joining(&self, closer: LaneCloser) -> u64 {
+        let mut joining = self.joining();
+        if joining.queue.len() >= JOINING_MAX
+            && let Some((_, oldest)) = joining.queue.pop_front()
+        {
+            oldest.close();
+        }
+        let number = joining.next;
+        joining.next += 1;
+        joining.queue.push_back((number, closer));
+        number
+    }
+
+    fn joining(&self) -> std::sync::MutexGuard<'_, Joining> {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 16], Expecting>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,3 +133,6 @@ impl Drop for Registered {
         self.registry.lock().remove(&self.session);
     }
 }
+
+/// Lanes that prove at a time; twice as many lanes as one session may have, and half of the threads that the runtime gives.
+const JOINING_MAX: usize = 256;

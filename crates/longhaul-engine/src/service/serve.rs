@@ -20,6 +20,7 @@ use super::access::{need, need_protection};
 use super::lanes::{Expecting, Registered};
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
+use crate::asked::Asked;
 use crate::budget::{self, MEMORY_DEFAULT};
 use crate::control::write_message;
 use crate::handshake;
@@ -201,7 +202,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
                 dry_run: transfer.dry_run,
                 group: SyncGroup::default(),
             };
-            session::receive::run(link, Receiving { tree: destination.tree, slab, io, config, base: destination.base }).await
+            session::receive::run(link, Receiving { tree: destination.tree, slab, io, config, asked: Asked::default(), base: destination.base }).await
         }
         Side::Send(source, filter, names) => {
             session::send::run(link, Sending { tree: Arc::new(source), slab, io, chunk, bundled_max, filter, names, preserve }).await

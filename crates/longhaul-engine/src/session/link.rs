@@ -174,6 +174,9 @@ impl Link {
                     .hint("run the same command again"),
             );
         }
+        if self.ending && self.heard.elapsed() >= SILENCE_MAX {
+            return Wake::Event(Event::ControlEnded(None));
+        }
         if !self.ending && self.lanes.is_empty() && self.start.elapsed() >= LANELESS_MAX {
             return Wake::Stop(
                 Fault::new(FaultCode::Lost, Blame::Path, "no lane joined the session in time").hint("check that a firewall lets several connections to the port through"),

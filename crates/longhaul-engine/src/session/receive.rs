@@ -15,6 +15,7 @@ use super::link::Wake;
 use super::writing::{Report, Writing, WritingOptions};
 use super::{Event, Link};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
+use crate::asked::Asked;
 use crate::lane;
 use crate::lane::pulse::{OVERDUE, Pulse, Watch};
 use crate::report::Totals;
@@ -29,6 +30,8 @@ pub(crate) struct Receiving {
     pub(crate) io: ChunkIo,
     /// What was agreed.
     pub(crate) config: Config,
+    /// What may come.
+    pub(crate) asked: Asked,
     /// Where the destination stands, for people.
     pub(crate) base: String,
 }
@@ -40,6 +43,7 @@ struct Loop {
     slab: Arc<Slab>,
     pulse: Pulse,
     watch: Watch,
+    asked: Asked,
     totals: Totals,
     told: (u64, Tally),
     verdict: Option<Result<Ending, Fault>>,
@@ -73,6 +77,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         slab,
         watch: Watch::new(pulse.clone()),
         pulse,
+        asked: receiving.asked,
         totals: Totals::default(),
         told: (0, Tally::default()),
         verdict: None,
@@ -108,7 +113,11 @@ impl Loop {
             Wake::Stop(fault) => self.machine.abort(fault),
             Wake::Event(Event::Control(message)) => {
                 self.told_by_peer |= matches!(message, Message::Refuse(_));
-                self.machine.handle_message(now, message);
+                let asked = if let Message::Page(page) = &message { self.asked.check(&page.entries) } else { Ok(()) };
+                match asked {
+                    Ok(()) => self.machine.handle_message(now, message),
+                    Err(fault) => self.machine.abort(fault),
+                }
             }
             Wake::Event(Event::Lane(joined)) => {
                 let (slab, sink) = (self.slab.clone(), self.link.sink());
@@ -125,7 +134,9 @@ impl Loop {
                 self.machine.handle_landed(now, arrival.landed);
             }
             Wake::Event(Event::Wrote(report)) => self.absorb_report(report),
-            Wake::Event(Event::ControlEnded(_) | Event::LaneEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
+            // All is settled and said; that the sender goes without a word changes nothing.
+            Wake::Event(Event::ControlEnded(_)) => self.verdict = Some(Ok(Ending::default())),
+            Wake::Event(Event::LaneEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
         }
     }
 
@@ -233,7 +244,7 @@ impl Loop {
     /// Ends everything in order: lanes, then disk work, then what was not published goes.
     async fn finish(mut self, io: ChunkIo) -> Totals {
         match self.verdict.take() {
-            Some(Ok(ending)) => self.totals.sender_cpu_us = Some(ending.cpu_us),
+            Some(Ok(ending)) => self.totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
             Some(Err(fault)) => {
                 self.link.refuse(&fault, self.told_by_peer);
                 self.totals.fault = Some(fault);

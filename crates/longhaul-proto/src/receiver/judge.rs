@@ -88,7 +88,8 @@ impl Receiver {
         }
         let computed = landed.computed;
         self.large(file).map_or(Ok(()), |large| large.accept(index, computed))?;
-        self.tally.received += map.len_of(index).unwrap_or(0);
+        // Payload that came: a hole brings none.
+        self.tally.received += landed.piece.len;
         self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
         self.actions.push_back(Action::Write { file, index, ticket: landed.ticket });
         Ok(())

@@ -46,8 +46,8 @@ impl Landing {
         let unasked =
             || Fault::protocol(format_args!("the sender names '{}', which was not asked for", path.escaped()));
         let top = path.split_top();
-        if let (Some(tops), Some((name, _))) = (&self.tops, &top)
-            && !tops.iter().any(|t| t == name)
+        if let Some(tops) = &self.tops
+            && !top.as_ref().is_some_and(|(name, _)| tops.iter().any(|t| t == name))
         {
             return Err(unasked());
         }

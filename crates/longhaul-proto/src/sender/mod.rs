@@ -67,7 +67,7 @@ pub struct Sent {
     pub attempt: Attempt,
     /// Its digest.
     pub digest: Digest,
-    /// Its bytes.
+    /// Payload bytes of it that went over the lane: none for a hole.
     pub len: u64,
     /// The lane that carried it.
     pub lane: LaneId,

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) group: SyncGroup,
     /// Whether messages of different classes overtake each other at will, or only the urgent the others.
     pub(crate) any_class_order: bool,
+    /// In a thousand turns: some time passes though nothing waits for it.
+    pub(crate) dawdling: u32,
     /// In a thousand sendings: bytes of the unit are changed on the way.
     pub(crate) flips: u32,
     /// In a thousand sendings on a `safe` lane: its header is changed so that it still parses.
@@ -59,6 +61,7 @@ impl Plan {
             safe: true,
             group: SyncGroup { bytes: 8 << 10, age: Duration::from_secs(1) },
             any_class_order: false,
+            dawdling: 20,
             flips: 0,
             alters: 0,
             always_flipped: HashSet::new(),

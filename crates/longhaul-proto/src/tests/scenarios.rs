@@ -6,7 +6,7 @@ use longhaul_core::{BundleId, ChunkIndex, EntryKind, FaultCode, FileId, IfExists
 use super::plan::{CHUNK, Item, Plan, file, item, many, path, sparse, unsent};
 use super::target::Standing;
 use super::world::{End, World};
-use crate::receiver::{Landing, Policy, Seen};
+use crate::receiver::{Landing, Policy, Seen, SyncGroup};
 use crate::wire::message::{Finding, Outcome};
 
 fn play(plan: Plan) -> World {
@@ -61,7 +61,7 @@ fn whatever_happens_in_whatever_order_every_entry_comes_to_its_outcome() {
 fn without_trouble_everything_is_committed_with_one_sending_each() {
     for seed in 0..20 {
         let items = [many(30, 7, 100), vec![file("a", 5 * CHUNK + 1), file("b", CHUNK), sparse("c", 6)]].concat();
-        let world = play(Plan { safe: seed % 2 == 0, ..Plan::new(items).seed(seed) });
+        let world = play(Plan { safe: seed % 2 == 0, dawdling: 0, ..Plan::new(items).seed(seed) });
         assert!(world.told.values().all(|outcome| matches!(outcome, Outcome::Committed(_))));
         assert!(world.sendings.values().all(|count| *count == 1));
         assert_eq!(world.receiver.tally().committed, world.receiver.tally().durable);
@@ -257,7 +257,7 @@ fn a_long_file_is_wanted_by_the_window_and_synced_by_the_group() {
 #[test]
 fn more_large_files_than_descriptors_all_come_through() {
     let items = (0..700).map(|at| file(&format!("f{at}"), CHUNK + 1)).collect();
-    let world = play(Plan { lanes: 3, ..Plan::new(items) });
+    let world = play(Plan { lanes: 3, group: SyncGroup::default(), dawdling: 0, ..Plan::new(items) });
     assert!(world.told.values().all(|outcome| matches!(outcome, Outcome::Committed(_))));
     assert_eq!(world.waits, 0, "files that wait for a descriptor do not wait for a clock");
 }

@@ -171,7 +171,7 @@ impl World {
     }
 
     fn take(&mut self, turn: Turn) {
-        if self.rng.permille(20) {
+        if self.rng.permille(self.plan.dawdling) {
             self.now = Timestamp(self.now.0 + self.rng.below(300_000) as u64);
             self.receiver.handle_timeout(self.now);
         }

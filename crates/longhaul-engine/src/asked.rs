@@ -1,0 +1,127 @@
+//! What a pulling side asked for: nothing else is taken from a sender, whatever it says.
+//!
+//! In: the sources, names and rules of a pull. Out: a verdict on each manifest page. The sender selects by the same rules; this
+//! is the check that it did. Touches no disk.
+
+use std::collections::HashSet;
+
+use longhaul_core::filter::Filter;
+use longhaul_core::{Entry, EntryKind, Fault, RelPath};
+
+/// What may come. The default takes anything: a daemon takes what its clients push.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    names: Option<Names>,
+    filter: Filter,
+    no_links: bool,
+}
+
+/// Names that were asked for, with what lies in them, and the directories above them.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    wanted: HashSet<RelPath>,
+    above: HashSet<RelPath>,
+}
+
+impl Asked {
+    /// What passes these rules.
+    pub(crate) fn passing(filter: Filter) -> Asked {
+        Asked { filter, ..Asked::default() }
+    }
+
+    /// Of that, only these names beneath `top`, which is the root if the content of a directory was asked for.
+    #[must_use]
+    pub(crate) fn named(self, top: &RelPath, names: &[RelPath]) -> Asked {
+        let mut known = Names::default();
+        // A name that is too long with its top can be sent by nobody.
+        for name in names.iter().filter_map(|name| top.concat(name).ok()) {
+            let above = std::iter::successors(name.parent(), RelPath::parent);
+            known.above.extend(above);
+            known.wanted.insert(name);
+        }
+        Asked { names: Some(known), ..self }
+    }
+
+    /// Of that, no symbolic links.
+    #[must_use]
+    pub(crate) fn without_links(self) -> Asked {
+        Asked { no_links: true, ..self }
+    }
+
+    /// Refuses a page with anything in it that was not asked for.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the peer that names the entry.
+    pub(crate) fn check(&self, entries: &[Entry]) -> Result<(), Fault> {
+        match entries.iter().find(|entry| !self.covers(entry)) {
+            None => Ok(()),
+            Some(entry) => {
+                Err(Fault::protocol(format_args!("the sender names '{}', which was not asked for", entry.path.escaped())))
+            }
+        }
+    }
+
+    fn covers(&self, entry: &Entry) -> bool {
+        let is_dir = matches!(entry.kind, EntryKind::Dir | EntryKind::DirEnd);
+        let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
+        !(is_link && self.no_links)
+            && self.names.as_ref().is_none_or(|names| names.cover(&entry.path, is_dir))
+            && (self.filter.rules().is_empty() || self.passes(&entry.path, is_dir))
+    }
+
+    /// Whether the rules send it and enter every directory above it.
+    fn passes(&self, path: &RelPath, is_dir: bool) -> bool {
+        self.filter.verdict(path, is_dir)
+            && std::iter::successors(path.parent(), RelPath::parent).all(|above| self.filter.verdict(&above, true))
+    }
+}
+
+impl Names {
+    fn cover(&self, path: &RelPath, is_dir: bool) -> bool {
+        is_dir && self.above.contains(path)
+            || std::iter::successors(Some(path.clone()), RelPath::parent).any(|at| self.wanted.contains(&at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_core::Meta;
+    use longhaul_core::filter::{Rule, RuleKind};
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text).expect("a path")
+    }
+
+    fn covers(asked: &Asked, text: &str, kind: EntryKind) -> bool {
+        asked.check(&[Entry { path: path(text), kind, meta: Meta::default() }]).is_ok()
+    }
+
+    #[test]
+    fn names_bring_what_lies_in_them_and_the_directories_above() {
+        let asked = Asked::default().named(&path("top"), &[path("a"), path("b/c")]);
+        let file = || EntryKind::File { len: 1, sparse: false };
+        for at in ["top/a", "top/a/x/y", "top/b/c"] {
+            assert!(covers(&asked, at, file()), "{at}");
+        }
+        for at in ["top", "top/b", ""] {
+            assert!(covers(&asked, at, EntryKind::Dir) && covers(&asked, at, EntryKind::DirEnd), "{at}");
+            assert!(!covers(&asked, at, file()), "{at}");
+        }
+        for at in ["top/ab", "top/b/d", "b/c", "top/b/cd"] {
+            assert!(!covers(&asked, at, file()), "{at}");
+        }
+        assert!(covers(&Asked::default().named(&path(""), &[path("")]), "anything", file()));
+    }
+
+    #[test]
+    fn rules_hold_for_every_directory_above_and_links_may_be_left_out() {
+        let rule = Rule { kind: RuleKind::Exclude, pattern: "out/".to_owned() };
+        let asked = Asked::passing(Filter::new(vec![rule]).expect("rules"));
+        let link = || EntryKind::Symlink { target: b"x".to_vec() };
+        assert!(covers(&asked, "in/x", link()));
+        assert!(!covers(&asked, "in/out/x/y", link()));
+        assert!(covers(&asked, "in/out", link()), "only directories are excluded");
+        assert!(!covers(&asked.without_links(), "in/x", link()));
+    }
+}

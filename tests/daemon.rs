@@ -1,0 +1,315 @@
+//! The daemon as its administrator and its clients meet it.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::fixture::tree::{self, Tree};
+use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Run, Site, files};
+
+#[test]
+fn a_good_config_is_approved_without_serving() {
+    let host = Host::new();
+    let dir = host.make_dir("dir");
+    let config = DaemonConfig::default().root("r", &dir, "read").client("c", host.key(), &[("r", "read")]).write(&host);
+    let outcome = check(&host, &config).succeed();
+    assert!(outcome.stdout.is_empty() && outcome.stderr.contains("1 root"), "{outcome}");
+    assert_eq!(Tree::of(&dir).paths(), [""], "nothing is made: {outcome}");
+}
+
+#[test]
+fn the_config_of_the_contract_is_understood_but_for_what_is_not_built() {
+    let host = Host::new();
+    let dir = host.make_dir("dir");
+    let config = host.path("serve.toml");
+    let text = CONTRACT.replace("DIR", dir.to_str().unwrap()).replace("KEY", host.key());
+    files::write(&config, &text);
+    files::set_mode(&config, 0o600);
+    check(&host, &config).succeed();
+    files::write(&config, text.replace("[\"private\", \"safe\"]", "[\"private\", \"safe\"]\nlayout = \"spread\""));
+    let outcome = check(&host, &config).fail(2);
+    assert!(outcome.stderr.contains("layout") && outcome.stderr.contains("not built yet"), "{outcome}");
+}
+
+#[test]
+fn a_bad_config_is_refused_with_the_place_of_what_is_wrong() {
+    let host = Host::new();
+    let dir = host.make_dir("dir");
+    let root = format!("[[root]]\nname = 'r'\ntargets = ['{}']\n", dir.display());
+    let key = host.key();
+    let cases = [
+        ("listen = 7\n".to_owned(), "serve.toml:1:10"),
+        ("listen = ['nonsense']\n".to_owned(), "HOST:PORT"),
+        ("surprise = 1\n".to_owned(), "surprise"),
+        (format!("{root}colour = 'red'\n"), "colour"),
+        (format!("{root}allow = ['write']\n"), "write"),
+        (format!("{root}protect = ['public']\n"), "public"),
+        (format!("{root}{root}"), "two roots"),
+        (root.replace("'r'", "'a/b'"), "name"),
+        (root.replace("'r'", "'.longhaul'"), "name"),
+        (root.replace("targets = [", "targets = ['/tmp', "), "one directory"),
+        (format!("{root}[[client]]\nname = 'c'\nkey = 'lhk1:short'\n"), "public key"),
+        (format!("{root}[[client]]\nname = 'c'\nkey = '{key}'\nroots = {{ nowhere = ['read'] }}\n"), "nowhere"),
+        (format!("{root}[[client]]\nname = 'c'\nkey = '{key}'\n[[client]]\nname = 'd'\nkey = '{key}'\n"), "'c'"),
+        ("[limits]\nsessions = 0\n".to_owned(), "sessions"),
+        ("[limits]\nmemory = 'plenty'\n".to_owned(), "plenty"),
+        ("[limits]\nmemory = '1MiB'\n".to_owned(), "memory"),
+        ("[[root]\n".to_owned(), "serve.toml:1:"),
+    ];
+    for (text, flaw) in cases {
+        let config = host.path("serve.toml");
+        files::write(&config, &text);
+        files::set_mode(&config, 0o600);
+        for run in [check(&host, &config), host.run(["serve", "--config"]).arg(&config)] {
+            let outcome = run.fail(2);
+            assert!(outcome.stderr.contains(flaw), "{flaw:?} is not said: {text}\n{outcome}");
+            assert!(outcome.stderr.contains("serve.toml"), "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_config_that_anybody_may_write_is_refused() {
+    let host = Host::new();
+    let dir = host.make_dir("dir");
+    let config = DaemonConfig::default().root("r", &dir, "read").write(&host);
+    files::set_mode(&config, 0o646);
+    let outcome = check(&host, &config).fail(2);
+    assert!(outcome.stderr.contains("chmod o-w"), "{outcome}");
+}
+
+#[test]
+fn a_root_that_is_no_directory_is_3_and_a_missing_config_2() {
+    let host = Host::new();
+    let config = DaemonConfig::default().root("r", &host.path("missing"), "read").write(&host);
+    let outcome = check(&host, &config).fail(3);
+    assert!(outcome.stderr.contains("missing"), "{outcome}");
+    check(&host, &host.path("no-such.toml")).fail(2);
+}
+
+#[test]
+fn roots_on_the_command_line_are_offered_to_the_clients_of_the_config() {
+    let (client, server) = (Host::new(), Host::new());
+    let dir = server.make_dir("dir");
+    let config = DaemonConfig::default().client("tester", client.key(), &[]).write(&server);
+    let run = server.run(["serve", "--json", "--config"]).arg(&config);
+    let read_only = format!("plain={}", dir.display());
+    let daemon =
+        Daemon::start(run.args(["--root", &read_only, "--root", &format!("full={}:{ALL_RIGHTS}", dir.display())]));
+    let ls = client.run(["ls", "-l", "--trust-on-first-use", &daemon.url("")]).succeed();
+    assert_eq!(ls.stdout_text(), "full/  read,create,modify\nplain/  read\n", "{ls}");
+    server.run(["serve", "--root", "nonsense"]).fail(2);
+}
+
+#[test]
+fn a_daemon_that_nobody_may_use_says_how_to_let_somebody_in() {
+    let host = Host::new();
+    let dir = host.make_dir("dir");
+    let daemon = DaemonConfig::default().root("r", &dir, "read").start(&host);
+    daemon.wait_log("nobody may connect yet");
+    daemon.wait_log("longhaul key authorize");
+}
+
+#[test]
+fn a_session_leaves_one_line_when_it_opens_and_one_when_it_ends() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 1000);
+    site.client.run(["push", "f", &site.url("")]).succeed();
+    let opened = site.daemon.wait_log("opened: push to data/");
+    let ended = site.daemon.wait_log("ended: push to data/");
+    for line in [&opened, &ended] {
+        assert!(line.contains("client=tester") && line.contains("peer=127.0.0.1:"), "{line}");
+    }
+    assert!(ended.contains("complete") && ended.contains("files=1") && ended.contains("bytes=1000"), "{ended}");
+    let sessions = site.daemon.log().lines().filter(|line| line.contains("longhaul::session")).count();
+    assert_eq!(sessions, 2, "{}", site.daemon.log());
+}
+
+#[test]
+fn a_hostile_name_cannot_forge_a_line_of_the_log() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 10);
+    let forged = "x\nINFO longhaul::session: ended: all is well \x1b[2J";
+    site.client.run(["push", "f", &site.url(forged)]).succeed();
+    site.daemon.wait_log("ended: push");
+    let log = site.daemon.log();
+    assert!(!log.contains('\x1b') && !log.lines().any(|line| line.starts_with("INFO")), "{log}");
+}
+
+#[test]
+fn a_read_only_client_may_pull_and_list_and_nothing_else() {
+    let site = Site::granting(DaemonConfig::default(), "read", ALL_RIGHTS);
+    files::make(site.root().join("f"), 1, 100);
+    files::make(site.client.path("g"), 2, 100);
+    site.client.run(["ls", &site.url("")]).succeed();
+    site.client.run(["pull", &site.url("f"), "got"]).succeed();
+    let before = Tree::of(site.root());
+    for (source, dest) in [("g", "g"), ("g", "f"), ("g", "new/dir/")] {
+        let outcome = site.client.run(["push", "--json", source, &site.url(dest)]).fail(4);
+        assert!(outcome.stderr.contains("'create'"), "{outcome}");
+        tree::assert_same(&before, &Tree::of(site.root()), outcome);
+    }
+}
+
+#[test]
+fn a_root_that_allows_less_than_the_client_has_decides() {
+    let site = Site::granting(DaemonConfig::default(), ALL_RIGHTS, "read");
+    files::make(site.client.path("g"), 2, 100);
+    site.client.run(["push", "g", &site.url("")]).fail(4);
+    assert_eq!(Tree::of(site.root()).paths(), [""]);
+}
+
+#[test]
+fn a_client_without_modify_may_add_but_not_replace() {
+    let site = Site::granting(DaemonConfig::default(), "read,create", ALL_RIGHTS);
+    files::make(site.root().join("d/stands"), 1, 50);
+    files::make(site.client.path("d/stands"), 2, 100);
+    files::make(site.client.path("d/new"), 2, 100);
+    let outcome = site.client.run(["push", "--json", "--if-exists", "replace", "d", &site.url("")]).fail(23);
+    assert_eq!(outcome.counts(), (1, 0, 1), "{outcome}");
+    assert!(outcome.stderr.contains("'modify'"), "{outcome}");
+    assert_eq!(fs::read(site.root().join("d/stands")).unwrap(), files::bytes(1, 50), "{outcome}");
+    // The same file again is skipped, which needs no right to replace.
+    let again = site.client.run(["push", "--json", "d/new", &site.url("d/")]).succeed();
+    assert_eq!(again.counts(), (0, 1, 0), "{again}");
+}
+
+#[test]
+fn a_client_without_read_can_neither_list_nor_pull() {
+    let site = Site::granting(DaemonConfig::default(), "create,modify", ALL_RIGHTS);
+    files::make(site.client.path("g"), 2, 100);
+    site.client.run(["push", "g", &site.url("")]).succeed();
+    site.client.run(["ls", &site.url("")]).fail(4);
+    site.client.run(["pull", &site.url("g"), "got"]).fail(4);
+    assert!(!site.client.path("got").exists());
+}
+
+#[test]
+fn two_clients_at_once_do_not_disturb_each_other() {
+    let (first, second, server) = (Host::new(), Host::new(), Host::new());
+    let root = server.make_dir("data");
+    let daemon = DaemonConfig::default()
+        .root("data", &root, ALL_RIGHTS)
+        .client("first", first.key(), &[("data", ALL_RIGHTS)])
+        .client("second", second.key(), &[("data", ALL_RIGHTS)])
+        .start(&server);
+    files::make(root.join("shared"), 9, (6 << 20) + 1);
+    for (seed, host) in [(1, &first), (2, &second)] {
+        for n in 0..200 {
+            files::make(host.path(format!("d/f{n}")), seed * 1000 + n, 2000);
+        }
+        files::make(host.path("d/large"), seed, (12 << 20) + 5);
+    }
+    let push = |host: &Host, to: &str| {
+        host.run(["push", "--json", "--peer-key", daemon.key(), "--chunk-size", "1MiB", "d", &daemon.url(to)]).start()
+    };
+    let pull = |host: &Host| {
+        host.run(["pull", "--json", "--peer-key", daemon.key(), &daemon.url("data/shared"), "got"]).start()
+    };
+    let running = [push(&first, "data/one"), push(&second, "data/two"), pull(&first), pull(&second)];
+    for run in running {
+        run.fail(0);
+    }
+    for (host, name) in [(&first, "one"), (&second, "two")] {
+        tree::assert_same(&Tree::of(host.path("d")), &Tree::of(root.join(name)), name);
+        assert_eq!(fs::read(host.path("got")).unwrap(), files::bytes(9, (6 << 20) + 1), "{name}");
+    }
+}
+
+#[test]
+fn one_session_more_than_allowed_is_told_to_come_back() {
+    let site = Site::with(DaemonConfig::default().line("[limits]\nsessions = 1"));
+    files::make_sparse(site.client.path("long"), 1 << 40, &[]);
+    files::make(site.client.path("f"), 1, 10);
+    let running = site.client.run(["push", "--json", "long", &site.url("")]).start();
+    running.wait_type("start");
+    let outcome = site.client.run(["push", "--json", "f", &site.url("")]).fail(5);
+    assert_eq!(outcome.events_of("fault")[0]["code"], "busy", "{outcome}");
+    running.signal(Signal::INT);
+    running.fail(130);
+    site.daemon.wait_log("ended: push");
+    site.client.run(["push", "f", &site.url("")]).succeed();
+}
+
+#[test]
+fn a_daemon_without_sessions_ends_at_once_on_either_signal() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let site = Site::new();
+        site.daemon.signal(signal);
+        let outcome = site.daemon.finish();
+        assert_eq!(outcome.code, 0, "{outcome}");
+    }
+}
+
+#[test]
+fn a_restarted_daemon_serves_the_same_key_and_files() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 1000);
+    site.client.run(["push", "f", &site.url("")]).succeed();
+    let key = site.daemon.key().to_owned();
+    site.daemon.signal(Signal::TERM);
+    assert_eq!(site.daemon.finish().code, 0);
+    let daemon = Daemon::start(site.server.run(["serve", "--json", "--config", "serve.toml"]));
+    assert_eq!(daemon.key(), key);
+    site.client.run(["pull", "--peer-key", &key, &daemon.url("data/f"), "g"]).succeed();
+    assert_eq!(fs::read(site.client.path("g")).unwrap(), files::bytes(1, 1000));
+}
+
+#[test]
+fn a_whole_root_can_be_pulled_and_pushed_into() {
+    let site = Site::new();
+    files::make(site.client.path("d/sub/f"), 1, 100);
+    site.client.run(["push", "d/", &site.url("")]).succeed();
+    assert_eq!(Tree::of(site.root()).paths(), ["", "sub", "sub/f"]);
+    for (url, dest) in [(site.url(""), "with-slash"), (site.daemon.url("data"), "without")] {
+        site.client.run(["pull", &url, dest]).succeed();
+        let (stands, got) = (Tree::of(site.root()).beneath(), Tree::of(site.client.path(dest)).beneath());
+        tree::assert_same(&stands, &got, dest);
+    }
+}
+
+#[test]
+fn links_beneath_a_root_are_served_as_links_and_never_followed() {
+    let site = Site::new();
+    files::make(site.server.path("secret/f"), 1, 100);
+    files::link("../secret", site.root().join("way-out"));
+    files::make(site.client.path("f"), 2, 100);
+    site.client.run(["pull", &site.url("way-out"), "got"]).succeed();
+    assert!(site.client.path("got").is_symlink());
+    for location in ["way-out/", "way-out/f"] {
+        let outcome = site.client.run(["pull", "--json", &site.url(location), "never"]).finish();
+        assert_ne!(outcome.code, 0, "{outcome}");
+        assert!(!site.client.path("never/f").exists() && !site.client.path("never").is_file(), "{outcome}");
+        let outcome = site.client.run(["ls", &site.url(location)]).finish();
+        assert!(outcome.code != 0 || outcome.stdout_text().starts_with("way-out"), "{outcome}");
+    }
+    let outcome = site.client.run(["push", "f", &site.url("way-out/")]).finish();
+    assert_ne!(outcome.code, 0, "{outcome}");
+    assert_eq!(Tree::of(site.server.path("secret")).paths(), ["", "f"]);
+}
+
+fn check(host: &Host, config: &std::path::Path) -> Run {
+    host.run(["serve", "--check-config", "--config"]).arg(config)
+}
+
+/// The example of the contract, with one directory for the root.
+const CONTRACT: &str = r#"
+listen   = ["[::]:7214"]
+identity = "identity"
+state    = "/var/lib/longhaul"
+
+[limits]
+sessions = 64
+memory   = "4GiB"
+
+[[root]]
+name    = "atlas"
+targets = ["DIR"]
+allow   = ["read", "create", "modify"]
+protect = ["private", "safe"]
+
+[[client]]
+name  = "triumf"
+key   = "KEY"
+roots = { atlas = ["read", "create"] }
+"#;

@@ -1,0 +1,141 @@
+//! Lanes that try to join a session they do not belong to: recorded, reflected, unproved, unprotected, late.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+use longhaul_core::LaneId;
+use longhaul_net::{Identity, LaneOptions, LaneStream, SAFE_MAGIC};
+use longhaul_proto::join::{Claim, JoinKey, OPENING_BYTES, Prover, REPLY_BYTES, encode_opening};
+use longhaul_proto::wire::message::Protect;
+
+use super::peer::{Client, push_to};
+use super::proxy::{Gate, Kind, Way, hold_after};
+use super::{Direction, Wired, assert_serves, daemon_addr, identity};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files, tree};
+
+/// What the dialler of a `safe` lane says until it is joined: magic, opening, proof.
+const JOIN_BYTES: usize = SAFE_MAGIC.len() + OPENING_BYTES + 32;
+
+#[test]
+fn a_recorded_join_is_good_for_no_second_connection() {
+    let (recorded, gate) = (Arc::new(Mutex::new(Vec::new())), Gate::default());
+    let (recorder, held) = (recorded.clone(), gate.clone());
+    let wired = Wired::new(move |kind, way| {
+        let (recorder, mut hold) = (recorder.clone(), hold_after(1 << 20, held.clone()));
+        (kind == Kind::SafeLane && way == Way::ToDaemon).then(|| -> Box<dyn super::Meddler> {
+            Box::new(move |bytes: &mut Vec<u8>| {
+                recorder.lock().unwrap().extend_from_slice(bytes);
+                hold.pass(bytes);
+            })
+        })
+    });
+    wired.source(Direction::Push, |path| files::make(path, 1, 3 << 20));
+    let running = wired.run(Direction::Push, "safe", "threads").start();
+    gate.wait_reached();
+    let join = recorded.lock().unwrap()[..JOIN_BYTES].to_vec();
+    let heard = dialogue(&wired.site, &join);
+    assert_eq!(heard.len(), 0, "the lane's id is used: no word for a second connection, but {heard:?}");
+    gate.open();
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "the session itself goes on: {outcome}");
+    wired.assert_copied(Direction::Push, "after a replay");
+}
+
+/// Says `bytes` to the daemon and hears it out.
+fn dialogue(site: &Site, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(daemon_addr(site)).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut heard = Vec::new();
+    // A reset is as good an end as any.
+    let _ = stream.read_to_end(&mut heard);
+    heard
+}
+
+/// A `safe` session that waits for its first lane, and the daemon's reply to an opening for it.
+fn opening(site: &Site) -> (Client, TcpStream, [u8; REPLY_BYTES]) {
+    let mut client = Client::dial(daemon_addr(site), identity(&site.client));
+    client.agree(longhaul_proto::wire::message::Transfer { protect: Protect::Safe, ..push_to("data", "") });
+    let (stream, reply) = open_again(site, &client);
+    (client, stream, reply)
+}
+
+fn open_again(site: &Site, client: &Client) -> (TcpStream, [u8; REPLY_BYTES]) {
+    let mut stream = TcpStream::connect(daemon_addr(site)).unwrap();
+    stream.write_all(&SAFE_MAGIC).unwrap();
+    stream.write_all(&encode_opening(&client.session(), LaneId(0), &NONCE)).unwrap();
+    let mut reply = [0; REPLY_BYTES];
+    stream.read_exact(&mut reply).unwrap();
+    (stream, reply)
+}
+
+/// The proof that a dialler with the key would give to this reply.
+fn proof(client: &Client, reply: &[u8; REPLY_BYTES]) -> [u8; 32] {
+    let acceptor_nonce = reply[..16].try_into().unwrap();
+    let claim = Claim { session: client.session(), lane: LaneId(0), dialer_nonce: NONCE, acceptor_nonce };
+    JoinKey(client.speech.control.exporter).prove(Prover::Dialer, &claim)
+}
+
+/// Shows a proof; whether the lane was joined.
+fn joins(mut stream: TcpStream, proof: &[u8]) -> bool {
+    stream.write_all(proof).unwrap();
+    stream.read(&mut [0]).is_ok_and(|n| n == 1)
+}
+
+#[test]
+fn a_proof_is_good_for_its_own_connection_only() {
+    let site = Site::new();
+    let (client, first, to_first) = opening(&site);
+    let (second, to_second) = open_again(&site, &client);
+    assert_ne!(to_first[..16], to_second[..16], "the acceptor draws a nonce for each connection");
+    assert!(!joins(second, &proof(&client, &to_first)), "a proof for another connection was taken");
+    assert!(joins(first, &proof(&client, &to_first)), "the right proof was not taken");
+    let opening = [&SAFE_MAGIC[..], &encode_opening(&client.session(), LaneId(0), &NONCE)].concat();
+    assert_eq!(dialogue(&site, &opening).len(), 0, "an id is good once");
+}
+
+#[test]
+fn the_daemons_own_proof_sent_back_to_it_is_refused() {
+    let site = Site::new();
+    let (_client, stream, reply) = opening(&site);
+    assert!(!joins(stream, &reply[16..]), "a reflected proof was taken");
+    assert_serves(&site, "a reflected proof");
+}
+
+#[test]
+fn a_private_session_takes_no_lane_without_its_key_and_protection() {
+    let site = Site::new();
+    let mut client = Client::dial(daemon_addr(&site), identity(&site.client));
+    client.agree(push_to("data", ""));
+    let mut plain = TcpStream::connect(daemon_addr(&site)).unwrap();
+    plain.write_all(&[&SAFE_MAGIC[..], &encode_opening(&client.session(), LaneId(0), &NONCE)].concat()).unwrap();
+    assert_eq!(plain.read(&mut [0; 64]).unwrap_or(0), 0, "a plain lane was answered");
+    let stranger = Identity::generate().unwrap();
+    let (addr, key) = (daemon_addr(&site), client.speech.control.peer_key);
+    let mut lane = LaneStream::dial_private(addr, &stranger, key, &LaneOptions::default()).unwrap();
+    let _ = lane.send(&[&encode_opening(&client.session(), LaneId(0), &NONCE)]);
+    assert!(lane.recv_exact(&mut [0; REPLY_BYTES]).is_err(), "a lane under another key was answered");
+    client.lane();
+}
+
+#[test]
+fn safe_lanes_to_a_root_that_is_private_only_are_denied() {
+    let (client, server) = (Host::new(), Host::new());
+    let root = server.make_dir("data");
+    files::make(root.join("stands"), 2, 1000);
+    let daemon = DaemonConfig::default()
+        .root_protected("data", &root, ALL_RIGHTS, "private")
+        .client("tester", client.key(), &[("data", ALL_RIGHTS)])
+        .start(&server);
+    files::make(client.path("f"), 1, 1000);
+    let before = tree::Tree::of(&root);
+    for (verb, from, to) in [("push", "f", daemon.url("data/f").as_str()), ("pull", &daemon.url("data/stands"), "g")] {
+        let run = client.run([verb, "--json", "--protect", "safe", "--peer-key", daemon.key(), from, to]);
+        let outcome = run.fail(4);
+        assert_eq!(outcome.events_of("fault")[0]["code"], "denied", "{outcome}");
+    }
+    tree::assert_same(&before, &tree::Tree::of(&root), "after safe lanes were denied");
+    assert!(!client.path("g").exists());
+}
+
+const NONCE: [u8; 16] = [3; 16];

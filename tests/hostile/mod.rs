@@ -1,0 +1,150 @@
+//! What the world does to a transfer: peers that lie, links that break, disks that fill up, sources that move.
+//!
+//! Takes hosts and daemons from the fixture and puts something between or in place of them: a [`proxy`] on the way, a
+//! [`peer`] that follows no rules. Whatever happens, no wrong file may stand, and the daemon serves on.
+
+mod abuse;
+mod damage;
+mod escapes;
+mod frames;
+mod joins;
+mod keys;
+mod links;
+mod noise;
+mod peer;
+mod proxy;
+mod server;
+mod sources;
+
+use std::net::SocketAddr;
+
+use longhaul_net::Identity;
+
+use crate::fixture::{Host, Run, Site, files, tree};
+use proxy::{Kind, Meddler, Proxy, Way};
+
+/// A client that reaches its daemon through a proxy.
+struct Wired {
+    site: Site,
+    proxy: Proxy,
+}
+
+/// Which way a transfer goes: from the client's `f` to the daemon's, or back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Push,
+    Pull,
+}
+
+impl Wired {
+    /// A site with a proxy in between, through the meddlers that `make` makes.
+    fn new(make: impl Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync + 'static) -> Wired {
+        let site = Site::new();
+        let proxy = Proxy::start(daemon_addr(&site), make);
+        Wired { site, proxy }
+    }
+
+    /// Puts `f` at the sending end: a file of `len` bytes, or whatever `make` makes under that path.
+    fn source(&self, direction: Direction, make: impl FnOnce(&std::path::Path)) {
+        make(&self.end(direction, End::From));
+    }
+
+    /// Moves `f` through the proxy: one lane, chunks of 1 MiB, one try, events told.
+    fn run(&self, direction: Direction, protect: &str, engine: &str) -> Run {
+        let far = format!("lh://{}/data/f", self.proxy.addr());
+        let (verb, from, to) = match direction {
+            Direction::Push => ("push", "f", far.as_str()),
+            Direction::Pull => ("pull", far.as_str(), "f"),
+        };
+        let run = self.site.client.run([verb, "--json", "--retry-for", "0", "--peer-key", self.site.daemon.key()]);
+        run.args(["--lanes", "1", "--chunk-size", "1MiB", "--memory", "8MiB"]).args([
+            "--protect",
+            protect,
+            "--engine",
+            engine,
+            from,
+            to,
+        ])
+    }
+
+    /// Where `f` stands, or will, at one end.
+    fn end(&self, direction: Direction, end: End) -> std::path::PathBuf {
+        match (direction, end) {
+            (Direction::Push, End::From) | (Direction::Pull, End::To) => self.site.client.path("f"),
+            (Direction::Push, End::To) | (Direction::Pull, End::From) => self.site.root().join("f"),
+        }
+    }
+
+    /// Fails if the target holds anything else than an exact copy, or if anything temporary is left at either end.
+    #[track_caller]
+    fn assert_copied(&self, direction: Direction, context: &str) {
+        let (from, to) = (self.end(direction, End::From), self.end(direction, End::To));
+        tree::assert_same(&tree::Tree::of(from), &tree::Tree::of(to), context);
+        self.assert_clean(context);
+    }
+
+    /// Fails if anything stands under the final name, or anything temporary is left at either end.
+    #[track_caller]
+    fn assert_absent(&self, direction: Direction, context: &str) {
+        let to = self.end(direction, End::To);
+        assert!(std::fs::symlink_metadata(&to).is_err(), "{context}: {} stands", to.display());
+        self.assert_clean(context);
+    }
+
+    #[track_caller]
+    fn assert_clean(&self, context: &str) {
+        // The client is gone; the daemon says when it is done with the session.
+        self.site.daemon.wait_log("ended: ");
+        assert_sane(&self.site, context);
+        assert_eq!(tree::leftovers(self.site.root()), [""; 0], "{context}");
+        assert_eq!(tree::leftovers(self.site.client.dir()), [""; 0], "{context}");
+    }
+}
+
+/// The ends of a transfer.
+#[derive(Clone, Copy)]
+enum End {
+    From,
+    To,
+}
+
+impl Direction {
+    const BOTH: [Direction; 2] = [Direction::Push, Direction::Pull];
+
+    /// The way in which payload goes.
+    fn way(self) -> Way {
+        match self {
+            Direction::Push => Way::ToDaemon,
+            Direction::Pull => Way::ToClient,
+        }
+    }
+}
+
+/// Where a site's daemon listens.
+fn daemon_addr(site: &Site) -> SocketAddr {
+    site.daemon.addr().parse().unwrap()
+}
+
+/// The keys of a host's user.
+fn identity(host: &Host) -> Identity {
+    host.key();
+    Identity::load(&host.config("identity")).unwrap()
+}
+
+/// Fails if a thread of the daemon panicked.
+#[track_caller]
+fn assert_sane(site: &Site, context: &str) {
+    assert!(!site.daemon.log().contains("panicked"), "{context}: {}", site.daemon.log());
+}
+
+/// Fails unless the daemon of `site` still serves whoever means well.
+#[track_caller]
+fn assert_serves(site: &Site, context: &str) {
+    let name = format!("honest-{}", context.replace(|c: char| !c.is_alphanumeric(), "-"));
+    files::make(site.client.path(&name), 9, (1 << 20) + 9);
+    let outcome = site.client.run(["push", "--json", "--chunk-size", "1MiB", &name, &site.url(&name)]).finish();
+    assert_eq!(outcome.code, 0, "after {context} the daemon must serve on: {outcome}\n{}", site.daemon.log());
+    let (sent, stands) = (tree::Tree::of(site.client.path(&name)), tree::Tree::of(site.root().join(&name)));
+    tree::assert_same(&sent, &stands, context);
+    assert_sane(site, context);
+}

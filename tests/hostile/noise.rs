@@ -1,0 +1,103 @@
+//! Connections that are none: rubbish, other protocols, half a handshake, silence, by the hundred. Who means well gets in.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use longhaul_core::LaneId;
+use longhaul_net::SAFE_MAGIC;
+use longhaul_proto::join::encode_opening;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::proxy::{Kind, Proxy, Way};
+use super::{assert_serves, daemon_addr};
+use crate::fixture::{Site, files};
+
+/// What is said on a connection, and whether it is cut off after that.
+fn noises() -> Vec<(&'static str, Vec<u8>)> {
+    let hello = client_hello();
+    let mut broken = hello.clone();
+    let middle = broken.len() / 2;
+    broken[middle..].fill(0x41);
+    vec![
+        ("nothing", vec![]),
+        ("a web browser", b"GET / HTTP/1.1\r\nHost: storage\r\n\r\n".to_vec()),
+        ("a mail client", b"EHLO me\r\n".to_vec()),
+        ("a shell user", b"SSH-2.0-OpenSSH_9.6\r\n".to_vec()),
+        ("zeros", vec![0; 5000]),
+        ("random bytes", files::bytes(7, 5000)),
+        ("the first byte of TLS", vec![0x16]),
+        ("TLS of another kind", [&[0x16, 3, 1, 2, 0][..], &files::bytes(8, 512)].concat()),
+        ("an endless record", [&[0x16, 3, 1, 0xff, 0xff][..], &[1; 40_000]].concat()),
+        ("half a client hello", hello[..hello.len() / 2].to_vec()),
+        ("a client hello and no more", hello),
+        ("a broken client hello", broken),
+        ("half a magic", SAFE_MAGIC[..4].to_vec()),
+        ("a lane and no more", SAFE_MAGIC.to_vec()),
+        ("half an opening", [&SAFE_MAGIC[..], &[9; 10]].concat()),
+        ("a lane of no session", [&SAFE_MAGIC[..], &encode_opening(&[1; 16], LaneId(0), &[2; 16])].concat()),
+        ("a lane with rubbish", [&SAFE_MAGIC[..], &files::bytes(9, 5000)].concat()),
+    ]
+}
+
+/// What an honest client says first.
+fn client_hello() -> Vec<u8> {
+    let site = Site::new();
+    let (said, hear) = std::sync::mpsc::channel();
+    let proxy = Proxy::start(daemon_addr(&site), move |kind, way| {
+        let said = said.clone();
+        (kind == Kind::Control && way == Way::ToDaemon).then(|| -> Box<dyn super::Meddler> {
+            Box::new(move |bytes: &mut Vec<u8>| drop(said.send(bytes.clone())))
+        })
+    });
+    let url = format!("lh://{}/data/", proxy.addr());
+    site.client.run(["ls", "--peer-key", site.daemon.key(), &url]).succeed();
+    hear.recv().unwrap()
+}
+
+fn dial(site: &Site, words: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(daemon_addr(site)).unwrap();
+    // The daemon may have heard enough before all was said.
+    let _ = stream.write_all(words);
+    stream
+}
+
+#[test]
+fn who_does_not_speak_longhaul_is_cut_off_in_time_and_hurts_nobody() {
+    let site = Site::new();
+    let noises = noises();
+    let noisy: Vec<_> = noises.iter().map(|(what, words)| (what, dial(&site, words))).collect();
+    assert_serves(&site, "noise");
+    for (what, mut stream) in noisy {
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut heard = Vec::new();
+        let end = stream.read_to_end(&mut heard);
+        let timed_out = end.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!timed_out, "{what} is still connected after the deadline");
+        assert!(heard.len() < 4096, "{what} was told {} bytes", heard.len());
+    }
+    // Those that hang up at once, in the middle of whatever they say.
+    noises.iter().for_each(|(_, words)| drop(dial(&site, words)));
+    assert_serves(&site, "noise that hangs up");
+}
+
+/// So many connections are more than the daemon greets at once, and more than a runtime has threads to wait with.
+const CROWD: usize = 700;
+
+#[test]
+fn a_crowd_that_says_nothing_keeps_nobody_out() {
+    raise_descriptor_limit();
+    let hello = client_hello();
+    for (what, words) in [("silent", &[][..]), ("half greeted", &hello[..100]), ("lanes without proof", &SAFE_MAGIC)] {
+        let site = Site::new();
+        let crowd: Vec<_> = (0..CROWD).map(|_| dial(&site, words)).collect();
+        assert_serves(&site, &format!("{CROWD} connections, {what}"));
+        drop(crowd);
+    }
+}
+
+/// A crowd needs more descriptors than a process has by default.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+}

@@ -1,0 +1,358 @@
+//! Peers that speak the protocol but not its rules: a control connection that says what a test wants, lanes that carry it.
+//!
+//! Built on the crates, not on the program. [`Speech`] is either end's control channel; [`Client`] is one that dialled.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longhaul_core::digest::{Hash32, digest_of};
+use longhaul_core::{
+    Attempt, BundleId, ChunkIndex, ChunkSize, DigestKind, Entry, EntryKind, FileId, FileOffset, IfExists, LaneId, Meta,
+    Mtime, Preserve, RelPath, Role, Unit,
+};
+use longhaul_net::{
+    Control, GreetLimits, Greeted, Identity, LaneOptions, LaneStream, Listener, PeerCheck, PublicKey, ServerTls,
+    dial_control, greet,
+};
+use longhaul_proto::Message;
+use longhaul_proto::join::{
+    Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Prover, REPLY_BYTES, decode_opening, encode_opening,
+};
+use longhaul_proto::wire::bundle::Packer;
+use longhaul_proto::wire::data::{Header, Piece};
+use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
+use longhaul_proto::wire::message::{Far, Hello, Lanes, Page, Placing, Protect, Request, Transfer, VERSION, Welcome};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
+
+/// One end of a control channel, spoken by hand.
+pub(super) struct Speech {
+    runtime: Runtime,
+    pub(super) control: Control,
+}
+
+impl Speech {
+    pub(super) fn new(runtime: Runtime, control: Control) -> Speech {
+        Speech { runtime, control }
+    }
+
+    /// Says a message; whether the other side still listens is seen by what it answers.
+    pub(super) fn say(&mut self, message: &Message) {
+        self.say_bytes(&message.encode());
+    }
+
+    /// Says anything at all.
+    pub(super) fn say_bytes(&mut self, bytes: &[u8]) {
+        let writer = &mut self.control.writer;
+        let said = async {
+            writer.write_all(bytes).await?;
+            writer.flush().await
+        };
+        let _ = self.runtime.block_on(said);
+    }
+
+    /// The next message; none when the other side has ended the connection.
+    pub(super) fn hear(&mut self) -> Option<Message> {
+        let reader = &mut self.control.reader;
+        let heard = async {
+            let mut header = [0; LENGTH_BYTES];
+            reader.read_exact(&mut header).await.ok()?;
+            let mut bytes = vec![0; announced(header).expect("a message's length")];
+            reader.read_exact(&mut bytes).await.ok()?;
+            Some(Message::decode(&bytes).expect("a message"))
+        };
+        self.runtime.block_on(async { tokio::time::timeout(HEAR_MAX, heard).await.expect("an answer in time") })
+    }
+
+    /// Hears until `wanted` finds what it looks for; none if the connection ends first.
+    pub(super) fn hear_until<T>(&mut self, mut wanted: impl FnMut(Message) -> Option<T>) -> Option<T> {
+        loop {
+            if let Some(found) = wanted(self.hear()?) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// Hears out the session and gives the name of the code it was refused with, or what it ended with instead.
+    pub(super) fn end(&mut self) -> String {
+        let mut last = "nothing";
+        let refused = self.hear_until(|message| match message {
+            Message::Refuse(fault) => Some(fault.code.name().to_owned()),
+            other => {
+                last = other.name();
+                None
+            }
+        });
+        refused.unwrap_or_else(|| format!("closed after {last}"))
+    }
+}
+
+/// A client that has dialled a daemon.
+pub(super) struct Client {
+    pub(super) speech: Speech,
+    identity: Identity,
+    session: [u8; 16],
+    lanes: Lanes,
+    lane: Option<LaneStream>,
+    /// Files whose chunks are wanted, as far as heard.
+    wanted: Vec<FileId>,
+}
+
+impl Client {
+    /// Dials, with a key that the daemon may know.
+    pub(super) fn dial(daemon: SocketAddr, identity: Identity) -> Client {
+        let runtime = runtime();
+        let dialled = runtime.block_on(dial_control(&daemon.to_string(), &identity, PeerCheck::Observe));
+        let speech = Speech::new(runtime, dialled.expect("a control connection"));
+        Client { speech, identity, session: [0; 16], lanes: Lanes { first: LaneId(0), count: 0 }, lane: None, wanted: Vec::new() }
+    }
+
+    /// Asks for a transfer and expects to be welcome.
+    pub(super) fn agree(&mut self, transfer: Transfer) -> Welcome {
+        self.speech.say(&hello(Request::Transfer(Box::new(transfer))));
+        let (Some(Message::Welcome(welcome)), Some(Message::Lanes(lanes))) = (self.speech.hear(), self.speech.hear())
+        else {
+            panic!("not welcome")
+        };
+        self.session = welcome.session;
+        self.lanes = lanes;
+        welcome
+    }
+
+    /// The first lane, private; joined when first asked for.
+    pub(super) fn lane(&mut self) -> &mut LaneStream {
+        self.lane.get_or_insert_with(|| {
+            let (addr, key) = (self.speech.control.peer_addr, self.speech.control.peer_key);
+            let stream = LaneStream::dial_private(addr, &self.identity, key, &LaneOptions::default());
+            let mut stream = stream.expect("a lane");
+            let key = JoinKey(self.speech.control.exporter);
+            dialled(&mut stream, &key, self.session, self.lanes.first).expect("joined");
+            stream
+        })
+    }
+
+    /// Sends a unit: what its header says, its payload, and the digest behind it.
+    pub(super) fn send_unit(&mut self, piece: Piece, payload: &[u8], digest: &Hash32) {
+        // A lane that was closed at the other end is noticed by what is heard over control.
+        let _ = self.lane().send(&[&Header::Piece(piece).encode(), payload, digest]);
+    }
+
+    /// Sends a chunk of a file of several, as an honest sender would.
+    pub(super) fn send_chunk(&mut self, file: FileId, index: ChunkIndex, attempt: Attempt, payload: &[u8]) {
+        let digest = digest_of(payload, DigestKind::Cv, index.start(CHUNK));
+        self.send_unit(chunk(file, index, attempt, payload.len() as u64), payload, digest.bytes());
+    }
+
+    /// The same, once the file's chunks are wanted.
+    pub(super) fn send_chunk_when_wanted(&mut self, file: FileId, index: ChunkIndex, payload: &[u8]) {
+        while !self.wanted.contains(&file) {
+            let wanted = self.speech.hear_until(|message| match message {
+                Message::WantChunks(want) => Some(want.file),
+                Message::Refuse(fault) => panic!("{fault}"),
+                _ => None,
+            });
+            self.wanted.push(wanted.expect("chunks are wanted"));
+        }
+        self.send_chunk(file, index, Attempt::FIRST, payload);
+    }
+
+    /// Sends these files as bundle 0, as an honest sender would.
+    pub(super) fn send_bundle(&mut self, files: &[(FileId, &[u8])]) {
+        let unit = packed(files);
+        let digest = digest_of(&unit, DigestKind::Root, FileOffset(0));
+        self.send_unit(bundle(unit.len() as u64), &unit, digest.bytes());
+    }
+
+    /// The session that was agreed on.
+    pub(super) fn session(&self) -> [u8; 16] {
+        self.session
+    }
+}
+
+/// A daemon of the tests' own.
+pub(super) struct Server {
+    runtime: Runtime,
+    listener: Listener,
+    tls: ServerTls,
+    key: PublicKey,
+}
+
+impl Server {
+    /// Listens on a free port, with a key of its own.
+    pub(super) fn start() -> Server {
+        let (runtime, identity) = (runtime(), Identity::generate().expect("a key"));
+        let inside = runtime.enter();
+        let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        drop(inside);
+        let tls = ServerTls::new(&identity, GreetLimits::default()).expect("TLS");
+        Server { runtime, listener, tls, key: identity.public() }
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    pub(super) fn key(&self) -> String {
+        self.key.to_string()
+    }
+
+    fn accept(&self) -> Greeted {
+        let accepted = async {
+            let (stream, _) = self.listener.accept().await?;
+            greet(stream, &self.tls).await
+        };
+        let accepted = async { tokio::time::timeout(HEAR_MAX, accepted).await.expect("somebody dials") };
+        self.runtime.block_on(accepted).expect("a connection")
+    }
+
+    /// The next connection, which must be a client's control connection.
+    pub(super) fn accept_control(&self) -> Speech {
+        match self.accept() {
+            Greeted::Control(control) => Speech::new(runtime(), control),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next connection, which must be a private lane that belongs to this session.
+    pub(super) fn accept_lane(&self, speech: &Speech, session: [u8; 16]) -> LaneStream {
+        let Greeted::PrivateLane(mut stream, _) = self.accept() else { panic!("not a private lane") };
+        let mut opening = [0; OPENING_BYTES];
+        stream.recv_exact(&mut opening).expect("an opening");
+        let (_, lane, dialer_nonce) = decode_opening(&opening);
+        let acceptor_nonce: Nonce = [8; 16];
+        let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
+        let mac: Mac = JoinKey(speech.control.exporter).prove(Prover::Acceptor, &claim);
+        stream.send(&[&acceptor_nonce, &mac]).expect("a reply");
+        stream.recv_exact(&mut [0; 32]).expect("a proof");
+        stream.send(&[&[1]]).expect("joined");
+        stream
+    }
+}
+
+/// The dialler's side of a join.
+fn dialled(
+    stream: &mut LaneStream,
+    key: &JoinKey,
+    session: [u8; 16],
+    lane: LaneId,
+) -> Result<(), longhaul_net::NetError> {
+    let dialer_nonce: Nonce = [7; 16];
+    stream.send(&[&encode_opening(&session, lane, &dialer_nonce)])?;
+    let mut reply = [0; REPLY_BYTES];
+    stream.recv_exact(&mut reply)?;
+    let mut acceptor_nonce = [0; 16];
+    acceptor_nonce.copy_from_slice(&reply[..16]);
+    let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
+    let mac: Mac = key.prove(Prover::Dialer, &claim);
+    stream.send(&[&mac])?;
+    stream.recv_exact(&mut [0])?;
+    stream.set_deadline(Some(HEAR_MAX))
+}
+
+/// The header of a chunk of a file of several.
+pub(super) fn chunk(file: FileId, index: ChunkIndex, attempt: Attempt, len: u64) -> Piece {
+    Piece {
+        unit: Unit::Chunk { file, index },
+        attempt,
+        offset: 0,
+        len,
+        unit_len: len,
+        chunk: CHUNK,
+        digest: DigestKind::Cv,
+        hole: false,
+        trailer: true,
+    }
+}
+
+/// The header of bundle 0.
+pub(super) fn bundle(len: u64) -> Piece {
+    let first = chunk(FileId(0), ChunkIndex(0), Attempt::FIRST, len);
+    Piece { unit: Unit::Bundle(BundleId(0)), digest: DigestKind::Root, ..first }
+}
+
+/// A bundle of these files.
+pub(super) fn packed(files: &[(FileId, &[u8])]) -> Vec<u8> {
+    let mut unit = vec![0; CHUNK.bytes() as usize];
+    let mut packer = Packer::new(&mut unit, files.len());
+    for (file, bytes) in files {
+        packer.space(bytes.len()).expect("room").copy_from_slice(bytes);
+        packer.keep(*file, bytes.len(), *digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes());
+    }
+    let (len, _) = packer.finish();
+    unit.truncate(len);
+    unit
+}
+
+/// A runtime for one peer.
+pub(super) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+/// A hello for `request`.
+pub(super) fn hello(request: Request) -> Message {
+    Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps: 0, request })
+}
+
+/// What a client says that wants to send into `root`.
+pub(super) fn push_to(root: &str, path: &str) -> Transfer {
+    let far = Far::Destination {
+        root: root.to_owned(),
+        path: rel(path),
+        placing: Placing::Beneath,
+        if_exists: IfExists::SkipSame,
+    };
+    transfer(Role::Sender, far)
+}
+
+/// A transfer with nothing special about it.
+pub(super) fn transfer(role: Role, far: Far) -> Transfer {
+    Transfer {
+        role,
+        initiator: true,
+        protect: Protect::Private,
+        chunk: CHUNK,
+        lanes: 1,
+        preserve: Preserve::default(),
+        dry_run: false,
+        set: 0,
+        far,
+    }
+}
+
+/// A page that begins with entry `first` and is the last one.
+pub(super) fn page(first: u64, entries: Vec<Entry>) -> Message {
+    Message::Page(Page { first: FileId(first), last: true, entries })
+}
+
+/// A file's entry.
+pub(super) fn file(path: &str, len: u64) -> Entry {
+    entry(path, EntryKind::File { len, sparse: false })
+}
+
+/// Any entry.
+pub(super) fn entry(path: &str, kind: EntryKind) -> Entry {
+    Entry { path: rel(path), kind, meta: Meta { mode: 0o644, mtime: Mtime { secs: 1_000_000_000, nanos: 0 } } }
+}
+
+/// A path that can be one.
+pub(super) fn rel(path: &str) -> RelPath {
+    RelPath::new(path).expect("a path")
+}
+
+/// A message in which the bytes `from` were exchanged for `to`, of the same length: what no encoder of ours would say.
+pub(super) fn forged(message: &Message, from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len(), "lengths stand before the bytes");
+    let mut bytes = message.encode();
+    let at = bytes.windows(from.len()).position(|w| w == from).expect("the bytes to exchange");
+    bytes[at..at + to.len()].copy_from_slice(to);
+    bytes
+}
+
+/// The chunk size of these sessions.
+pub(super) const CHUNK: ChunkSize = match ChunkSize::from_log2(20) {
+    Some(size) => size,
+    None => panic!("one MiB is a chunk size"),
+};
+
+/// Answers take at most the 30 s of a silent session, and then some.
+const HEAR_MAX: Duration = Duration::from_secs(60);

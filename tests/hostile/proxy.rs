@@ -1,0 +1,231 @@
+//! A TCP proxy between a client and a daemon: knows control connections from lanes, shows bytes to a meddler, cuts lines.
+//!
+//! The client dials it for everything. What it changes is decided by the tests; it knows nothing of files or sessions.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use longhaul_net::SAFE_MAGIC;
+
+/// What a connection is, by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Control,
+    PrivateLane,
+    SafeLane,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    ToDaemon,
+    ToClient,
+}
+
+/// Sees everything that goes one way over one connection. What it leaves in `bytes` goes on; while it does not return,
+/// nothing does.
+pub(super) trait Meddler: Send {
+    fn pass(&mut self, bytes: &mut Vec<u8>);
+}
+
+/// Any closure will do.
+impl<F: FnMut(&mut Vec<u8>) + Send> Meddler for F {
+    fn pass(&mut self, bytes: &mut Vec<u8>) {
+        self(bytes);
+    }
+}
+
+/// Makes the meddler of one way of one connection; none lets it pass.
+type Make = dyn Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync;
+
+/// The running proxy; dropping it cuts everything.
+pub(super) struct Proxy {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    daemon: SocketAddr,
+    make: Box<Make>,
+    links: Mutex<Vec<(Kind, TcpStream, TcpStream)>>,
+    over: AtomicBool,
+}
+
+impl Proxy {
+    /// Listens on a free port and passes everything on to `daemon`, through the meddlers that `make` makes.
+    pub(super) fn start(
+        daemon: SocketAddr,
+        make: impl Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync + 'static,
+    ) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = listener.local_addr().expect("bound");
+        let shared =
+            Arc::new(Shared { daemon, make: Box::new(make), links: Mutex::default(), over: AtomicBool::new(false) });
+        let accepting = shared.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if accepting.over.load(Ordering::Acquire) {
+                    return;
+                }
+                let shared = accepting.clone();
+                // A connection that breaks is what the tests are about: both ends notice for themselves.
+                std::thread::spawn(move || drop(carry(&shared, stream)));
+            }
+        });
+        Proxy { addr, shared }
+    }
+
+    /// Where the client dials.
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Ends all connections of a kind that stand now, at both ends.
+    pub(super) fn cut(&self, kind: Kind) {
+        let links = self.shared.links.lock().expect("links");
+        for (_, client, daemon) in links.iter().filter(|(k, ..)| *k == kind) {
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = daemon.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// How many connections of a kind were made.
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        self.shared.links.lock().expect("links").iter().filter(|(k, ..)| *k == kind).count()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Release);
+        [Kind::Control, Kind::PrivateLane, Kind::SafeLane].into_iter().for_each(|kind| self.cut(kind));
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect(self.addr);
+    }
+}
+
+fn carry(shared: &Arc<Shared>, mut client: TcpStream) -> std::io::Result<()> {
+    let (kind, first) = recognise(&mut client)?;
+    let daemon = TcpStream::connect(shared.daemon)?;
+    client.set_nodelay(true)?;
+    daemon.set_nodelay(true)?;
+    shared.links.lock().expect("links").push((kind, client.try_clone()?, daemon.try_clone()?));
+    let (back_from, back_to) = (daemon.try_clone()?, client.try_clone()?);
+    let back = (shared.make)(kind, Way::ToClient);
+    std::thread::spawn(move || pump(Vec::new(), back_from, back_to, back));
+    pump(first, client, daemon, (shared.make)(kind, Way::ToDaemon));
+    Ok(())
+}
+
+/// Reads until it is clear what the connection is; gives what was read.
+fn recognise(client: &mut TcpStream) -> std::io::Result<(Kind, Vec<u8>)> {
+    let mut first = Vec::new();
+    let holds = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).any(|w| w == name);
+    let mut part = [0; 4096];
+    loop {
+        match client.read(&mut part)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            n => first.extend_from_slice(&part[..n]),
+        }
+        if first.starts_with(&SAFE_MAGIC) {
+            return Ok((Kind::SafeLane, first));
+        }
+        if holds(&first, b"longhaul-lane/1") {
+            return Ok((Kind::PrivateLane, first));
+        }
+        if holds(&first, b"longhaul/1") {
+            return Ok((Kind::Control, first));
+        }
+    }
+}
+
+fn pump(first: Vec<u8>, mut from: TcpStream, mut to: TcpStream, mut meddler: Option<Box<dyn Meddler>>) {
+    let mut bytes = first;
+    let mut part = vec![0; 64 << 10];
+    loop {
+        if !bytes.is_empty() {
+            if let Some(meddler) = &mut meddler {
+                meddler.pass(&mut bytes);
+            }
+            if to.write_all(&bytes).is_err() {
+                let _ = from.shutdown(Shutdown::Both);
+                return;
+            }
+        }
+        match from.read(&mut part) {
+            Ok(n) if n > 0 => {
+                bytes.clear();
+                bytes.extend_from_slice(&part[..n]);
+            }
+            _ => {
+                let _ = to.shutdown(Shutdown::Write);
+                return;
+            }
+        }
+    }
+}
+
+/// A place where a meddler waits until the test lets it go on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct GateState {
+    reached: bool,
+    open: bool,
+}
+
+impl Gate {
+    /// The meddler has come here and waits; for ever only if the test died, which ends the process.
+    pub(super) fn pass(&self) {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().expect("gate");
+        state.reached = true;
+        changed.notify_all();
+        while !state.open {
+            state = changed.wait(state).expect("gate");
+        }
+    }
+
+    /// Waits until a meddler stands at the gate.
+    pub(super) fn wait_reached(&self) {
+        let (state, changed) = &*self.0;
+        let waited = changed.wait_timeout_while(state.lock().expect("gate"), REACHED_MAX, |s| !s.reached);
+        assert!(!waited.expect("gate").1.timed_out(), "nothing came to the gate in {REACHED_MAX:?}");
+    }
+
+    /// Lets everyone go on, now and later.
+    pub(super) fn open(&self) {
+        let (state, changed) = &*self.0;
+        state.lock().expect("gate").open = true;
+        changed.notify_all();
+    }
+}
+
+/// Holds a connection's way at `gate` once `bytes` have passed.
+pub(super) fn hold_after(bytes: u64, gate: Gate) -> Box<dyn Meddler> {
+    let mut passed = 0;
+    Box::new(move |part: &mut Vec<u8>| {
+        passed += part.len() as u64;
+        if passed > bytes {
+            gate.pass();
+        }
+    })
+}
+
+/// Inverts one bit of the byte at `at` of a connection's way.
+pub(super) fn flip_at(at: u64) -> Box<dyn Meddler> {
+    let mut passed = 0;
+    Box::new(move |part: &mut Vec<u8>| {
+        if let Some(byte) = at.checked_sub(passed).and_then(|at| part.get_mut(usize::try_from(at).ok()?)) {
+            *byte ^= 1;
+        }
+        passed += part.len() as u64;
+    })
+}
+
+/// Longer than any machine needs that still works.
+const REACHED_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,188 @@
+//! A daemon that lies to a client that pulls from it: names that were not asked for, ways out of the destination, numbers that
+//! cannot be, silence. The client ends in bounded time, and writes only what it asked for, where it asked for it.
+
+use std::fs;
+use std::thread;
+
+use longhaul_core::limits::LANES_MAX;
+use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, LaneId};
+use longhaul_net::LaneStream;
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{Lanes, Welcome};
+
+use super::peer::{CHUNK, Server, Speech, entry, file, forged, page};
+use crate::fixture::tree::{self, Tree};
+use crate::fixture::{Host, Outcome, files};
+
+/// Runs the client's `pull` of `source` to `got/` against a server that does `serve` with its control connection.
+fn pull(host: &Host, words: &[&str], source: &str, serve: impl FnOnce(&Server, Speech) + Send) -> Outcome {
+    let server = Server::start();
+    let url = format!("lh://{}/data/{source}", server.addr());
+    let run = host.run(["pull", "--json", "--retry-for", "0", "--chunk-size", "1MiB", "--lanes", "1"]).args(words);
+    let run = run.args(["--peer-key", &server.key(), &url, "got/"]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let speech = server.accept_control();
+            serve(&server, speech);
+        });
+        run.finish()
+    })
+}
+
+/// As a daemon that means well would, up to the first page.
+fn welcome(server: &Server, speech: &mut Speech) -> LaneStream {
+    speech.hear();
+    speech.say(&Message::Welcome(fair()));
+    speech.say(&Message::Lanes(Lanes { first: LaneId(0), count: 1 }));
+    server.accept_lane(speech, fair().session)
+}
+
+fn fair() -> Welcome {
+    Welcome { version: 1, caps: 0, session: [5; 16], chunk: CHUNK, bundled_max: 1 << 18 }
+}
+
+/// Offers these entries; of their content nothing comes.
+fn offering(entries: Vec<Entry>) -> impl FnOnce(&Server, Speech) + Send {
+    move |server, mut speech| {
+        let _lane = welcome(server, &mut speech);
+        speech.say(&page(0, entries));
+        speech.end();
+    }
+}
+
+fn link(path: &str, target: &str) -> Entry {
+    entry(path, EntryKind::Symlink { target: target.as_bytes().to_vec() })
+}
+
+#[test]
+fn names_that_were_not_asked_for_are_not_taken() {
+    let dir = |path| entry(path, EntryKind::Dir);
+    for (what, words, source, entries) in [
+        ("another name", &[][..], "f", vec![file("g", 0)]),
+        ("a second name", &[], "f", vec![file("f", 0), link("g", "x")]),
+        ("the top itself", &[], "f", vec![entry("", EntryKind::DirEnd)]),
+        ("a name that is not in the list", &["--files-from", "list"], "d/", vec![file("a", 0), dir("evil")]),
+        ("a link that is not in the list", &["--files-from", "list"], "d", vec![dir("d"), link("d/.bashrc", "x")]),
+        ("what lies in no directory of the list", &["--files-from", "list"], "d/", vec![dir("b"), dir("b/evil")]),
+        ("an excluded name", &["--exclude", "*.evil"], "d/", vec![link("x.evil", "y")]),
+        ("what lies in an excluded directory", &["--exclude", "evil/"], "d/", vec![dir("evil"), link("evil/x", "y")]),
+    ] {
+        let host = Host::new();
+        files::write(host.path("list"), "a\nb/c\n");
+        let outcome = pull(&host, words, source, offering(entries));
+        assert_eq!(outcome.code, 1, "{what}: {outcome}");
+        assert_eq!(outcome.events_of("fault")[0]["code"], "protocol", "{what}: {outcome}");
+        let got = if host.path("got").exists() { Tree::of(host.path("got")).paths() } else { vec![] };
+        let unasked = ["g", "evil", "x.evil", "evil/x", "b/evil", "d/.bashrc"];
+        assert!(!got.iter().any(|path| unasked.contains(&path.as_str())), "{what}: {got:?}");
+    }
+}
+
+#[test]
+fn names_that_lead_out_of_the_destination_end_the_session() {
+    for (honest, from, to) in [("QQ/out/x", "QQ", ".."), ("Qtmp/x", "Qtmp", "/tmp"), ("Qlonghaul-0", "Qlonghaul", ".longhaul")] {
+        let host = Host::new();
+        let out = host.make_dir("out");
+        let outcome = pull(&host, &[], "d/", |server, mut speech| {
+            let _lane = welcome(server, &mut speech);
+            speech.say_bytes(&forged(&page(0, vec![link(honest, "anything")]), from.as_bytes(), to.as_bytes()));
+            speech.end();
+        });
+        assert_eq!(outcome.code, 1, "{to}: {outcome}");
+        assert_eq!((Tree::of(&out).paths(), tree::leftovers(host.dir())), (vec![String::new()], vec![]), "{to}");
+    }
+}
+
+#[test]
+fn links_in_the_destination_are_not_followed() {
+    let host = Host::new();
+    let out = host.make_dir("out");
+    files::make(out.join("secret"), 1, 100);
+    files::link("../out", host.path("got/mine"));
+    let before = Tree::of(&out);
+    let entries = vec![
+        link("theirs", "../out"),
+        file("mine/new", 0),
+        file("theirs/new", 0),
+        link("mine/secret", "x"),
+        entry("mine/made", EntryKind::Dir),
+        entry("mine", EntryKind::DirEnd),
+    ];
+    let outcome = pull(&host, &[], "d/", offering(entries));
+    tree::assert_same(&before, &Tree::of(&out), &outcome);
+    assert!(host.path("got/mine").is_symlink(), "{outcome}");
+}
+
+#[test]
+fn what_a_client_did_not_ask_for_it_does_not_agree_to() {
+    for (what, welcome, lanes) in [
+        ("a version never offered", Welcome { version: 9, ..fair() }, 1),
+        ("larger chunks", Welcome { chunk: ChunkSize::from_log2(22).unwrap(), ..fair() }, 1),
+        ("chunks too small to be true", Welcome { chunk: ChunkSize::from_log2(10).unwrap(), ..fair() }, 1),
+        ("no lanes", fair(), 0),
+        ("more lanes than there are", fair(), LANES_MAX + 1),
+        ("more lanes than were asked for", fair(), LANES_MAX),
+    ] {
+        let host = Host::new();
+        let outcome = pull(&host, &[], "f", |_, mut speech| {
+            speech.hear();
+            speech.say(&Message::Welcome(welcome));
+            speech.say(&Message::Lanes(Lanes { first: LaneId(0), count: lanes }));
+            speech.end();
+        });
+        assert_eq!(outcome.code, 1, "{what}: {outcome}");
+        assert_eq!(outcome.events_of("fault")[0]["code"], "protocol", "{what}: {outcome}");
+    }
+}
+
+#[test]
+fn a_server_that_falls_silent_is_given_up() {
+    type Silence = (&'static str, fn(&Server, &mut Speech) -> Option<LaneStream>);
+    let silences: [Silence; 3] = [
+        ("before a word", |_, _| None),
+        ("instead of lanes", |_, speech| {
+            speech.hear();
+            speech.say(&Message::Welcome(fair()));
+            None
+        }),
+        ("instead of pages", |server, speech| Some(welcome(server, speech))),
+    ];
+    thread::scope(|scope| {
+        for (what, until) in silences {
+            scope.spawn(move || {
+                let host = Host::new();
+                let outcome = pull(&host, &[], "f", |server, mut speech| {
+                    let _lane = until(server, &mut speech);
+                    speech.end();
+                });
+                assert_eq!(outcome.code, 5, "silence {what}: {outcome}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_server_that_goes_away_at_the_end_takes_nothing_back() {
+    let host = Host::new();
+    let outcome = pull(&host, &[], "d/", |server, mut speech| {
+        let _lane = welcome(server, &mut speech);
+        speech.say(&page(0, vec![link("a", "b")]));
+        // Hears that all is settled, and is gone without a word.
+        speech.hear_until(|message| matches!(message, Message::Complete(_)).then_some(()));
+    });
+    assert_eq!(outcome.code, 0, "all is committed: {outcome}");
+    assert_eq!(fs::read_link(host.path("got/a")).unwrap().to_str(), Some("b"));
+}
+
+#[test]
+fn ids_that_contradict_each_other_end_the_session() {
+    for (what, first) in [("not from the beginning", 1), ("nowhere", u64::MAX)] {
+        let host = Host::new();
+        let outcome = pull(&host, &[], "d/", |server, mut speech| {
+            let _lane = welcome(server, &mut speech);
+            speech.say(&page(first, vec![link("a", "b"), link("c", "d")]));
+            speech.end();
+        });
+        assert_eq!(outcome.code, 1, "{what}, {:?}: {outcome}", FileId(first));
+    }
+}
