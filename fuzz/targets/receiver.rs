@@ -6,9 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{ChunkSize, DigestKind, IfExists, Preserve, Unit};
 use longhaul_fuzz::messages;
-use longhaul_proto::receiver::{
-    Action, Config, Landed, LandedRow, Landing, Policy, Receiver, Seen, SyncGroup, Ticket,
-};
+use longhaul_proto::receiver::{Action, Config, Landed, LandedRow, Landing, Policy, Receiver, Seen, SyncGroup, Ticket};
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
 use longhaul_proto::{Message, Timestamp};
@@ -39,12 +37,9 @@ fuzz_target!(|bytes: &[u8]| {
 /// What a lane would bring if the declaration is true.
 fn landed(declared: &Declared) -> Landed {
     let rows = match declared.unit {
-        Unit::Bundle(_) => (0..3).map(|file| LandedRow {
-            file: longhaul_core::FileId(file),
-            len: 5,
-            declared: [0; 32],
-            computed: [0; 32],
-        }).collect(),
+        Unit::Bundle(_) => (0..3)
+            .map(|file| LandedRow { file: longhaul_core::FileId(file), len: 5, declared: [0; 32], computed: [0; 32] })
+            .collect(),
         Unit::Chunk { .. } => Vec::new(),
     };
     let piece = Piece {

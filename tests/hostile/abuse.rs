@@ -8,7 +8,8 @@ use longhaul_core::{
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{HEADER_BYTES, Piece};
 use longhaul_proto::wire::message::{
-    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Hello, Offer, Outcome, Page, Request, Settlement, Tally, Transfer, VERSION, Verdict, WantChunks,
+    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Hello, Offer, Outcome, Page, Request,
+    Settlement, Tally, Transfer, VERSION, Verdict, WantChunks,
 };
 
 use super::peer::{Client, bundle, chunk, entry, file, hello, packed, page, push_to, rel, transfer};
@@ -88,16 +89,16 @@ const OPENINGS: &[Abuse] = &[
         |c| ask(c, Transfer { chunk: ChunkSize::from_log2(10).unwrap(), ..push_to("data", "") }),
         "unsupported",
     ),
-    ("a sender with sources elsewhere", |c| ask(c, Transfer { role: Role::Sender, ..pull(vec![], vec![]) }), "protocol"),
+    (
+        "a sender with sources elsewhere",
+        |c| ask(c, Transfer { role: Role::Sender, ..pull(vec![], vec![]) }),
+        "protocol",
+    ),
     ("a receiver with a destination", |c| ask(c, Transfer { role: Role::Receiver, ..push_to("data", "") }), "protocol"),
     ("no sources", |c| ask(c, pull(vec![], vec![])), "protocol"),
     ("more sources than there may be", |c| ask(c, pull(vec![source("data", "small"); 1025], vec![])), "protocol"),
     ("sources of two roots", |c| ask(c, pull(vec![source("data", "small"), source("other", "x")], vec![])), "usage"),
-    (
-        "more rules than there may be",
-        |c| ask(c, pull(vec![source("data", "")], vec![rule("*a"); 1025])),
-        "usage",
-    ),
+    ("more rules than there may be", |c| ask(c, pull(vec![source("data", "")], vec![rule("*a"); 1025])), "usage"),
     ("a pattern without end", |c| ask(c, pull(vec![source("data", "")], vec![rule("[a")])), "usage"),
 ];
 
@@ -224,7 +225,10 @@ const SENDERS: &[Abuse] = &[
     (
         "a unit larger than a chunk",
         |c| {
-            let piece = Piece { chunk: ChunkSize::from_log2(22).unwrap(), ..chunk(FileId(0), ChunkIndex(0), Attempt::FIRST, 2 << 20) };
+            let piece = Piece {
+                chunk: ChunkSize::from_log2(22).unwrap(),
+                ..chunk(FileId(0), ChunkIndex(0), Attempt::FIRST, 2 << 20)
+            };
             c.send_unit(piece, &[0; 100], &[0; 32]);
         },
         "protocol",
@@ -390,7 +394,8 @@ fn wanting(c: &mut Client) -> FileId {
     });
     let entries = entries.expect("a page");
     let files: Vec<bool> = entries.iter().map(|e| matches!(e.kind, EntryKind::File { .. })).collect();
-    let wanted = files.chunks(8).map(|bits| bits.iter().enumerate().map(|(n, bit)| u8::from(*bit) << n).sum()).collect();
+    let wanted =
+        files.chunks(8).map(|bits| bits.iter().enumerate().map(|(n, bit)| u8::from(*bit) << n).sum()).collect();
     c.speech.say(&Message::Answer(Answer { first: FileId(0), wanted }));
     FileId(entries.iter().position(|e| e.path == rel("stands")).expect("it stands") as u64)
 }
@@ -415,7 +420,11 @@ fn first(file: FileId) -> Unit {
 const RECEIVERS: &[Abuse] = &[
     ("two offers", |c| (0..2).for_each(|_| offer(c)), "protocol"),
     ("a sender's words", |c| c.speech.say(&page(0, vec![])), "protocol"),
-    ("an answer to no page", |c| c.speech.say(&Message::Answer(Answer { first: FileId(0), wanted: vec![1] })), "protocol"),
+    (
+        "an answer to no page",
+        |c| c.speech.say(&Message::Answer(Answer { first: FileId(0), wanted: vec![1] })),
+        "protocol",
+    ),
     (
         "an answer without end",
         |c| {

@@ -4,8 +4,8 @@ use longhaul_core::{BundleId, ChunkIndex, ChunkSize, DigestKind, FileId, Unit};
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece};
 
 use super::frames::{Part, editor, frames, preamble};
-use super::proxy::{Kind, flip_at};
-use super::{Direction, Wired};
+use super::proxy::{Kind, Way, flip_at};
+use super::{Direction, End, Wired, at_once, some_at_once};
 use crate::fixture::{engines, files};
 
 /// A wired site in which `edit` edits the `safe` lanes that carry payload in `direction`.
@@ -135,42 +135,32 @@ fn assert_right_or_refused(wired: &Wired, direction: Direction, engine: &str, wh
 
 #[test]
 fn an_altered_header_never_makes_a_wrong_file() {
-    for (number, (what, alter)) in ALTERATIONS.iter().enumerate() {
-        for direction in Direction::BOTH {
-            let alter = *alter;
-            // The third of four chunks, of a file that is the first of its transfer.
-            let wired = edited(direction, alter_header(2, move |header| alter_piece(header, alter)));
-            wired.source(direction, |path| files::make(path, 3, PARTIAL));
-            let engine = engines()[number % engines().len()];
-            assert_right_or_refused(&wired, direction, engine, &format!("the header turned into {what}"));
-        }
-    }
-}
-
-/// Runs each of these at the same time: they all wait until a side has been silent for too long.
-fn all_at_once(cases: &[(&str, fn(Direction) -> Wired, usize)]) {
-    std::thread::scope(|scope| {
-        for (what, wired, len) in cases {
-            for direction in Direction::BOTH {
-                scope.spawn(move || {
-                    let wired = wired(direction);
-                    wired.source(direction, |path| files::make(path, 3, *len));
-                    let outcome = wired.run(direction, "safe", "threads").fail(5);
-                    wired.assert_absent(direction, &format!("{what}, {direction:?}: {outcome}"));
-                });
-            }
-        }
+    let cases = ALTERATIONS.iter().zip(engines().iter().cycle());
+    some_at_once(cases.flat_map(|(case, engine)| Direction::BOTH.map(|direction| (case, engine, direction))), |case| {
+        let ((what, alter), engine, direction) = case;
+        // The third of four chunks, of a file that is the first of its transfer.
+        let wired = edited(direction, alter_header(2, move |header| alter_piece(header, alter)));
+        wired.source(direction, |path| files::make(path, 3, PARTIAL));
+        assert_right_or_refused(&wired, direction, engine, &format!("the header turned into {what}"));
     });
 }
 
 #[test]
 fn bytes_that_are_promised_or_sent_and_never_come_do_not_hang_the_session() {
-    all_at_once(&[
+    // They all wait until a side has been silent for too long: at the same time.
+    let cases: [(_, fn(Direction) -> Wired, _); 4] = [
         ("a last chunk made longer", lengthening, PARTIAL),
         ("a bundle made longer", lengthening, 5000),
         ("a last chunk taken out", |way| swallowing(way, (3 << 20) + 3 * 64), PARTIAL),
         ("a part of a header", |way| swallowing(way, (3 << 20) + 3 * 64 + 10), PARTIAL),
-    ]);
+    ];
+    at_once(8, cases.into_iter().flat_map(|case| Direction::BOTH.map(|direction| (case, direction))), |case| {
+        let ((what, wired, len), direction) = case;
+        let wired = wired(direction);
+        wired.source(direction, |path| files::make(path, 3, len));
+        let outcome = wired.run(direction, "safe", "threads").fail(5);
+        wired.assert_absent(direction, &format!("{what}, {direction:?}: {outcome}"));
+    });
 }
 
 /// Swallows what comes on a `safe` lane behind so many bytes of frames.
@@ -200,14 +190,17 @@ const PARTIAL: usize = (3 << 20) + (600 << 10);
 
 #[test]
 fn a_header_turned_into_an_end_or_rubbish_does_not_hang_the_session() {
-    for direction in Direction::BOTH {
-        for (what, bytes) in [("an end", Header::End.encode()), ("rubbish", [0x5a; HEADER_BYTES])] {
+    let replacements = [("an end", Header::End.encode()), ("rubbish", [0x5a; HEADER_BYTES])];
+    some_at_once(
+        replacements.into_iter().flat_map(|case| Direction::BOTH.map(|direction| (case, direction))),
+        |case| {
+            let ((what, bytes), direction) = case;
             let wired = edited(direction, alter_header(1, move |header| *header = bytes));
             wired.source(direction, |path| files::make(path, 3, PARTIAL));
             let outcome = wired.run(direction, "safe", "threads").fail(5);
             wired.assert_absent(direction, &format!("{what}, {direction:?}: {outcome}"));
-        }
-    }
+        },
+    );
 }
 
 #[test]
@@ -227,15 +220,50 @@ fn a_header_of_one_small_file_altered_never_makes_a_wrong_file() {
 
 #[test]
 fn a_damaged_private_lane_ends_the_session_and_nothing_wrong_stands() {
-    for direction in Direction::BOTH {
-        for &engine in engines() {
-            let wired = Wired::new(move |kind, way| {
-                (kind == Kind::PrivateLane && way == direction.way()).then(|| flip_at((1 << 20) + 12345))
-            });
-            wired.source(direction, |path| files::make(path, 3, 5 << 20));
-            let outcome = wired.run(direction, "private", engine).fail(5);
-            wired.assert_absent(direction, &format!("{direction:?}, engine {engine}: {outcome}"));
-        }
+    some_at_once(Direction::BOTH.into_iter().flat_map(|d| engines().iter().map(move |engine| (d, engine))), |case| {
+        let (direction, engine) = case;
+        let wired = Wired::new(move |kind, way| {
+            (kind == Kind::PrivateLane && way == direction.way()).then(|| flip_at((1 << 20) + 12345))
+        });
+        wired.source(direction, |path| files::make(path, 3, 5 << 20));
+        let outcome = wired.run(direction, "private", engine).fail(5);
+        wired.assert_absent(direction, &format!("{direction:?}, engine {engine}: {outcome}"));
+    });
+}
+
+#[test]
+fn a_damaged_control_connection_ends_the_session_and_nothing_wrong_stands() {
+    // In the handshake; in the first words; among the wants and verdicts.
+    some_at_once(
+        [Way::ToDaemon, Way::ToClient].into_iter().flat_map(|way| [100, 2500, 4000].map(|at| (way, at))),
+        |case| {
+            let (way, at) = case;
+            for direction in Direction::BOTH {
+                let wired = Wired::new(move |kind, w| (kind == Kind::Control && w == way).then(|| flip_at(at)));
+                wired.source(direction, |path| (0..40).for_each(|n| files::make(path.join(n.to_string()), n, 40_000)));
+                let context = format!("byte {at} {way:?}, {direction:?}");
+                let outcome = wired.run(direction, "safe", "threads").finish();
+                // Less than that may be said in all.
+                match outcome.code {
+                    0 => wired.assert_copied(direction, &context),
+                    // What was committed before stays, whole.
+                    1 | 5 => assert_all_whole(&wired, direction, &context),
+                    code => panic!("{context}: exit {code}: {outcome}"),
+                }
+            }
+        },
+    );
+}
+
+/// Fails if any file stands that is not an exact copy.
+#[track_caller]
+fn assert_all_whole(wired: &Wired, direction: Direction, context: &str) {
+    let Ok(entries) = std::fs::read_dir(wired.end(direction, End::To)) else { return };
+    let names = entries.map(|entry| entry.unwrap().file_name()).filter(|name| !name.to_string_lossy().starts_with('.'));
+    for name in names {
+        let number = name.to_str().unwrap().parse().unwrap();
+        let stands = std::fs::read(wired.end(direction, End::To).join(&name)).unwrap();
+        assert!(stands == files::bytes(number, 40_000), "{context}: {name:?} is not whole");
     }
 }
 

@@ -5,8 +5,10 @@
 
 mod abuse;
 mod damage;
+mod durable;
 mod escapes;
 mod frames;
+mod full;
 mod joins;
 mod keys;
 mod links;
@@ -118,6 +120,29 @@ impl Direction {
             Direction::Pull => Way::ToClient,
         }
     }
+}
+
+/// Runs cases a few at a time: they wait for timers more than for the processor.
+fn some_at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
+    at_once(4, cases, run);
+}
+
+/// Runs cases, `n` at a time; fails with the first that does.
+fn at_once<T: Send>(n: usize, cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
+    let cases = std::sync::Mutex::new(cases.into_iter().collect::<Vec<_>>());
+    let next = || cases.lock().unwrap().pop();
+    let work = || {
+        while let Some(case) = next() {
+            run(case);
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..n).map(|_| scope.spawn(work)).collect();
+        let failed = workers.into_iter().find_map(|worker| worker.join().err());
+        if let Some(failed) = failed {
+            std::panic::resume_unwind(failed);
+        }
+    });
 }
 
 /// Where a site's daemon listens.

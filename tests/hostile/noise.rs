@@ -46,9 +46,8 @@ fn client_hello() -> Vec<u8> {
     let (said, hear) = std::sync::mpsc::channel();
     let proxy = Proxy::start(daemon_addr(&site), move |kind, way| {
         let said = said.clone();
-        (kind == Kind::Control && way == Way::ToDaemon).then(|| -> Box<dyn super::Meddler> {
-            Box::new(move |bytes: &mut Vec<u8>| drop(said.send(bytes.clone())))
-        })
+        (kind == Kind::Control && way == Way::ToDaemon)
+            .then(|| -> Box<dyn super::Meddler> { Box::new(move |bytes: &mut Vec<u8>| drop(said.send(bytes.clone()))) })
     });
     let url = format!("lh://{}/data/", proxy.addr());
     site.client.run(["ls", "--peer-key", site.daemon.key(), &url]).succeed();

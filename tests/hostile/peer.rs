@@ -104,7 +104,14 @@ impl Client {
         let runtime = runtime();
         let dialled = runtime.block_on(dial_control(&daemon.to_string(), &identity, PeerCheck::Observe));
         let speech = Speech::new(runtime, dialled.expect("a control connection"));
-        Client { speech, identity, session: [0; 16], lanes: Lanes { first: LaneId(0), count: 0 }, lane: None, wanted: Vec::new() }
+        Client {
+            speech,
+            identity,
+            session: [0; 16],
+            lanes: Lanes { first: LaneId(0), count: 0 },
+            lane: None,
+            wanted: Vec::new(),
+        }
     }
 
     /// Asks for a transfer and expects to be welcome.

@@ -80,7 +80,9 @@ fn names_that_were_not_asked_for_are_not_taken() {
 
 #[test]
 fn names_that_lead_out_of_the_destination_end_the_session() {
-    for (honest, from, to) in [("QQ/out/x", "QQ", ".."), ("Qtmp/x", "Qtmp", "/tmp"), ("Qlonghaul-0", "Qlonghaul", ".longhaul")] {
+    for (honest, from, to) in
+        [("QQ/out/x", "QQ", ".."), ("Qtmp/x", "Qtmp", "/tmp"), ("Qlonghaul-0", "Qlonghaul", ".longhaul")]
+    {
         let host = Host::new();
         let out = host.make_dir("out");
         let outcome = pull(&host, &[], "d/", |server, mut speech| {

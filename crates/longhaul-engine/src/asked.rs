@@ -55,9 +55,10 @@ impl Asked {
     pub(crate) fn check(&self, entries: &[Entry]) -> Result<(), Fault> {
         match entries.iter().find(|entry| !self.covers(entry)) {
             None => Ok(()),
-            Some(entry) => {
-                Err(Fault::protocol(format_args!("the sender names '{}', which was not asked for", entry.path.escaped())))
-            }
+            Some(entry) => Err(Fault::protocol(format_args!(
+                "the sender names '{}', which was not asked for",
+                entry.path.escaped()
+            ))),
         }
     }
 

@@ -46,8 +46,12 @@ pub(crate) fn depth(slots: usize) -> usize {
 /// A [`Fault`] when the system does not give the address space.
 pub(crate) fn slab(slots: usize, chunk: ChunkSize) -> Result<Arc<Slab>, Fault> {
     Slab::new(chunk.bytes() as usize, slots).map_err(|e| {
-        Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map {slots} buffers of {}: {e}", ByteCount(chunk.bytes())))
-            .hint("lower --memory")
+        Fault::new(
+            FaultCode::Unsupported,
+            Blame::Local,
+            format_args!("cannot map {slots} buffers of {}: {e}", ByteCount(chunk.bytes())),
+        )
+        .hint("lower --memory")
     })
 }
 

@@ -36,9 +36,13 @@ pub(crate) async fn read_message(reader: &mut ReadHalf) -> Result<Option<Message
 /// Writes one message and flushes it; for the handshake, before the writer task runs.
 ///
 /// # Errors
-/// A [`Fault`] when the stream breaks.
+/// A [`Fault`] when the stream breaks, or when the message is longer than any peer would take.
 pub(crate) async fn write_message(writer: &mut WriteHalf, message: &Message) -> Result<(), Fault> {
-    writer.write_all(&message.encode()).await.map_err(|e| lost(&e))?;
+    let bytes = message.try_encode().map_err(|e| {
+        Fault::new(FaultCode::Usage, Blame::Local, format_args!("the request is too long: {e}"))
+            .hint("name fewer files or patterns in one run")
+    })?;
+    writer.write_all(&bytes).await.map_err(|e| lost(&e))?;
     writer.flush().await.map_err(|e| lost(&e))
 }
 

@@ -35,7 +35,10 @@ impl StageTimes {
 
     /// CPU seconds by stage.
     pub(crate) fn seconds(&self) -> Vec<(&'static str, f64)> {
-        STAGES.iter().map(|(stage, name)| (*name, self.nanos[*stage as usize].load(Ordering::Relaxed) as f64 / 1e9)).collect()
+        STAGES
+            .iter()
+            .map(|(stage, name)| (*name, self.nanos[*stage as usize].load(Ordering::Relaxed) as f64 / 1e9))
+            .collect()
     }
 }
 

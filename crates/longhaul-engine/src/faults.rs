@@ -13,13 +13,25 @@ pub(crate) fn net_fault(error: &NetError) -> Fault {
         cause = source.source();
     }
     let (code, blame, hint) = match error.kind() {
-        K::Unreachable => (FaultCode::Unreachable, Blame::Path, "check host, port and firewall, and that a longhaul daemon runs there"),
+        K::Unreachable => (
+            FaultCode::Unreachable,
+            Blame::Path,
+            "check host, port and firewall, and that a longhaul daemon runs there",
+        ),
         K::Lost | K::Closed => (FaultCode::Lost, Blame::Path, "run the same command again"),
         K::Busy => (FaultCode::Busy, Blame::Peer, "try again later"),
         K::TimedOut => (FaultCode::TimedOut, Blame::Path, "run the same command again"),
-        K::PeerKeyMismatch { .. } => (FaultCode::Denied, Blame::Peer, "the daemon's key changed or someone stands between; ask its administrator before trusting the new key"),
-        K::KeyRefused => (FaultCode::Denied, Blame::Peer, "ask the daemon's administrator to authorise this key: longhaul key show"),
-        K::Tls | K::NotLonghaul => (FaultCode::Protocol, Blame::Peer, "check the address: something else may listen there"),
+        K::PeerKeyMismatch { .. } => (
+            FaultCode::Denied,
+            Blame::Peer,
+            "the daemon's key changed or someone stands between; ask its administrator before trusting the new key",
+        ),
+        K::KeyRefused => {
+            (FaultCode::Denied, Blame::Peer, "ask the daemon's administrator to authorise this key: longhaul key show")
+        }
+        K::Tls | K::NotLonghaul => {
+            (FaultCode::Protocol, Blame::Peer, "check the address: something else may listen there")
+        }
         K::Config => (FaultCode::Usage, Blame::Local, ""),
         _ => (FaultCode::Unclassified, Blame::Local, ""),
     };
@@ -30,8 +42,10 @@ pub(crate) fn net_fault(error: &NetError) -> Fault {
 pub(crate) fn lane_fault(error: &NetError) -> Fault {
     let fault = net_fault(error);
     match error.kind() {
-        NetErrorKind::Tls => Fault::new(FaultCode::Lost, Blame::Path, format_args!("a lane was damaged on the way: {}", fault.message))
-            .hint("run the same command again"),
+        NetErrorKind::Tls => {
+            Fault::new(FaultCode::Lost, Blame::Path, format_args!("a lane was damaged on the way: {}", fault.message))
+                .hint("run the same command again")
+        }
         _ => fault,
     }
 }

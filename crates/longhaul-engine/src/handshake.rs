@@ -25,20 +25,31 @@ pub(crate) fn bundled_max(chunk: ChunkSize) -> u64 {
 /// The next message, within the handshake's deadline; a refusal becomes the error that it tells.
 pub(crate) async fn answer(reader: &mut ReadHalf) -> Result<Message, Fault> {
     match tokio::time::timeout(HANDSHAKE, read_message(reader)).await {
-        Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time").hint("run the same command again")),
+        Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time")
+            .hint("run the same command again")),
         Ok(Ok(Some(Message::Refuse(fault)))) => Err(fault.seen_from_afar()),
         Ok(Ok(Some(message))) => Ok(message),
-        Ok(Ok(None)) => Err(Fault::new(FaultCode::Lost, Blame::Peer, "the other side closed the connection").hint("its log says why")),
+        Ok(Ok(None)) => {
+            Err(Fault::new(FaultCode::Lost, Blame::Peer, "the other side closed the connection")
+                .hint("its log says why"))
+        }
         Ok(Err(fault)) => Err(fault),
     }
 }
 
 /// Asks for a transfer; gives what was agreed and the lanes to dial.
-pub(crate) async fn ask(reader: &mut ReadHalf, writer: &mut WriteHalf, request: Request) -> Result<(Welcome, Lanes), Fault> {
+pub(crate) async fn ask(
+    reader: &mut ReadHalf,
+    writer: &mut WriteHalf,
+    request: Request,
+) -> Result<(Welcome, Lanes), Fault> {
     write_message(writer, &hello(request)).await?;
     let Message::Welcome(welcome) = answer(reader).await? else { return Err(unexpected()) };
     if welcome.version != VERSION {
-        return Err(Fault::protocol(format_args!("the other side chose version {}, which was not offered", welcome.version)));
+        return Err(Fault::protocol(format_args!(
+            "the other side chose version {}, which was not offered",
+            welcome.version
+        )));
     }
     let Message::Lanes(lanes) = answer(reader).await? else { return Err(unexpected()) };
     if lanes.count == 0 || lanes.count > LANES_MAX || lanes.first.0.checked_add(lanes.count).is_none() {
@@ -54,7 +65,10 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<Request, Fault> {
         return Err(Fault::new(
             FaultCode::Unsupported,
             Blame::Peer,
-            format_args!("protocol versions {} to {} are not spoken here, only {VERSION}", hello.version_min, hello.version_max),
+            format_args!(
+                "protocol versions {} to {} are not spoken here, only {VERSION}",
+                hello.version_min, hello.version_max
+            ),
         )
         .hint("use builds of longhaul that share a protocol version"));
     }

@@ -39,7 +39,11 @@ async fn ask(remote: Remote, path: Option<RemotePath>) -> Result<Vec<Listed>, Fa
             return Ok(names);
         }
         if names.len() > NAMES_MAX {
-            return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, format_args!("the listing has more than {NAMES_MAX} names")));
+            return Err(Fault::new(
+                FaultCode::Unsupported,
+                Blame::Peer,
+                format_args!("the listing has more than {NAMES_MAX} names"),
+            ));
         }
     }
 }

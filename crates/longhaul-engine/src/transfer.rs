@@ -15,7 +15,9 @@ use longhaul_proto::wire::message::{Far, FarSource, Lanes, Request, Transfer, We
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
-use crate::api::{self, Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Start, Stop, To};
+use crate::api::{
+    self, Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Start, Stop, To,
+};
 use crate::asked::Asked;
 use crate::budget::{self, LANES_DEFAULT};
 use crate::faults::net_fault;
@@ -36,7 +38,8 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
         (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
         (From::Local(sources), To::Local(dest)) => run.copy(&sources, &dest).await,
         (From::Remote(..), To::Remote(..)) => {
-            Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet").hint("pull, then push"))
+            Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet")
+                .hint("pull, then push"))
         }
     };
     conclude(result, &*observer, begun)
@@ -119,14 +122,18 @@ impl Run {
             may_modify: true,
         };
         let far = Far::Sources {
-            sources: paths.iter().map(|p| FarSource { root: p.root.clone(), path: p.path.clone(), contents: contents(p) }).collect(),
+            sources: paths
+                .iter()
+                .map(|p| FarSource { root: p.root.clone(), path: p.path.clone(), contents: contents(p) })
+                .collect(),
             rules: self.settings.filter.rules().to_vec(),
             names: self.settings.files_from.clone(),
         };
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
         let agreed = self.agree(remote, Role::Receiver, far, slots).await?;
         let destination = place::local_destination(dest, opening)?;
-        let tops: Option<Vec<Vec<u8>>> = paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
+        let tops: Option<Vec<Vec<u8>>> =
+            paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
         let landing = match tops {
             Some(tops) => destination.landing.only(tops),
             None => destination.landing,
@@ -135,7 +142,11 @@ impl Run {
         let config = self.receiver_config(landing, &agreed.welcome);
         let link = self.link(agreed, "pull", slots);
         let asked = self.asked(&paths);
-        Ok(session::receive::run(link, Receiving { tree: destination.tree, slab, io, config, asked, base: destination.base }).await)
+        Ok(session::receive::run(
+            link,
+            Receiving { tree: destination.tree, slab, io, config, asked, base: destination.base },
+        )
+        .await)
     }
 
     /// Both halves in this process.
@@ -198,7 +209,9 @@ impl Run {
         let sender = session::send::run(self.half_link(ours, near, self.observer.clone()), sending);
         let receiver = tokio::spawn(session::receive::run(self.half_link(theirs, far, Arc::new(Nobody)), receiving));
         let mut totals = sender.await;
-        let received = receiver.await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
+        let received = receiver
+            .await
+            .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
         merge_halves(&mut totals, received);
         Ok(totals)
     }
@@ -345,10 +358,15 @@ impl Run {
             notes.push(format!("{} lanes instead of {wanted}: more do not fit the memory of one side", lanes.len()));
         }
         if protection == Protection::Safe && transport != "pair" {
-            notes.push("NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified".to_owned());
+            notes.push(
+                "NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified"
+                    .to_owned(),
+            );
         }
         if transport == "pair" {
-            notes.push("between two local directories lanes are safe by definition: nothing leaves this process".to_owned());
+            notes.push(
+                "between two local directories lanes are safe by definition: nothing leaves this process".to_owned(),
+            );
         }
         self.observer.event(Event::Start(Start {
             session: welcome.session.iter().map(|b| format!("{b:02x}")).collect(),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, Event, FileStatus, From, Job, LocalDest, LocalSource, Observer, Protection, Report,
-    Settings, Stop, To, run,
+    Congestion, DirectMode, EngineKind, Event, FileStatus, From, Job, LocalDest, LocalSource, Observer, Protection,
+    Report, Settings, Stop, To, run,
 };
 
 #[derive(Default)]
@@ -59,7 +59,9 @@ async fn a_tree_arrives_whole_on_each_engine_and_protection() {
             let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
             std::fs::create_dir_all(from.join("a/b")).expect("made");
             let mut wanted = 0;
-            for (n, len) in [0, 1, 1023, 1024, 1025, 300_000, chunk - 1, chunk, chunk + 1, 5 * chunk + 77].into_iter().enumerate() {
+            for (n, len) in
+                [0, 1, 1023, 1024, 1025, 300_000, chunk - 1, chunk, chunk + 1, 5 * chunk + 77].into_iter().enumerate()
+            {
                 let bytes: Vec<u8> = (0..len).map(|i| (i * 31 + n + (i >> 11)) as u8).collect();
                 std::fs::write(from.join(format!("a/b/f{n}")), &bytes).expect("written");
                 wanted += 1;
@@ -70,7 +72,8 @@ async fn a_tree_arrives_whole_on_each_engine_and_protection() {
             assert_eq!((report.files_committed, report.files_failed), (wanted + 1, 0), "{engine:?} {protect:?}");
             for n in 0..wanted {
                 let name = format!("a/b/f{n}");
-                let (here, there) = (std::fs::read(from.join(&name)).expect("read"), std::fs::read(to.join(&name)).expect("read"));
+                let (here, there) =
+                    (std::fs::read(from.join(&name)).expect("read"), std::fs::read(to.join(&name)).expect("read"));
                 assert!(here == there, "{name} differs on {engine:?} {protect:?}");
                 let root = events.iter().find_map(|e| match e {
                     Event::File(f) if f.path.as_bytes() == name.as_bytes() && f.status == FileStatus::Committed => f.b3,

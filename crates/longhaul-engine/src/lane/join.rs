@@ -25,8 +25,12 @@ pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], la
     mac.copy_from_slice(&reply[16..]);
     let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
     if !key.accepts(Prover::Acceptor, &claim, &mac) {
-        return Err(Fault::new(FaultCode::Denied, Blame::Path, "a lane reached someone who does not hold this session's key")
-            .hint("something between the hosts answers in the daemon's place"));
+        return Err(Fault::new(
+            FaultCode::Denied,
+            Blame::Path,
+            "a lane reached someone who does not hold this session's key",
+        )
+        .hint("something between the hosts answers in the daemon's place"));
     }
     stream.send(&[&key.prove(Prover::Dialer, &claim)]).map_err(|e| net_fault(&e))?;
     let mut joined = [0];

@@ -44,10 +44,12 @@ pub(crate) fn run(
     let protection = stream.protection();
     receive_all(&mut stream, lane, slab, (times, pulse), deliver).map_err(|fault| match (protection, fault.code) {
         // Whoever is on the way may have done that: not the sender's fault, and another try may find a cleaner way.
-        (Protection::Safe, FaultCode::Protocol) => {
-            Fault::new(FaultCode::Lost, Blame::Path, format_args!("a safe lane was damaged on the way: {}", fault.message))
-                .hint("run the same command again, or with --protect private")
-        }
+        (Protection::Safe, FaultCode::Protocol) => Fault::new(
+            FaultCode::Lost,
+            Blame::Path,
+            format_args!("a safe lane was damaged on the way: {}", fault.message),
+        )
+        .hint("run the same command again, or with --protect private"),
         _ => fault,
     })
 }

@@ -86,7 +86,8 @@ fn send_unit(stream: &mut LaneStream, ready: &Ready, trailer: bool, times: &Stag
     while let Some(piece) = pieces.next() {
         times.count(Stage::Hash, || hasher.update(piece));
         let more = trailer || pieces.peek().is_some();
-        times.count(Stage::Net, || if more { stream.send_more(&[head, piece]) } else { stream.send(&[head, piece]) })?;
+        times
+            .count(Stage::Net, || if more { stream.send_more(&[head, piece]) } else { stream.send(&[head, piece]) })?;
         head = &[];
     }
     let digest = hasher.finish();

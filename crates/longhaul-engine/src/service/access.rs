@@ -9,7 +9,11 @@ impl Rights {
     /// What both grant.
     #[must_use]
     pub const fn and(self, other: Rights) -> Rights {
-        Rights { read: self.read && other.read, create: self.create && other.create, modify: self.modify && other.modify }
+        Rights {
+            read: self.read && other.read,
+            create: self.create && other.create,
+            modify: self.modify && other.modify,
+        }
     }
 
     /// The names of the rights that are granted.
@@ -38,8 +42,12 @@ impl Daemon {
         let rights = client.roots.get(name).copied().unwrap_or_default();
         match self.roots.get(name) {
             Some((root, _)) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
-            _ => Err(Fault::new(FaultCode::Denied, Blame::Local, format_args!("no root '{}' for this key", Escaped(name.as_bytes())))
-                .hint("longhaul ls lh://HOST/ lists the roots that this key may see")),
+            _ => Err(Fault::new(
+                FaultCode::Denied,
+                Blame::Local,
+                format_args!("no root '{}' for this key", Escaped(name.as_bytes())),
+            )
+            .hint("longhaul ls lh://HOST/ lists the roots that this key may see")),
         }
     }
 }
@@ -49,8 +57,12 @@ pub(super) fn need(granted: bool, right: &str, root: &RootConfig) -> Result<(), 
     if granted {
         return Ok(());
     }
-    Err(Fault::new(FaultCode::Denied, Blame::Local, format_args!("this key has no right '{right}' on root '{}'", root.name))
-        .hint("ask the daemon's administrator for it"))
+    Err(Fault::new(
+        FaultCode::Denied,
+        Blame::Local,
+        format_args!("this key has no right '{right}' on root '{}'", root.name),
+    )
+    .hint("ask the daemon's administrator for it"))
 }
 
 /// Refuses a protection that the root does not allow.
@@ -62,6 +74,10 @@ pub(super) fn need_protection(protection: Protection, root: &RootConfig) -> Resu
         Protection::Private => ("private", "safe"),
         Protection::Safe => ("safe", "private"),
     };
-    Err(Fault::new(FaultCode::Denied, Blame::Local, format_args!("root '{}' does not allow --protect {asked}", root.name))
-        .hint(format_args!("use --protect {other}, or ask the daemon's administrator")))
+    Err(Fault::new(
+        FaultCode::Denied,
+        Blame::Local,
+        format_args!("root '{}' does not allow --protect {asked}", root.name),
+    )
+    .hint(format_args!("use --protect {other}, or ask the daemon's administrator")))
 }

@@ -96,7 +96,11 @@ impl Registry {
             sessions.get_mut(&session).and_then(|e| e.open.remove(&id).map(|_| e.sink.clone()))
         };
         let Some(sink) = sink else {
-            return Err(Fault::new(longhaul_core::FaultCode::Denied, longhaul_core::Blame::Peer, "a lane id that was used already"));
+            return Err(Fault::new(
+                longhaul_core::FaultCode::Denied,
+                longhaul_core::Blame::Peer,
+                "a lane id that was used already",
+            ));
         };
         // The accepting end sends as well (pull): its congestion control must not be the host's by accident.
         stream.set_congestion(&Congestion::Auto).map_err(|e| crate::faults::net_fault(&e))?;

@@ -146,8 +146,12 @@ fn listen(addresses: &[String]) -> Result<Vec<Listener>, Fault> {
     let mut listeners = Vec::new();
     for address in addresses {
         let bad = |e: &dyn std::fmt::Display| {
-            Fault::new(FaultCode::Usage, Blame::Local, format_args!("cannot listen on {}: {e}", Escaped(address.as_bytes())))
-                .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
+            Fault::new(
+                FaultCode::Usage,
+                Blame::Local,
+                format_args!("cannot listen on {}: {e}", Escaped(address.as_bytes())),
+            )
+            .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
         };
         for addr in address.to_socket_addrs().map_err(|e| bad(&e))? {
             listeners.push(Listener::bind(addr).map_err(|e| bad(&e))?);
@@ -158,7 +162,8 @@ fn listen(addresses: &[String]) -> Result<Vec<Listener>, Fault> {
 
 /// Accepts until stopped, then waits for what was accepted.
 async fn run(daemon: Arc<Daemon>, listeners: Vec<Listener>, tls: Arc<ServerTls>) {
-    let accepting: Vec<_> = listeners.into_iter().map(|l| tokio::spawn(accept(daemon.clone(), l, tls.clone()))).collect();
+    let accepting: Vec<_> =
+        listeners.into_iter().map(|l| tokio::spawn(accept(daemon.clone(), l, tls.clone()))).collect();
     daemon.stop.clone().stopped().await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // Sessions hear the same stop; the semaphore is whole again when the last one has let go.

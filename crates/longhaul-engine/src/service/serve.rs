@@ -80,20 +80,29 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
             let tree = daemon.tree(&root)?;
             blocking(move || list(&tree, &path)).await.map(Admitted::Listing)
         }
-        Request::Transfer(transfer) => prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p))),
+        Request::Transfer(transfer) => {
+            prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
+        }
     }
 }
 
 async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer) -> Result<Prepared, Fault> {
-    if transfer.set != 0 || !transfer.initiator || transfer.lanes == 0 || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN {
-        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, "this build does not know how to do what is asked"));
+    if transfer.set != 0 || !transfer.initiator || transfer.lanes == 0 || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
+    {
+        return Err(Fault::new(
+            FaultCode::Unsupported,
+            Blame::Local,
+            "this build does not know how to do what is asked",
+        ));
     }
     let busy = |what: &str| {
-        Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}")).hint("try again later")
+        Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
+            .hint("try again later")
     };
     let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
     let memory = session_memory(transfer.chunk);
-    let buffers = daemon.memory.clone().try_acquire_many_owned((memory.get() >> 20) as u32).map_err(|_| busy("memory"))?;
+    let buffers =
+        daemon.memory.clone().try_acquire_many_owned((memory.get() >> 20) as u32).map_err(|_| busy("memory"))?;
     let slots = budget::slots(memory, transfer.chunk)?;
     let slab = budget::slab(slots, transfer.chunk)?;
     let depth = daemon.config.depth.unwrap_or(budget::depth(slots));
@@ -128,7 +137,8 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
                 return Err(Fault::protocol("a pull of no sources, or of too many"));
             };
             if sources.iter().any(|s| s.root != first.root) {
-                return Err(Fault::new(FaultCode::Usage, Blame::Peer, "one pull takes its sources from one root").hint("pull from each root apart"));
+                return Err(Fault::new(FaultCode::Usage, Blame::Peer, "one pull takes its sources from one root")
+                    .hint("pull from each root apart"));
             }
             let (config, rights) = daemon.root(client, &first.root)?;
             need(rights.read, "read", config)?;
@@ -166,9 +176,15 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
 }
 
 /// Welcomes the client and names its lanes.
-async fn welcome(daemon: &Arc<Daemon>, mut control: Control, prepared: &Prepared, observer: Arc<Counter>) -> Result<(Link, Registered, Welcome), Fault> {
+async fn welcome(
+    daemon: &Arc<Daemon>,
+    mut control: Control,
+    prepared: &Prepared,
+    observer: Arc<Counter>,
+) -> Result<(Link, Registered, Welcome), Fault> {
     let chunk = prepared.transfer.chunk;
-    let welcome = Welcome { version: VERSION, caps: 0, session: nonce()?, chunk, bundled_max: handshake::bundled_max(chunk) };
+    let welcome =
+        Welcome { version: VERSION, caps: 0, session: nonce()?, chunk, bundled_max: handshake::bundled_max(chunk) };
     let count = budget::lanes(prepared.transfer.lanes, prepared.slots);
     let events = mpsc::unbounded_channel();
     let registered = daemon.registry.expect(
@@ -202,10 +218,18 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
                 dry_run: transfer.dry_run,
                 group: SyncGroup::default(),
             };
-            session::receive::run(link, Receiving { tree: destination.tree, slab, io, config, asked: Asked::default(), base: destination.base }).await
+            session::receive::run(
+                link,
+                Receiving { tree: destination.tree, slab, io, config, asked: Asked::default(), base: destination.base },
+            )
+            .await
         }
         Side::Send(source, filter, names) => {
-            session::send::run(link, Sending { tree: Arc::new(source), slab, io, chunk, bundled_max, filter, names, preserve }).await
+            session::send::run(
+                link,
+                Sending { tree: Arc::new(source), slab, io, chunk, bundled_max, filter, names, preserve },
+            )
+            .await
         }
     }
 }

@@ -152,11 +152,14 @@ impl Link {
                 Wake::Event(Event::Control(message))
             }
             Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
-                Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection").hint("run the same command again")
+                Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection")
+                    .hint("run the same command again")
             })),
             Event::LaneEnded(ended) if !self.ending => {
                 // A sender ends its lanes when the session is over, not before.
-                let fault = ended.err().unwrap_or_else(|| Fault::new(FaultCode::Lost, Blame::Path, "a lane ended before its session"));
+                let fault = ended
+                    .err()
+                    .unwrap_or_else(|| Fault::new(FaultCode::Lost, Blame::Path, "a lane ended before its session"));
                 self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
                 Wake::Time
             }
@@ -170,8 +173,12 @@ impl Link {
         }
         if !self.ending && self.heard.elapsed() >= SILENCE_MAX {
             return Wake::Stop(
-                Fault::new(FaultCode::TimedOut, Blame::Path, format_args!("the other side was silent for {} s", SILENCE_MAX.as_secs()))
-                    .hint("run the same command again"),
+                Fault::new(
+                    FaultCode::TimedOut,
+                    Blame::Path,
+                    format_args!("the other side was silent for {} s", SILENCE_MAX.as_secs()),
+                )
+                .hint("run the same command again"),
             );
         }
         if self.ending && self.heard.elapsed() >= SILENCE_MAX {
@@ -179,7 +186,8 @@ impl Link {
         }
         if !self.ending && self.lanes.is_empty() && self.start.elapsed() >= LANELESS_MAX {
             return Wake::Stop(
-                Fault::new(FaultCode::Lost, Blame::Path, "no lane joined the session in time").hint("check that a firewall lets several connections to the port through"),
+                Fault::new(FaultCode::Lost, Blame::Path, "no lane joined the session in time")
+                    .hint("check that a firewall lets several connections to the port through"),
             );
         }
         if self.spoke.elapsed() >= HEARTBEAT_EVERY {

@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use longhaul_core::digest::digest_of;
-use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
+use longhaul_core::{
+    Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit,
+};
 use longhaul_disk::{ChunkIo, Identity, SourceFile, SourceRef, SourceTree};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_sys::{Slab, Slot};
@@ -64,8 +66,20 @@ struct Shared {
     chunk: ChunkSize,
     times: StageTimes,
     sink: UnboundedSender<Event>,
-    open: Mutex<HashMap<FileId, Option<Arc<SourceFile>>>>,
+    /// Files of chunks that are outstanding. An order for a file that is no longer here has come too late.
+    open: Mutex<HashMap<FileId, Opened>>,
     packers: Workers,
+}
+
+/// Where an outstanding file of chunks stands.
+#[derive(Clone, Debug)]
+enum Opened {
+    /// Its first chunk is not read yet.
+    NotYet,
+    /// It is open.
+    Open(Arc<SourceFile>),
+    /// It could not be opened, which is reported.
+    Failed,
 }
 
 /// Bundles packed at a time: reading small files waits for the disk more than for the processor.
@@ -100,6 +114,7 @@ impl Reading {
 
     /// Orders a chunk.
     pub(crate) fn chunk(&self, file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, origin: Origin) {
+        lock(&self.shared.open).entry(file).or_insert(Opened::NotYet);
         self.order(Order::Chunk { file, index, attempt, map, origin });
     }
 
@@ -116,13 +131,16 @@ impl Reading {
 
     /// Asks whether a file is still what it was.
     pub(crate) fn check(&self, file: FileId) {
-        let open = lock(&self.shared.open).get(&file).cloned().flatten();
+        let open = lock(&self.shared.open).get(&file).cloned();
         let sink = self.shared.sink.clone();
         self.shared.packers.run(move || {
-            let result = match open.map(|f| f.unchanged()) {
-                Some(Ok(true)) => Ok(()),
-                Some(Err(e)) => Err(e.fault()),
-                Some(Ok(false)) | None => Err(changed()),
+            let result = match open {
+                Some(Opened::Open(source)) => match source.unchanged() {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err(changed()),
+                    Err(e) => Err(e.fault()),
+                },
+                _ => Err(changed()),
             };
             let _ = sink.send(Event::Read(Report::Checked((file, result))));
         });
@@ -196,18 +214,26 @@ impl Shared {
 
     /// The open file; opened at its first chunk. A file that did not open is reported once and skipped from then on.
     fn opened(&self, file: FileId, origin: &Origin) -> Option<Arc<SourceFile>> {
-        if let Some(known) = lock(&self.open).get(&file) {
-            return known.clone();
+        match lock(&self.open).get(&file)? {
+            Opened::Open(source) => return Some(source.clone()),
+            Opened::Failed => return None,
+            Opened::NotYet => {}
         }
         let opened = match self.tree.open(&origin.at, &origin.identity) {
-            Ok(source) => Some(source),
+            Ok(source) => Opened::Open(source),
             Err(e) => {
                 self.unreadable(file, e.fault());
-                None
+                Opened::Failed
             }
         };
-        lock(&self.open).insert(file, opened.clone());
-        opened
+        // Settled while it was opened: then it is closed again here.
+        let mut open = lock(&self.open);
+        let known = open.get_mut(&file)?;
+        *known = opened.clone();
+        match opened {
+            Opened::Open(source) => Some(source),
+            _ => None,
+        }
     }
 
     fn unreadable(&self, file: FileId, fault: Fault) {
@@ -215,7 +241,13 @@ impl Shared {
     }
 
     /// Packs a bundle on one of the packing threads; `None` when there are no more slots for this session.
-    fn feed_bundle(self: &Arc<Self>, bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64, Origin)>, ready: &Sender<Ready>) -> Option<()> {
+    fn feed_bundle(
+        self: &Arc<Self>,
+        bundle: BundleId,
+        attempt: Attempt,
+        files: Vec<(FileId, u64, Origin)>,
+        ready: &Sender<Ready>,
+    ) -> Option<()> {
         let mut slot = self.slab.claim()?;
         let (ready, shared) = (ready.clone(), self.clone());
         self.packers.run(move || {
@@ -262,7 +294,8 @@ impl Shared {
 }
 
 fn changed() -> Fault {
-    Fault::new(FaultCode::Changed, Blame::Local, "the source changed while it was sent").hint("send it again when it is at rest")
+    Fault::new(FaultCode::Changed, Blame::Local, "the source changed while it was sent")
+        .hint("send it again when it is at rest")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode};
 use longhaul_disk::{ChunkIo, TargetTree};
+use longhaul_proto::Message;
 use longhaul_proto::receiver::{Action, Config, Held, Receiver};
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
-use longhaul_proto::Message;
 use longhaul_sys::Slab;
 
 use super::link::Wake;
@@ -123,7 +123,10 @@ impl Loop {
                 let (slab, sink) = (self.slab.clone(), self.link.sink());
                 let (times, pulse) = (self.link.times.clone(), self.pulse.clone());
                 let started = self.link.start_lane(joined, move |stream, id| {
-                    lane::receive::run(stream, id, &slab, (&times, &pulse), |arrival| drop(sink.send(Event::Arrived(arrival)))).map(drop)
+                    lane::receive::run(stream, id, &slab, (&times, &pulse), |arrival| {
+                        drop(sink.send(Event::Arrived(arrival)))
+                    })
+                    .map(drop)
                 });
                 if let Err(fault) = started {
                     self.machine.abort(fault);
@@ -144,7 +147,11 @@ impl Loop {
     fn watch_lanes(&mut self) {
         if self.watch.is_overdue(self.machine.is_owed_arrivals()) {
             let seconds = OVERDUE.as_secs();
-            let fault = Fault::new(FaultCode::Lost, Blame::Path, format_args!("data that was sent did not arrive in {seconds} s"));
+            let fault = Fault::new(
+                FaultCode::Lost,
+                Blame::Path,
+                format_args!("data that was sent did not arrive in {seconds} s"),
+            );
             self.machine.abort(fault.hint("run the same command again, or with --protect private"));
         }
     }

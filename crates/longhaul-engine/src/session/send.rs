@@ -133,7 +133,10 @@ fn start_scan(
             Err(_) => ControlFlow::Break(()),
         });
     };
-    std::thread::Builder::new().name("scan".to_owned()).spawn(scan).map_err(|e| system_fault("the scanning thread", &e))?;
+    std::thread::Builder::new()
+        .name("scan".to_owned())
+        .spawn(scan)
+        .map_err(|e| system_fault("the scanning thread", &e))?;
     Ok(rx)
 }
 
@@ -203,7 +206,9 @@ impl Loop {
             }
             Wake::Event(Event::Sent(sent)) => self.machine.handle_sent(sent),
             Wake::Event(Event::Read(Report::Unreadable(file, fault))) => self.machine.handle_unreadable(file, &fault),
-            Wake::Event(Event::Read(Report::Packed { bundle, missing, empty })) => self.machine.handle_packed(bundle, missing, empty),
+            Wake::Event(Event::Read(Report::Packed { bundle, missing, empty })) => {
+                self.machine.handle_packed(bundle, missing, empty)
+            }
             Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
             Wake::Event(Event::ControlEnded(_) | Event::LaneEnded(_) | Event::Arrived(_) | Event::Wrote(_)) => {}
         }
@@ -292,7 +297,9 @@ impl Loop {
                 self.link.refuse(&fault, self.told_by_peer);
                 self.totals.fault = Some(fault);
             }
-            None => self.totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict")),
+            None => {
+                self.totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict"))
+            }
         }
         self.totals.bytes_resent = self.machine.bytes_sent().1;
         self.totals.sender_cpu_us = Some(self.link.cpu_us());

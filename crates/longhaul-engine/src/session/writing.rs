@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
-use longhaul_disk::{ChunkIo, DiskError, Made, Standing, Staged, TargetFile, TargetTree};
+use longhaul_disk::{ChunkIo, DiskError, Made, Staged, Standing, TargetFile, TargetTree};
 use longhaul_proto::receiver::{Held, Replace, Seen, Ticket};
 use longhaul_sys::Slot;
 use tokio::sync::mpsc::UnboundedSender;
@@ -175,7 +175,8 @@ impl Writing {
 
     /// Writes a verified chunk. A hole needs no write.
     pub(crate) fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
-        let (Some(Payload { slot, len, .. }), Some(target)) = (self.payload.remove(&ticket), self.files.get(&file)) else {
+        let (Some(Payload { slot, len, .. }), Some(target)) = (self.payload.remove(&ticket), self.files.get(&file))
+        else {
             let result = Err(bug("a verified chunk without its payload or file"));
             let _ = self.sink.send(Event::Wrote(Report::Written { file, index, result }));
             return;
@@ -213,7 +214,9 @@ impl Writing {
         let preserve = self.options.preserve;
         self.report(&self.stage, move |tree| {
             let result = match &held.entry.kind {
-                EntryKind::Symlink { target } => tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(|e| e.fault()),
+                EntryKind::Symlink { target } => {
+                    tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(|e| e.fault())
+                }
                 _ => Err(bug("a link that is none")),
             };
             Report::Staged(vec![(held.id, result)])
@@ -242,7 +245,9 @@ impl Writing {
 
     /// Keeps what was staged; gives what the machine wants to know.
     pub(crate) fn staged(&mut self, results: Vec<(FileId, Result<Staged, Fault>)>) -> Vec<FileResult> {
-        let keep = |(id, result): (FileId, Result<Staged, Fault>)| (id, result.map(|staged| drop(self.staged.insert(id, staged))));
+        let keep = |(id, result): (FileId, Result<Staged, Fault>)| {
+            (id, result.map(|staged| drop(self.staged.insert(id, staged))))
+        };
         results.into_iter().map(keep).collect()
     }
 
@@ -287,7 +292,9 @@ impl Writing {
     pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<Held>>) {
         let preserve = self.options.preserve;
         self.report(&self.commit, move |tree| {
-            let finish = |held: &Arc<Held>| (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(|e| e.fault()));
+            let finish = |held: &Arc<Held>| {
+                (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(|e| e.fault()))
+            };
             let mut results: Vec<FileResult> = dirs.iter().map(finish).collect();
             if let Err(e) = tree.sync_dirs(&[]) {
                 let fault = e.fault();

@@ -47,6 +47,7 @@ fn lines(found: &[Scanned]) -> Vec<String> {
                 EntryKind::Dir => format!("{} (", entry.path.escaped()),
                 EntryKind::DirEnd => format!("{} )", entry.path.escaped()),
                 EntryKind::Symlink { target } => format!("{} -> {}", entry.path.escaped(), target.escape_ascii()),
+                EntryKind::Unsent { .. } => unreachable!("a scan says what it cannot take in other words"),
             },
             Scanned::Skipped { path, why } => format!("{} skipped {why}", path.escaped()),
             Scanned::Failed { path, error } => format!("{} failed {:?}", path.escaped(), error.kind()),

@@ -1,0 +1,144 @@
+//! Targets that have no room or take no writes: small file systems of their own, mounted from an image. Needs root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::fixture::{DaemonConfig, Host, Mode, files, modes, tree};
+
+/// A small ext4 file system; unmounted when dropped, also by a panic.
+struct Small {
+    mount: PathBuf,
+    /// Holds image and mount point, and goes last.
+    host: Host,
+}
+
+impl Small {
+    fn new(bytes: u64) -> Small {
+        let host = Host::new();
+        let (image, mount) = (host.path("image"), host.make_dir("mount"));
+        fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        tool("mkfs.ext4", &["-q", "-m", "0", "-F", image.to_str().unwrap()]);
+        tool("mount", &["-o", "loop", image.to_str().unwrap(), mount.to_str().unwrap()]);
+        Small { mount, host }
+    }
+
+    fn remount(&self, options: &str) {
+        tool("mount", &["-o", &format!("remount,{options}"), self.mount.to_str().unwrap()]);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.mount.join(name)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Lazily: a daemon of the test may still be on its way out. The loop device goes with the mount.
+        tool("umount", &["-l", self.mount.to_str().unwrap()]);
+    }
+}
+
+fn tool(name: &str, args: &[&str]) {
+    let output = Command::new(name).args(args).output();
+    let output = output.unwrap_or_else(|error| panic!("these tests need root and {name}: {error}"));
+    assert!(output.status.success(), "{name} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Space that can be had on the file system of `path`, in bytes.
+fn free(path: &Path) -> u64 {
+    let stat = rustix::fs::statvfs(path).unwrap();
+    stat.f_bavail * stat.f_frsize
+}
+
+/// Nothing is left, and the space is free again.
+#[track_caller]
+fn assert_given_back(small: &Small, before: u64, context: &str) {
+    assert_eq!(tree::leftovers(&small.mount), [""; 0], "{context}");
+    // The inodes of names that stood may have grown the directory by a block.
+    assert!(free(&small.mount) + (64 << 10) >= before, "{context}: {} of {before} bytes are free", free(&small.mount));
+}
+
+/// What does not fit: one file in chunks; many files in bundles.
+const LOADS: [(&str, fn(&Path)); 2] = [
+    ("one large file", |path| files::make(path, 1, 40 << 20)),
+    ("many small files", |path| (0..300).for_each(|n| files::make(path.join(n.to_string()), n, 128 << 10))),
+];
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_full_disk_ends_the_transfer_as_unable_and_is_left_as_it_was() {
+    for mode in modes() {
+        for (load, make) in LOADS {
+            for verb in ["copy", "pull", "push"] {
+                let context = format!("{verb} of {load}, {mode}");
+                let small = Small::new(24 << 20);
+                let before = free(&small.mount);
+                let outcome = fill(&small, verb, mode, make);
+                assert_eq!(outcome.code, 7, "{context}: {outcome}");
+                assert_eq!(outcome.events_of("fault").last().unwrap()["code"], "no-space", "{context}: {outcome}");
+                let target = small.path("f");
+                assert!(load != "one large file" || !target.exists(), "{context}: {outcome}");
+                assert_committed_whole(&small, &target, &context);
+                if target.exists() {
+                    fs::remove_dir_all(&target).unwrap();
+                }
+                assert_given_back(&small, before, &context);
+            }
+        }
+    }
+}
+
+/// Moves what `make` makes to `f` on the small file system.
+fn fill(small: &Small, verb: &str, mode: Mode, make: fn(&Path)) -> crate::fixture::Outcome {
+    let (client, server) = (Host::new(), Host::new());
+    let root = if verb == "push" { small.mount.clone() } else { server.make_dir("data") };
+    let config = DaemonConfig::default().root("data", &root, "read,create,modify");
+    let config = config.line(&format!("engine = '{}'\nio = '{}'", mode.engine, mode.io));
+    let daemon = config.client("tester", client.key(), &[("data", "read,create,modify")]).start(&server);
+    let (near, far, target) = (client.path("f"), daemon.url("data/f"), small.path("f"));
+    let (near, target) = (near.to_str().unwrap(), target.to_str().unwrap());
+    make(&if verb == "pull" { root.join("f") } else { client.path("f") });
+    let (from, to) = match verb {
+        "push" => (near, far.as_str()),
+        "pull" => (far.as_str(), target),
+        _ => (near, target),
+    };
+    let run = client.run([verb, "--json", "--retry-for", "0", "--peer-key", daemon.key(), "--chunk-size", "1MiB"]);
+    let outcome = run.args(mode.args()).args(["--memory", "16MiB", from, to]).finish();
+    if verb == "push" {
+        daemon.wait_log("ended: ");
+        assert!(!daemon.log().contains("panicked"), "{}", daemon.log());
+    }
+    outcome
+}
+
+/// Whatever small files were committed before the disk was full are whole.
+fn assert_committed_whole(small: &Small, target: &Path, context: &str) {
+    let Ok(entries) = fs::read_dir(target) else { return };
+    for entry in entries {
+        let entry = entry.unwrap();
+        let number: u64 = entry.file_name().to_str().unwrap().parse().unwrap();
+        let bytes = fs::read(entry.path()).unwrap();
+        assert!(
+            bytes == files::bytes(number, 128 << 10),
+            "{context}: {number} is not whole on {}",
+            small.host.dir().display()
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_disk_mounted_read_only_ends_the_transfer_as_unable() {
+    for mode in modes() {
+        for verb in ["copy", "pull", "push"] {
+            let small = Small::new(24 << 20);
+            small.remount("ro");
+            let outcome = fill(&small, verb, mode, |path| files::make(path, 1, 2 << 20));
+            assert_eq!(outcome.code, 7, "{verb}, {mode}: {outcome}");
+            let fault = &outcome.events_of("fault")[0];
+            assert_eq!(fault["code"], "read-only", "{verb}, {mode}: {outcome}");
+        }
+    }
+}
