@@ -1,0 +1,41 @@
+//! What every bench begins and ends with.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::data::Scratch;
+use super::longhaul::Longhaul;
+use super::options::Options;
+use super::record::Recorder;
+
+/// A bench that runs: its options, its scratch space, its record.
+pub(crate) struct Bench {
+    pub(crate) options: Options,
+    pub(crate) scratch: Scratch,
+    pub(crate) recorder: Recorder,
+}
+
+impl Bench {
+    /// Begins, and says on which host. `tmpdir` is what cargo calls `CARGO_TARGET_TMPDIR`.
+    pub(crate) fn start(name: &'static str, tmpdir: &str, options: Options) -> Result<Bench> {
+        let target_dir = Path::new(tmpdir).parent().context("a build directory")?;
+        let scratch = Scratch::new(options.dir.as_deref(), target_dir)?;
+        let recorder = Recorder::new(name, options.quick, scratch.path(), target_dir)?;
+        println!("{name}: {}", recorder.host().line());
+        if options.quick {
+            println!("--quick: the figures below mean little");
+        }
+        Ok(Bench { options, scratch, recorder })
+    }
+
+    /// The program under test, at `program`.
+    pub(crate) fn longhaul(&self, program: &str) -> Result<Longhaul> {
+        Longhaul::new(Path::new(program), self.scratch.subdir("home")?)
+    }
+
+    /// Ends, and says where the raw results are.
+    pub(crate) fn finish(self) {
+        println!("raw results: {}", self.recorder.path().display());
+    }
+}

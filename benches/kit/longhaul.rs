@@ -1,0 +1,172 @@
+//! The program under test: keys, a daemon on a free port, and the commands that push to it.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::process::{Kept, Ran, cpu_s, peak_rss, run};
+
+/// A built binary, and a home for its keys.
+pub(crate) struct Longhaul {
+    program: PathBuf,
+    home: PathBuf,
+    client_key: String,
+}
+
+/// A daemon that serves one directory as the root `bench`; ended when dropped.
+pub(crate) struct Daemon {
+    child: Kept,
+    addr: String,
+    key: String,
+    /// Kept open: a daemon that cannot write ends.
+    _out: BufReader<ChildStdout>,
+}
+
+/// What a push said at its end.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Summary {
+    pub(crate) bytes_committed: u64,
+    pub(crate) files_committed: u64,
+    /// CPU seconds by stage of the side that ran the command.
+    pub(crate) stages: std::collections::BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Event {
+    Listening {
+        addr: String,
+        key: String,
+    },
+    File {
+        b3: Option<String>,
+    },
+    Summary(Summary),
+    #[serde(other)]
+    Other,
+}
+
+impl Longhaul {
+    /// The binary at `program`; keys and configs are made in `home`.
+    pub(crate) fn new(program: &Path, home: PathBuf) -> Result<Longhaul> {
+        let mut longhaul = Longhaul { program: program.to_owned(), home, client_key: String::new() };
+        longhaul.client_key = longhaul.generate("client.key")?;
+        longhaul.generate("daemon.key")?;
+        Ok(longhaul)
+    }
+
+    /// A command of it, free of what the caller's environment and config would change.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"LONGHAUL_")).for_each(
+            |(name, _)| {
+                command.env_remove(name);
+            },
+        );
+        command.env("XDG_CONFIG_HOME", &self.home);
+        command
+    }
+
+    /// A command that loads the program and does nothing.
+    pub(crate) fn warm_up(&self) -> Option<Command> {
+        let mut command = self.command();
+        command.arg("--version");
+        Some(command)
+    }
+
+    /// Starts a daemon that serves `dir`.
+    pub(crate) fn serve(&self, dir: &Path) -> Result<Daemon> {
+        let (config, log) = (self.home.join("serve.toml"), File::create(self.home.join("daemon.log"))?);
+        fs::write(&config, self.config(dir)?)?;
+        let mut command = self.command();
+        command
+            .arg("serve")
+            .arg("--config")
+            .arg(&config)
+            .arg("--json")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log);
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
+        let mut out = BufReader::new(child.stdout.take().context("a daemon without output")?);
+        let child = Kept(child);
+        let mut line = String::new();
+        out.read_line(&mut line)?;
+        match serde_json::from_str(&line) {
+            Ok(Event::Listening { addr, key }) => Ok(Daemon { child, addr, key, _out: out }),
+            _ => {
+                anyhow::bail!("the daemon does not listen: {line}{}", fs::read_to_string(self.home.join("daemon.log"))?)
+            }
+        }
+    }
+
+    /// A push of `source` (its contents, if it ends in a slash) into a directory beneath the daemon's root.
+    pub(crate) fn push(&self, daemon: &Daemon, protect: &str, source: &Path, dir: &str) -> Command {
+        let mut command = self.command();
+        command.arg("push").arg("--identity").arg(self.home.join("client.key")).args(["--peer-key", &daemon.key]);
+        command.args(["--protect", protect, "--retry-for", "0", "--progress", "none"]);
+        let slash = if dir.is_empty() { "" } else { "/" };
+        command.arg(source).arg(format!("lh://{}/bench/{dir}{slash}", daemon.addr));
+        command
+    }
+
+    fn generate(&self, name: &str) -> Result<String> {
+        let ran = run(self.command().args(["key", "generate", "--identity"]).arg(self.home.join(name)))?;
+        Ok(ran.out.trim().to_owned())
+    }
+
+    fn config(&self, dir: &Path) -> Result<String> {
+        let quoted = |path: &Path| {
+            let text = path.to_str().filter(|text| !text.contains(['\'', '\n']));
+            Ok::<_, anyhow::Error>(format!(
+                "'{}'",
+                text.with_context(|| format!("{} cannot be written in TOML", path.display()))?
+            ))
+        };
+        let (identity, target, key) = (quoted(&self.home.join("daemon.key"))?, quoted(dir)?, &self.client_key);
+        Ok(format!(
+            "listen = [\"127.0.0.1:0\"]\nidentity = {identity}\n\
+             [[root]]\nname = \"bench\"\ntargets = [{target}]\nallow = [\"read\", \"create\", \"modify\"]\n\
+             protect = [\"private\", \"safe\"]\n\
+             [[client]]\nname = \"bench\"\nkey = \"{key}\"\nroots = {{ bench = [\"read\", \"create\", \"modify\"] }}\n"
+        ))
+    }
+}
+
+impl Daemon {
+    /// CPU seconds so far.
+    pub(crate) fn cpu_s(&self) -> Result<f64> {
+        cpu_s(self.child.0.id())
+    }
+
+    /// The most memory it ever held, in bytes.
+    pub(crate) fn peak_rss(&self) -> Result<u64> {
+        peak_rss(self.child.0.id())
+    }
+}
+
+impl Summary {
+    /// Of a push with `--json`; if it moved one file, its digest must be `b3`.
+    pub(crate) fn of(ran: &Ran, b3: Option<&str>) -> Result<Summary> {
+        let mut summary = None;
+        for line in ran.out.lines() {
+            match serde_json::from_str(line)? {
+                Event::File { b3: said } if b3.is_some() => {
+                    ensure!(said.as_deref() == b3, "the digest is {said:?}, not {b3:?}")
+                }
+                Event::Summary(last) => summary = Some(last),
+                _ => {}
+            }
+        }
+        summary.context("the push ended without a summary")
+    }
+
+    /// Its stages as rounds record them.
+    pub(crate) fn stages(self) -> Vec<(String, f64)> {
+        self.stages.into_iter().collect()
+    }
+}

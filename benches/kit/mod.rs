@@ -1,0 +1,29 @@
+//! What all benches share: scratch data, processes and what they cost, alternating rounds, tables, raw records.
+//!
+//! Also compiled into `xtask` for its comparison with other tools. Takes programs to run and amounts to move; gives medians
+//! and raw lines. Must not know the engine: what a bench measures beyond processes and files is its own business.
+
+#![allow(dead_code, unused_imports, reason = "each bench uses its part")]
+#![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]
+
+mod bench;
+mod data;
+mod longhaul;
+mod options;
+mod process;
+mod record;
+mod report;
+mod rounds;
+mod rsync;
+mod stats;
+
+pub(crate) use bench::Bench;
+pub(crate) use data::{FileData, Scratch, TreeData};
+pub(crate) use longhaul::{Daemon, Longhaul, Summary};
+pub(crate) use options::Options;
+pub(crate) use process::{Kept, Ran, Running, free_port, machine_busy_s, own_cpu_s, run, thread_cpu_s};
+pub(crate) use record::{Host, Recorder};
+pub(crate) use report::{Scale, print_ratio, print_runs, table};
+pub(crate) use rounds::{Contender, Course, Run, Sides, compete};
+pub(crate) use rsync::{RsyncDaemon, wait_for_port};
+pub(crate) use stats::{median, ratios};

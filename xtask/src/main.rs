@@ -1,0 +1,24 @@
+//! Chores of the workspace that are more than a line of shell, run as `cargo xtask NAME`.
+
+#![allow(clippy::disallowed_methods, reason = "chores handle files of their own")]
+
+#[path = "../../benches/kit/mod.rs"]
+mod kit;
+mod peers;
+
+use anyhow::Result;
+use clap::Parser;
+
+/// Chores of the longhaul workspace
+#[derive(Parser)]
+#[command(name = "cargo xtask", arg_required_else_help = true)]
+enum Xtask {
+    /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print the README's table
+    Peers(peers::PeersArgs),
+}
+
+fn main() -> Result<()> {
+    match Xtask::parse() {
+        Xtask::Peers(args) => peers::run(&args),
+    }
+}
