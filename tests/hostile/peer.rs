@@ -138,10 +138,9 @@ impl Client {
         })
     }
 
-    /// Sends a unit: what its header says, its payload, and the digest behind it.
+    /// As [`send_unit`], on this client's lane.
     pub(super) fn send_unit(&mut self, piece: Piece, payload: &[u8], digest: &Hash32) {
-        // A lane that was closed at the other end is noticed by what is heard over control.
-        let _ = self.lane().send(&[&Header::Piece(piece).encode(), payload, digest]);
+        send_unit(self.lane(), piece, payload, digest);
     }
 
     /// Sends a chunk of a file of several, as an honest sender would.
@@ -165,9 +164,7 @@ impl Client {
 
     /// Sends these files as bundle 0, as an honest sender would.
     pub(super) fn send_bundle(&mut self, files: &[(FileId, &[u8])]) {
-        let unit = packed(files);
-        let digest = digest_of(&unit, DigestKind::Root, FileOffset(0));
-        self.send_unit(bundle(unit.len() as u64), &unit, digest.bytes());
+        send_bundle(self.lane(), files);
     }
 
     /// The session that was agreed on.
@@ -254,6 +251,19 @@ fn dialled(
     stream.send(&[&mac])?;
     stream.recv_exact(&mut [0])?;
     stream.set_deadline(Some(HEAR_MAX))
+}
+
+/// Sends a unit: what its header says, its payload, and the digest behind it.
+pub(super) fn send_unit(lane: &mut LaneStream, piece: Piece, payload: &[u8], digest: &Hash32) {
+    // A lane that was closed at the other end is noticed by what is heard over control.
+    let _ = lane.send(&[&Header::Piece(piece).encode(), payload, digest]);
+}
+
+/// Sends these files as bundle 0, as an honest sender would.
+pub(super) fn send_bundle(lane: &mut LaneStream, files: &[(FileId, &[u8])]) {
+    let unit = packed(files);
+    let digest = digest_of(&unit, DigestKind::Root, FileOffset(0));
+    send_unit(lane, bundle(unit.len() as u64), &unit, digest.bytes());
 }
 
 /// The header of a chunk of a file of several.

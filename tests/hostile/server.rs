@@ -10,7 +10,7 @@ use longhaul_net::LaneStream;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Lanes, Welcome};
 
-use super::peer::{CHUNK, Server, Speech, entry, file, forged, page};
+use super::peer::{CHUNK, Server, Speech, entry, file, forged, page, send_bundle};
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Host, Outcome, files};
 
@@ -41,12 +41,24 @@ fn fair() -> Welcome {
     Welcome { version: 1, caps: 0, session: [5; 16], chunk: CHUNK, bundled_max: 1 << 18 }
 }
 
-/// Offers these entries; of their content nothing comes.
+/// Offers these entries, and sends those that are wanted, which must be empty files.
 fn offering(entries: Vec<Entry>) -> impl FnOnce(&Server, Speech) + Send {
     move |server, mut speech| {
-        let _lane = welcome(server, &mut speech);
+        let mut lane = welcome(server, &mut speech);
         speech.say(&page(0, entries));
-        speech.end();
+        let wanted = speech.hear_until(|message| match message {
+            Message::Answer(answer) => Some(Some(answer.wanted)),
+            Message::Refuse(_) => Some(None),
+            _ => None,
+        });
+        if let Some(Some(wanted)) = wanted {
+            let ids = (0..wanted.len() as u64 * 8).filter(|id| wanted[*id as usize / 8] & 1 << (id % 8) != 0);
+            let files: Vec<_> = ids.map(|id| (FileId(id), &b""[..])).collect();
+            if !files.is_empty() {
+                send_bundle(&mut lane, &files);
+            }
+            speech.end();
+        }
     }
 }
 

@@ -7,19 +7,18 @@ use std::time::Instant;
 
 use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, RelPath, Role};
-use longhaul_disk::{ChunkIo, SourceTree, TargetTree};
+use longhaul_disk::{SourceTree, TargetTree};
 use longhaul_net::{Control, Identity, LaneOptions, LaneStream, PeerCheck, Protection, PublicKey, dial_control};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Landing, Policy, SyncGroup};
 use longhaul_proto::wire::message::{Far, FarSource, Lanes, Request, Transfer, Welcome};
-use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
 use crate::api::{
     self, Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Start, Stop, To,
 };
 use crate::asked::Asked;
-use crate::budget::{self, LANES_DEFAULT};
+use crate::budget::{self, LANES_DEFAULT, Machinery, Means};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::{join, nonce};
@@ -74,12 +73,6 @@ struct Run {
     stop: Stop,
 }
 
-/// The buffers and the I/O engine of one session side.
-struct Machinery {
-    slab: Arc<Slab>,
-    io: ChunkIo,
-}
-
 /// A session that was agreed on, its lanes joined.
 struct Agreed {
     control: Control,
@@ -99,7 +92,8 @@ impl Run {
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
         let agreed = self.agree(remote, Role::Sender, far, slots).await?;
         let tree = place::local_source(&sources, self.settings.io);
-        let Machinery { slab, io } = self.machinery(slots, agreed.welcome.chunk)?;
+        let lanes = agreed.lanes.len() as u32;
+        let Machinery { slab, io } = self.machinery(Role::Sender, slots, lanes, agreed.welcome.chunk)?;
         let sending = Sending {
             tree,
             slab,
@@ -138,7 +132,8 @@ impl Run {
             Some(tops) => destination.landing.only(tops),
             None => destination.landing,
         };
-        let Machinery { slab, io } = self.machinery(slots, agreed.welcome.chunk)?;
+        let lanes = agreed.lanes.len() as u32;
+        let Machinery { slab, io } = self.machinery(Role::Receiver, slots, lanes, agreed.welcome.chunk)?;
         let config = self.receiver_config(landing, &agreed.welcome);
         let link = self.link(agreed, "pull", slots);
         let asked = self.asked(&paths);
@@ -185,8 +180,9 @@ impl Run {
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
         self.announce("copy", "pair", &welcome, &near, protection, wanted);
         let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
-        let sender = self.machinery(slots, welcome.chunk)?;
-        let receiver = self.machinery(slots, welcome.chunk)?;
+        let lanes = near.len() as u32;
+        let sender = self.machinery(Role::Sender, slots, lanes, welcome.chunk)?;
+        let receiver = self.machinery(Role::Receiver, slots, lanes, welcome.chunk)?;
         let sending = Sending {
             tree,
             slab: sender.slab,
@@ -281,11 +277,8 @@ impl Run {
         Ok(lanes)
     }
 
-    fn machinery(&self, slots: usize, chunk: ChunkSize) -> Result<Machinery, Fault> {
-        let slab = budget::slab(slots, chunk)?;
-        let depth = self.settings.depth.unwrap_or(budget::depth(slots));
-        let io = ChunkIo::start(self.settings.engine, depth, &slab).map_err(|e| e.fault())?;
-        Ok(Machinery { slab, io })
+    fn machinery(&self, role: Role, slots: usize, lanes: u32, chunk: ChunkSize) -> Result<Machinery, Fault> {
+        Machinery::start(role, Means { slots, lanes, depth: self.settings.depth, engine: self.settings.engine, chunk })
     }
 
     /// What a pull of these sources may bring.

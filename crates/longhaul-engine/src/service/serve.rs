@@ -7,13 +7,12 @@ use std::time::Instant;
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_BYTES_MAX, SOURCES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, Meta, RelPath, Role};
-use longhaul_disk::{ChunkIo, FsSource, Standing, Tree};
+use longhaul_disk::{FsSource, Standing, Tree};
 use longhaul_net::Control;
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Policy, SyncGroup};
 use longhaul_proto::wire::message::{Far, Lanes, Listed, ListedKind, Listing, Request, Transfer, VERSION, Welcome};
-use longhaul_sys::Slab;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::access::{need, need_protection};
@@ -21,7 +20,7 @@ use super::lanes::{Expecting, Registered};
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
-use crate::budget::{self, MEMORY_DEFAULT};
+use crate::budget::{self, MEMORY_DEFAULT, Machinery, Means};
 use crate::control::write_message;
 use crate::handshake;
 use crate::lane::join::nonce;
@@ -58,9 +57,8 @@ struct Prepared {
     what: String,
     transfer: Transfer,
     side: Side,
-    slots: usize,
-    slab: Arc<Slab>,
-    io: ChunkIo,
+    lanes: u32,
+    machinery: Machinery,
     _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
 
@@ -104,11 +102,24 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     let buffers =
         daemon.memory.clone().try_acquire_many_owned((memory.get() >> 20) as u32).map_err(|_| busy("memory"))?;
     let slots = budget::slots(memory, transfer.chunk)?;
-    let slab = budget::slab(slots, transfer.chunk)?;
-    let depth = daemon.config.depth.unwrap_or(budget::depth(slots));
-    let io = ChunkIo::start(daemon.config.engine, depth, &slab).map_err(|e| e.fault())?;
+    let means = Means {
+        slots,
+        lanes: budget::lanes(transfer.lanes, slots),
+        depth: daemon.config.depth,
+        engine: daemon.config.engine,
+        chunk: transfer.chunk,
+    };
+    let machinery = Machinery::start(transfer.role.other(), means)?;
     let (side, what) = side(daemon, client, &transfer).await?;
-    Ok(Prepared { client: client.name.clone(), what, transfer, side, slots, slab, io, _permits: (session, buffers) })
+    Ok(Prepared {
+        client: client.name.clone(),
+        what,
+        transfer,
+        side,
+        lanes: means.lanes,
+        machinery,
+        _permits: (session, buffers),
+    })
 }
 
 /// Buffers of one session: the default, or what four of its chunks need.
@@ -185,7 +196,7 @@ async fn welcome(
     let chunk = prepared.transfer.chunk;
     let welcome =
         Welcome { version: VERSION, caps: 0, session: nonce()?, chunk, bundled_max: handshake::bundled_max(chunk) };
-    let count = budget::lanes(prepared.transfer.lanes, prepared.slots);
+    let count = prepared.lanes;
     let events = mpsc::unbounded_channel();
     let registered = daemon.registry.expect(
         welcome.session,
@@ -205,7 +216,7 @@ async fn welcome(
 }
 
 async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
-    let Prepared { transfer, side, slab, io, .. } = prepared;
+    let Prepared { transfer, side, machinery: Machinery { slab, io }, .. } = prepared;
     let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
     match side {
         Side::Receive(destination, policy) => {

@@ -122,15 +122,16 @@ impl Link {
     /// was heard.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         let now = Instant::now();
-        // However much happens: signs of life are owed and silence is noticed.
-        if now >= self.next_tick {
+        // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
+        let due = self.lane_fault.as_ref().map_or(self.next_tick, |(at, _)| self.next_tick.min(*at));
+        if now >= due {
             self.next_tick = now + TICK;
             return self.tick();
         }
         if let Ok(event) = self.events.try_recv() {
             return self.hear(event);
         }
-        let ticks = self.next_tick - now;
+        let ticks = due - now;
         let until = timeout.map_or(ticks, |t| Duration::from_micros(t.0.saturating_sub(self.now().0)).min(ticks));
         tokio::select! {
             biased;
