@@ -145,10 +145,13 @@ fn an_altered_header_never_makes_a_wrong_file() {
     });
 }
 
+/// How a proxy is told what to do to lanes of one direction.
+type Wire = fn(Direction) -> Wired;
+
 #[test]
 fn bytes_that_are_promised_or_sent_and_never_come_do_not_hang_the_session() {
     // They all wait until a side has been silent for too long: at the same time.
-    let cases: [(_, fn(Direction) -> Wired, _); 4] = [
+    let cases: [(_, Wire, _); 4] = [
         ("a last chunk made longer", lengthening, PARTIAL),
         ("a bundle made longer", lengthening, 5000),
         ("a last chunk taken out", |way| swallowing(way, (3 << 20) + 3 * 64), PARTIAL),

@@ -15,7 +15,7 @@ pub(super) enum Part<'a> {
     /// A header, before its payload.
     Header(&'a mut [u8; HEADER_BYTES]),
     /// Some of a unit's payload, from `offset` in it.
-    Payload { piece: &'a Piece, offset: u64, bytes: &'a mut [u8] },
+    Payload { piece: &'a Piece, bytes: &'a mut [u8] },
 }
 
 /// Edits what goes over the lanes of a session, all of them.
@@ -70,7 +70,7 @@ impl Frames {
         }
         let Some((piece, done)) = &mut self.payload else { return self.header(rest, out) };
         let taken = rest.len().min((piece.len - *done) as usize);
-        let part = Part::Payload { piece, offset: *done, bytes: &mut rest[..taken] };
+        let part = Part::Payload { piece, bytes: &mut rest[..taken] };
         self.editor.lock().expect("editor")(part);
         out.extend_from_slice(&rest[..taken]);
         *done += taken as u64;

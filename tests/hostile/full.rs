@@ -59,8 +59,11 @@ fn assert_given_back(small: &Small, before: u64, context: &str) {
     assert!(free(&small.mount) + (64 << 10) >= before, "{context}: {} of {before} bytes are free", free(&small.mount));
 }
 
+/// Makes something to send.
+type Load = fn(&Path);
+
 /// What does not fit: one file in chunks; many files in bundles.
-const LOADS: [(&str, fn(&Path)); 2] = [
+const LOADS: [(&str, Load); 2] = [
     ("one large file", |path| files::make(path, 1, 40 << 20)),
     ("many small files", |path| (0..300).for_each(|n| files::make(path.join(n.to_string()), n, 128 << 10))),
 ];

@@ -91,11 +91,6 @@ impl Proxy {
             let _ = daemon.shutdown(Shutdown::Both);
         }
     }
-
-    /// How many connections of a kind were made.
-    pub(super) fn count(&self, kind: Kind) -> usize {
-        self.shared.links.lock().expect("links").iter().filter(|(k, ..)| *k == kind).count()
-    }
 }
 
 impl Drop for Proxy {
