@@ -8,8 +8,8 @@ use longhaul_core::{EntryKind, FileId, Meta, Mtime};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Outcome, Request};
 
+use super::assert_serves;
 use super::peer::{Client, entry, file, forged, hello, page, push_to, rel};
-use super::{assert_serves, daemon_addr, identity};
 use crate::fixture::tree::{self, Kind, Tree};
 use crate::fixture::{Site, files};
 
@@ -38,7 +38,7 @@ impl Prison {
     }
 
     fn client(&self) -> Client {
-        Client::dial(daemon_addr(&self.site), identity(&self.site.client))
+        super::client(&self.site)
     }
 
     #[track_caller]

@@ -11,7 +11,7 @@ use longhaul_proto::wire::message::Protect;
 
 use super::peer::{Client, push_to};
 use super::proxy::{Gate, Kind, Way, hold_after};
-use super::{Direction, Wired, assert_serves, daemon_addr, identity};
+use super::{Direction, Wired, assert_serves, daemon_addr};
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files, tree};
 
 /// What the dialler of a `safe` lane says until it is joined: magic, opening, proof.
@@ -54,7 +54,7 @@ fn dialogue(site: &Site, bytes: &[u8]) -> Vec<u8> {
 
 /// A `safe` session that waits for its first lane, and the daemon's reply to an opening for it.
 fn opening(site: &Site) -> (Client, TcpStream, [u8; REPLY_BYTES]) {
-    let mut client = Client::dial(daemon_addr(site), identity(&site.client));
+    let mut client = super::client(site);
     client.agree(longhaul_proto::wire::message::Transfer { protect: Protect::Safe, ..push_to("data", "") });
     let (stream, reply) = open_again(site, &client);
     (client, stream, reply)
@@ -105,7 +105,7 @@ fn the_daemons_own_proof_sent_back_to_it_is_refused() {
 #[test]
 fn a_private_session_takes_no_lane_without_its_key_and_protection() {
     let site = Site::new();
-    let mut client = Client::dial(daemon_addr(&site), identity(&site.client));
+    let mut client = super::client(&site);
     client.agree(push_to("data", ""));
     let mut plain = TcpStream::connect(daemon_addr(&site)).unwrap();
     plain.write_all(&[&SAFE_MAGIC[..], &encode_opening(&client.session(), LaneId(0), &NONCE)].concat()).unwrap();

@@ -3,7 +3,6 @@
 //! Takes hosts and daemons from the fixture and puts something between or in place of them: a [`proxy`] on the way, a
 //! [`peer`] that follows no rules. Whatever happens, no wrong file may stand, and the daemon serves on.
 
-mod abuse;
 mod damage;
 mod durable;
 mod escapes;
@@ -15,6 +14,9 @@ mod links;
 mod noise;
 mod peer;
 mod proxy;
+mod receivers;
+mod requests;
+mod senders;
 mod server;
 mod sources;
 
@@ -143,6 +145,22 @@ fn at_once<T: Send>(n: usize, cases: impl IntoIterator<Item = T>, run: impl Fn(T
             std::panic::resume_unwind(failed);
         }
     });
+}
+
+/// What a client of the tests' own does, and the code of the refusal that it gets.
+type Abuse = (&'static str, fn(&mut peer::Client), &'static str);
+
+/// A site with something to read in it.
+fn stocked() -> Site {
+    let site = Site::new();
+    files::make(site.root().join("stands"), 1, (3 << 20) + 5);
+    files::make(site.root().join("small"), 2, 100);
+    site
+}
+
+/// A client of the tests' own, with the key of the site's.
+fn client(site: &Site) -> peer::Client {
+    peer::Client::dial(daemon_addr(site), identity(&site.client))
 }
 
 /// Where a site's daemon listens.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::digest::{Hash32, digest_of};
+use longhaul_core::filter::Rule;
 use longhaul_core::{
     Attempt, BundleId, ChunkIndex, ChunkSize, DigestKind, Entry, EntryKind, FileId, FileOffset, IfExists, LaneId, Meta,
     Mtime, Preserve, RelPath, Role, Unit,
@@ -21,7 +22,9 @@ use longhaul_proto::join::{
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
-use longhaul_proto::wire::message::{Far, Hello, Lanes, Page, Placing, Protect, Request, Transfer, VERSION, Welcome};
+use longhaul_proto::wire::message::{
+    Far, FarSource, Hello, Lanes, Page, Placing, Protect, Request, Transfer, VERSION, Welcome,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
@@ -334,6 +337,16 @@ pub(super) fn transfer(role: Role, far: Far) -> Transfer {
         set: 0,
         far,
     }
+}
+
+/// What a client says that wants these sources, less what the rules leave out.
+pub(super) fn pull(sources: Vec<FarSource>, rules: Vec<Rule>) -> Transfer {
+    transfer(Role::Receiver, Far::Sources { sources, rules, names: None })
+}
+
+/// One source.
+pub(super) fn source(root: &str, path: &str) -> FarSource {
+    FarSource { root: root.to_owned(), path: rel(path), contents: false }
 }
 
 /// A page that begins with entry `first` and is the last one.

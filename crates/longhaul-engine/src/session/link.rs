@@ -56,6 +56,8 @@ pub(crate) struct Link {
     next_tick: Instant,
     cpu_start: u64,
     pub(crate) ending: bool,
+    /// A refusal was said, which the other side should hear.
+    refused: bool,
     /// A lane broke: the reason is told unless the other side tells a better one within a moment.
     lane_fault: Option<(Instant, Fault)>,
 }
@@ -94,6 +96,7 @@ impl Link {
             next_tick: now + TICK,
             cpu_start: crate::cpu::process_micros(),
             ending: false,
+            refused: false,
             lane_fault: None,
         }
     }
@@ -231,6 +234,7 @@ impl Link {
                 }
             }
             self.say(Message::Refuse(said));
+            self.refused = true;
         }
         self.ending = true;
         self.lanes.iter().for_each(|(closer, _)| closer.close());
@@ -242,6 +246,10 @@ impl Link {
         self.outbox = None;
         let _ = tokio::time::timeout(FAREWELL_MAX, &mut self.writer).await;
         self.writer.abort();
+        // A connection that is closed with words unread is reset, and our last ones are lost with it: hear the other side out.
+        if self.refused {
+            let _ = tokio::time::timeout(HEARING_OUT_MAX, &mut self.reader).await;
+        }
         self.reader.abort();
         let lanes = std::mem::take(&mut self.lanes);
         let joined = tokio::task::spawn_blocking(move || {
@@ -292,3 +300,5 @@ const LANELESS_MAX: Duration = Duration::from_secs(2 * LANE_JOIN_SECONDS_MAX);
 const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
 /// Last words are given so long to leave.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
+/// A side that was refused ends within a round trip or two; one that does not is left.
+const HEARING_OUT_MAX: Duration = Duration::from_secs(2);

@@ -137,9 +137,12 @@ impl Loop {
                 self.machine.handle_landed(now, arrival.landed);
             }
             Wake::Event(Event::Wrote(report)) => self.absorb_report(report),
-            // All is settled and said; that the sender goes without a word changes nothing.
-            Wake::Event(Event::ControlEnded(_)) => self.verdict = Some(Ok(Ending::default())),
-            Wake::Event(Event::LaneEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
+            // All is settled and said; that the sender goes without a word changes nothing. (Its last word may be among
+            // the events that were absorbed just now: then the machine is over and tells it.)
+            Wake::Event(Event::ControlEnded(_)) if !self.machine.is_over() => {
+                self.verdict = Some(Ok(Ending::default()))
+            }
+            Wake::Event(Event::ControlEnded(_) | Event::LaneEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
         }
     }
 

@@ -1,110 +1,17 @@
-//! Peers that speak well-formed words against the rules: the daemon ends that session, keeps nothing of it, and serves on.
+//! Senders that speak well-formed words against the rules: the daemon ends that session, keeps nothing of it, and serves on.
 
 use longhaul_core::digest::{Digest, digest_of};
-use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
-    Attempt, BundleId, ChunkIndex, ChunkSize, DigestKind, EntryKind, FaultCode, FileId, FileOffset, LaneId, Role, Unit,
+    Attempt, BundleId, ChunkIndex, ChunkSize, DigestKind, EntryKind, FaultCode, FileId, FileOffset, LaneId, Unit,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{HEADER_BYTES, Piece};
-use longhaul_proto::wire::message::{
-    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Hello, Offer, Outcome, Page, Request,
-    Settlement, Tally, Transfer, VERSION, Verdict, WantChunks,
-};
+use longhaul_proto::wire::message::{Declared, Ending, FileEnd, FileFault, Outcome, Page, Request, Settlement, Tally};
 
-use super::peer::{Client, bundle, chunk, entry, file, hello, packed, page, push_to, rel, transfer};
-use super::{assert_serves, daemon_addr, identity};
+use super::peer::{Client, bundle, chunk, entry, file, hello, packed, page, push_to};
+use super::{Abuse, assert_serves, client, stocked};
+use crate::fixture::files;
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Site, files};
-
-/// What a client does, and the code of the refusal that it gets.
-type Abuse = (&'static str, fn(&mut Client), &'static str);
-
-/// A site with something to read in it.
-fn stocked() -> Site {
-    let site = Site::new();
-    files::make(site.root().join("stands"), 1, (3 << 20) + 5);
-    files::make(site.root().join("small"), 2, 100);
-    site
-}
-
-fn client(site: &Site) -> Client {
-    Client::dial(daemon_addr(site), identity(&site.client))
-}
-
-#[test]
-fn requests_that_make_no_sense_are_refused() {
-    let site = stocked();
-    let before = Tree::of(site.root());
-    for (what, abuse, code) in OPENINGS {
-        let mut client = client(&site);
-        abuse(&mut client);
-        assert_eq!(client.speech.end(), *code, "{what}\n{}", site.daemon.log());
-    }
-    tree::assert_same(&before, &Tree::of(site.root()), "after requests that make no sense");
-    assert_serves(&site, "requests that make no sense");
-}
-
-fn ask(client: &mut Client, transfer: Transfer) {
-    client.speech.say(&hello(Request::Transfer(Box::new(transfer))));
-}
-
-fn pull(sources: Vec<FarSource>, rules: Vec<Rule>) -> Transfer {
-    transfer(Role::Receiver, Far::Sources { sources, rules, names: None })
-}
-
-fn source(root: &str, path: &str) -> FarSource {
-    FarSource { root: root.to_owned(), path: rel(path), contents: false }
-}
-
-const OPENINGS: &[Abuse] = &[
-    ("a length that is no length", |c| c.speech.say_bytes(&[0xff; 16]), "protocol"),
-    ("a message of no bytes", |c| c.speech.say_bytes(&[0; 4]), "protocol"),
-    ("a number that nobody gave", |c| c.speech.say_bytes(&[1, 0, 0, 0, 250]), "protocol"),
-    ("a body that ends too soon", |c| c.speech.say_bytes(&[3, 0, 0, 0, 1, 1, 1]), "protocol"),
-    (
-        "a body with more behind it",
-        |c| {
-            let mut bytes = hello(Request::Roots).encode();
-            bytes[0] += 1;
-            bytes.push(0);
-            c.speech.say_bytes(&bytes);
-        },
-        "protocol",
-    ),
-    ("a page before all else", |c| c.speech.say(&page(0, vec![])), "protocol"),
-    (
-        "versions of a distant future",
-        |c| {
-            let request = Request::Roots;
-            c.speech.say(&Message::Hello(Hello { version_min: VERSION + 1, version_max: u16::MAX, caps: 0, request }));
-        },
-        "unsupported",
-    ),
-    ("a set", |c| ask(c, Transfer { set: 1, ..push_to("data", "") }), "unsupported"),
-    ("no initiator", |c| ask(c, Transfer { initiator: false, ..push_to("data", "") }), "unsupported"),
-    ("no lanes", |c| ask(c, Transfer { lanes: 0, ..push_to("data", "") }), "unsupported"),
-    (
-        "chunks too small to be true",
-        |c| ask(c, Transfer { chunk: ChunkSize::from_log2(10).unwrap(), ..push_to("data", "") }),
-        "unsupported",
-    ),
-    (
-        "a sender with sources elsewhere",
-        |c| ask(c, Transfer { role: Role::Sender, ..pull(vec![], vec![]) }),
-        "protocol",
-    ),
-    ("a receiver with a destination", |c| ask(c, Transfer { role: Role::Receiver, ..push_to("data", "") }), "protocol"),
-    ("no sources", |c| ask(c, pull(vec![], vec![])), "protocol"),
-    ("more sources than there may be", |c| ask(c, pull(vec![source("data", "small"); 1025], vec![])), "protocol"),
-    ("sources of two roots", |c| ask(c, pull(vec![source("data", "small"), source("other", "x")], vec![])), "usage"),
-    ("more rules than there may be", |c| ask(c, pull(vec![source("data", "")], vec![rule("*a"); 1025])), "usage"),
-    ("a pattern without end", |c| ask(c, pull(vec![source("data", "")], vec![rule("[a")])), "usage"),
-];
-
-fn rule(pattern: &str) -> Rule {
-    Rule { kind: RuleKind::Exclude, pattern: pattern.to_owned() }
-}
 
 #[test]
 fn a_sender_that_breaks_the_rules_is_refused_and_leaves_nothing() {
@@ -116,6 +23,8 @@ fn a_sender_that_breaks_the_rules_is_refused_and_leaves_nothing() {
         client.lane();
         abuse(&mut client);
         assert_eq!(client.speech.end(), *code, "{what}\n{}", site.daemon.log());
+        // The daemon hears out whom it refused.
+        drop(client);
         site.daemon.wait_log(&format!("ended: push to data/{top}:"));
         let left = Tree::of(site.root().join(top)).paths();
         assert_eq!(left, [""], "{what}: what the session wrote");
@@ -369,143 +278,6 @@ fn digests_that_lie_never_make_a_file() {
 }
 
 #[test]
-fn a_receiver_that_breaks_the_rules_is_refused() {
-    let site = stocked();
-    for (what, abuse, code) in RECEIVERS {
-        let mut client = client(&site);
-        client.agree(pull(vec![FarSource { contents: true, ..source("data", "") }], vec![]));
-        client.lane();
-        abuse(&mut client);
-        assert_eq!(client.speech.end(), *code, "{what}\n{}", site.daemon.log());
-    }
-    assert_serves(&site, "receivers that break the rules");
-}
-
-fn offer(c: &mut Client) {
-    c.speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: String::new() }));
-}
-
-/// Offers, hears the page, and wants everything that has content. Gives the id of the file that comes in chunks.
-fn wanting(c: &mut Client) -> FileId {
-    offer(c);
-    let entries = c.speech.hear_until(|message| match message {
-        Message::Page(page) => Some(page.entries),
-        _ => None,
-    });
-    let entries = entries.expect("a page");
-    let files: Vec<bool> = entries.iter().map(|e| matches!(e.kind, EntryKind::File { .. })).collect();
-    let wanted =
-        files.chunks(8).map(|bits| bits.iter().enumerate().map(|(n, bit)| u8::from(*bit) << n).sum()).collect();
-    c.speech.say(&Message::Answer(Answer { first: FileId(0), wanted }));
-    FileId(entries.iter().position(|e| e.path == rel("stands")).expect("it stands") as u64)
-}
-
-fn want(file: FileId, start: u64, count: u64) -> Message {
-    Message::WantChunks(WantChunks { file, start: ChunkIndex(start), count })
-}
-
-fn verdict(unit: Unit, attempt: u32, finding: Finding) -> Message {
-    Message::Verdicts(vec![Verdict { unit, attempt: Attempt(attempt), finding }])
-}
-
-fn settled(file: u64) -> Message {
-    Message::Settled(vec![Settlement { file: FileId(file), outcome: Outcome::Skipped }])
-}
-
-/// The first chunk of the file that comes in chunks.
-fn first(file: FileId) -> Unit {
-    Unit::Chunk { file, index: ChunkIndex(0) }
-}
-
-const RECEIVERS: &[Abuse] = &[
-    ("two offers", |c| (0..2).for_each(|_| offer(c)), "protocol"),
-    ("a sender's words", |c| c.speech.say(&page(0, vec![])), "protocol"),
-    (
-        "an answer to no page",
-        |c| c.speech.say(&Message::Answer(Answer { first: FileId(0), wanted: vec![1] })),
-        "protocol",
-    ),
-    (
-        "an answer without end",
-        |c| {
-            wanting(c);
-            c.speech.say(&Message::Answer(Answer { first: FileId(0), wanted: vec![0xff; 100_000] }));
-        },
-        "protocol",
-    ),
-    (
-        "what has no content",
-        |c| {
-            offer(c);
-            c.speech.hear_until(|message| matches!(message, Message::Page(_)).then_some(()));
-            c.speech.say(&Message::Answer(Answer { first: FileId(0), wanted: vec![0xff; 128] }));
-        },
-        "protocol",
-    ),
-    ("chunks of nothing", |c| c.speech.say(&want(FileId(0), 0, 1)), "protocol"),
-    (
-        "chunks beyond the end",
-        |c| {
-            let file = wanting(c);
-            c.speech.say(&want(file, 0, 5));
-        },
-        "protocol",
-    ),
-    (
-        "chunks twice",
-        |c| {
-            let file = wanting(c);
-            (0..2).for_each(|_| c.speech.say(&want(file, 0, 1)));
-        },
-        "protocol",
-    ),
-    (
-        "chunks without number",
-        |c| {
-            let file = wanting(c);
-            c.speech.say(&want(file, 0, u64::MAX));
-        },
-        "protocol",
-    ),
-    (
-        "a verdict on what was not sent",
-        |c| {
-            let file = wanting(c);
-            c.speech.say(&verdict(first(file), 1, Finding::Again));
-        },
-        "protocol",
-    ),
-    (
-        "a verdict on another attempt",
-        |c| {
-            let file = wanting(c);
-            c.speech.say(&want(file, 0, 1));
-            c.speech.say(&verdict(first(file), 2, Finding::Again));
-        },
-        "protocol",
-    ),
-    (
-        "another digest than was sent",
-        |c| {
-            let file = wanting(c);
-            c.speech.say(&want(file, 0, 1));
-            c.speech.say(&verdict(first(file), 1, Finding::Good(Digest::Cv([1; 32]))));
-        },
-        "protocol",
-    ),
-    ("an outcome of nothing", |c| c.speech.say(&settled(77)), "protocol"),
-    ("complete at once", |c| c.speech.say(&Message::Complete(Ending::default())), "protocol"),
-    (
-        "complete too soon",
-        |c| {
-            wanting(c);
-            c.speech.say(&Message::Complete(Ending::default()));
-        },
-        "protocol",
-    ),
-];
-
-#[test]
 fn a_client_that_goes_without_a_word_at_the_end_does_not_keep_its_session() {
     let site = stocked();
     let mut client = client(&site);
@@ -516,4 +288,25 @@ fn a_client_that_goes_without_a_word_at_the_end_does_not_keep_its_session() {
     drop(client);
     site.daemon.wait_log("ended: push to data/got: complete");
     assert!(site.root().join("got/link").is_symlink());
+}
+
+#[test]
+fn of_two_entries_with_one_name_one_is_taken() {
+    let site = stocked();
+    let mut client = client(&site);
+    client.agree(push_to("data", "got"));
+    client
+        .speech
+        .say(&page(0, vec![file("a", 5), file("a", 5), file("a", 2 << 20), file("a/b", 5), link(b"x"), link(b"y")]));
+    let wanted = client.speech.hear_until(|message| match message {
+        Message::Answer(answer) => Some(answer.wanted),
+        _ => None,
+    });
+    assert_eq!(wanted, Some(vec![0b1001]), "the first of each name is wanted");
+    client.send_bundle(&[(FileId(0), b"first"), (FileId(3), b"below")]);
+    client.speech.hear_until(|message| matches!(message, Message::Complete(_)).then_some(()));
+    let got = Tree::of(site.root().join("got"));
+    assert_eq!(got.paths(), ["", "a", "link"]);
+    assert!(got.node("a").kind == tree::Kind::File(b"first".to_vec()), "{got:?}");
+    assert!(got.node("link").kind == tree::Kind::Link(b"x".to_vec()), "{got:?}");
 }
