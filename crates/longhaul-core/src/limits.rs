@@ -35,7 +35,7 @@ pub const CHUNKS_WANTED_MAX: usize = 1024;
 /// Sendings of one chunk or bundle before its file fails with a mismatch.
 pub const ATTEMPTS_MAX: u32 = 3;
 
-/// Files up to this size travel in bundles (measured: `docs/ARCHITECTURE.md`).
+/// Files up to this size travel in bundles. Guessed, not measured: where one request a file begins to pay.
 pub const BUNDLED_FILE_BYTES_MAX: u64 = 256 << 10;
 /// Most files in one bundle.
 pub const BUNDLE_FILES_MAX: usize = 1024;
