@@ -1,7 +1,7 @@
 //! Where a transfer's names come from and go to on this host: sources opened, the destination resolved.
 //!
-//! In: paths as the user or a peer gave them. Out: trees for a session, and the mapping of names. The rules are rsync's:
-//! `docs/ARCHITECTURE.md` and the README show them.
+//! In: paths as the user or a peer gave them. Out: trees for a session, and the mapping of names. The rules are rsync's;
+//! `tests/mapping.rs` shows them.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
