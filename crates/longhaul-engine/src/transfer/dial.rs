@@ -1,0 +1,115 @@
+//! Reaches a daemon: dials, shows keys, asks, and joins lanes.
+//!
+//! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to `transfer`, or a bare control connection to `list`. Knows no
+//! disks and moves no payload.
+
+use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_net::{Control, Identity, LaneOptions, LaneStream, PeerCheck, Protection, PublicKey, dial_control};
+use longhaul_proto::join::JoinKey;
+use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, Welcome};
+
+use super::Run;
+use crate::api::Remote;
+use crate::budget::{self, LANES_DEFAULT};
+use crate::faults::net_fault;
+use crate::handshake;
+use crate::lane::join::join;
+use crate::session::JoinedLane;
+
+/// A session that was agreed on, its lanes joined.
+pub(super) struct Agreed {
+    pub(super) control: Control,
+    pub(super) welcome: Welcome,
+    pub(super) lanes: Vec<JoinedLane>,
+}
+
+impl Run {
+    /// Dials, shows keys, asks, joins lanes.
+    pub(super) async fn agree(&self, remote: &Remote, role: Role, far: Far, slots: usize) -> Result<Agreed, Fault> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
+            agreed = self.agree_unhurried(remote, role, far, slots) => agreed,
+        }
+    }
+
+    async fn agree_unhurried(&self, remote: &Remote, role: Role, far: Far, slots: usize) -> Result<Agreed, Fault> {
+        let mut control = connect(remote).await?;
+        let protection = self.settings.protect.unwrap_or(Protection::Private);
+        let wanted = budget::lanes(self.settings.lanes.unwrap_or(LANES_DEFAULT), slots);
+        let request = Request::Transfer(Box::new(Transfer {
+            role,
+            initiator: true,
+            protect: handshake::to_wire(protection),
+            chunk: self.settings.chunk,
+            lanes: wanted,
+            preserve: self.settings.preserve,
+            dry_run: self.settings.dry_run,
+            set: 0,
+            far,
+        }));
+        let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request).await?;
+        if welcome.chunk.bytes() > self.settings.chunk.bytes() {
+            return Err(Fault::protocol("the other side chose larger chunks than were offered"));
+        }
+        if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > wanted {
+            return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
+        }
+        let lanes = self.dial_lanes(remote, &control, &welcome, &granted, protection).await?;
+        Ok(Agreed { control, welcome, lanes })
+    }
+
+    /// Dials all lanes at once: one round trip more or less, whatever their number.
+    async fn dial_lanes(
+        &self,
+        remote: &Remote,
+        control: &Control,
+        welcome: &Welcome,
+        granted: &Lanes,
+        protection: Protection,
+    ) -> Result<Vec<JoinedLane>, Fault> {
+        let key = JoinKey(control.exporter);
+        let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
+        let dial = |n: u32| {
+            let (key, options, identity) = (key.clone(), options.clone(), remote.identity.clone());
+            let (addr, pinned, session) = (control.peer_addr, control.peer_key, welcome.session);
+            let id = LaneId(granted.first.0 + n);
+            tokio::task::spawn_blocking(move || {
+                let mut stream = dial_lane(protection, addr, &identity, pinned, &options)?;
+                join(&mut stream, &key, session, id)?;
+                Ok(JoinedLane { id, stream })
+            })
+        };
+        let dialling: Vec<_> = (0..granted.count).map(dial).collect();
+        let mut lanes = Vec::with_capacity(dialling.len());
+        for lane in dialling {
+            lanes.push(lane.await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))??);
+        }
+        Ok(lanes)
+    }
+}
+
+/// A control connection to a daemon whose key was judged.
+pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
+    let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
+    let addr = format!("{host}:{}", remote.port);
+    let control = dial_control(&addr, &remote.identity, PeerCheck::Observe).await.map_err(|e| net_fault(&e))?;
+    remote.trust.judge(&remote.host, remote.port, &control.peer_key)?;
+    Ok(control)
+}
+
+fn dial_lane(
+    protection: Protection,
+    addr: std::net::SocketAddr,
+    identity: &Identity,
+    pinned: PublicKey,
+    options: &LaneOptions,
+) -> Result<LaneStream, Fault> {
+    match protection {
+        Protection::Private => LaneStream::dial_private(addr, identity, pinned, options),
+        Protection::Safe => LaneStream::dial_safe(addr, options),
+    }
+    .map_err(|e| net_fault(&e))
+}

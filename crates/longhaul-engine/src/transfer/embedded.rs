@@ -1,0 +1,134 @@
+//! Both ends of a transfer in this process: the same machines, digests and commits as between hosts, over socket pairs.
+//!
+//! In: a source tree and a destination. Out: the totals of both halves in one. No daemon, no keys, no network.
+
+use std::sync::Arc;
+
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_disk::SourceTree;
+use longhaul_net::{Identity, LaneStream, Protection};
+use longhaul_proto::wire::message::{VERSION, Welcome};
+
+use super::Run;
+use crate::api::{self, LocalDest, LocalSource, Observer};
+use crate::asked::Asked;
+use crate::budget::{self, LANES_DEFAULT};
+use crate::faults::net_fault;
+use crate::handshake;
+use crate::lane::join::nonce;
+use crate::place::{self, Destination, Opening};
+use crate::report::Totals;
+use crate::session::receive::Receiving;
+use crate::session::{self, JoinedLane, Link};
+
+impl Run {
+    /// Both halves in this process.
+    pub(super) async fn copy(self, sources: &[LocalSource], dest: &LocalDest) -> Result<Totals, Fault> {
+        let contents = sources.iter().any(|s| s.contents);
+        let opening = Opening {
+            direct: self.settings.io,
+            dry_run: self.settings.dry_run,
+            placing: place::placing(dest.slash, sources.len(), contents),
+            may_modify: true,
+        };
+        // Checked before anything is made.
+        self.half_slots()?;
+        let destination = place::local_destination(dest, opening)?;
+        let source = place::local_source(sources, self.settings.io);
+        self.embedded(source, destination).await
+    }
+
+    /// Each half of a copy has half of the memory; the least that is allowed for both leaves two buffers to each.
+    fn half_slots(&self) -> Result<usize, Fault> {
+        budget::slots(self.settings.memory, self.settings.chunk).map(|slots| slots / 2)
+    }
+
+    /// The same machines, digests and commits as between hosts, over socket pairs.
+    pub(super) async fn embedded(self, tree: Arc<dyn SourceTree>, destination: Destination) -> Result<Totals, Fault> {
+        let slots = self.half_slots()?;
+        let protection = self.settings.protect.unwrap_or(Protection::Safe);
+        let welcome = Welcome {
+            version: VERSION,
+            caps: 0,
+            session: nonce()?,
+            chunk: self.settings.chunk,
+            bundled_max: handshake::bundled_max(self.settings.chunk),
+        };
+        let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
+        let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
+        self.announce("copy", "pair", &welcome, &near, protection, wanted);
+        let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
+        let lanes = near.len() as u32;
+        let sender = self.machinery(Role::Sender, slots, lanes, welcome.chunk)?;
+        let receiver = self.machinery(Role::Receiver, slots, lanes, welcome.chunk)?;
+        let sending = self.sending(tree, sender, &welcome);
+        let config = self.receiver_config(destination.landing, &welcome);
+        let receiving = Receiving {
+            tree: destination.tree,
+            slab: receiver.slab,
+            io: receiver.io,
+            config,
+            asked: Asked::default(),
+            base: destination.base,
+        };
+        let sender = session::send::run(self.half_link(ours, near, self.observer.clone()), sending);
+        let receiver = tokio::spawn(session::receive::run(self.half_link(theirs, far, Arc::new(Nobody)), receiving));
+        let mut totals = sender.await;
+        let received = receiver
+            .await
+            .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
+        merge_halves(&mut totals, received);
+        Ok(totals)
+    }
+
+    /// The link of one half of a copy.
+    fn half_link(&self, pipe: tokio::io::DuplexStream, lanes: Vec<JoinedLane>, observer: Arc<dyn Observer>) -> Link {
+        let (reader, writer) = tokio::io::split(pipe);
+        self.link_over(Box::new(reader), Box::new(writer), lanes, observer)
+    }
+}
+
+/// Lanes between two halves of this process.
+fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Vec<JoinedLane>), Fault> {
+    let identities = match protection {
+        Protection::Safe => None,
+        Protection::Private => {
+            let new = || Identity::generate().map_err(|e| net_fault(&e));
+            Some((new()?, new()?))
+        }
+    };
+    let pair = |n: u32| {
+        let (a, b) = match &identities {
+            None => LaneStream::pair(),
+            Some((a, b)) => LaneStream::pair_private(a, b),
+        }
+        .map_err(|e| net_fault(&e))?;
+        Ok((JoinedLane { id: LaneId(n), stream: a }, JoinedLane { id: LaneId(n), stream: b }))
+    };
+    (0..count).map(pair).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().unzip())
+}
+
+/// The sender's half is the one observed; the receiver's adds what only it knows.
+fn merge_halves(totals: &mut Totals, received: Totals) {
+    if let Some(theirs) = received.fault {
+        let ours = totals.fault.as_ref().map(|f| f.code);
+        if ours.is_none_or(|code| matches!(code, FaultCode::Lost)) {
+            totals.fault = Some(theirs);
+        }
+    }
+    // One process: its CPU time cannot be told apart but by stage.
+    let cpu_us = |stages: &[(&str, f64)]| Some((stages.iter().map(|(_, s)| s).sum::<f64>() * 1e6) as u64);
+    totals.sender_cpu_us = cpu_us(&totals.stages);
+    totals.receiver_cpu_us = cpu_us(&received.stages);
+    totals.stages = totals.stages.iter().zip(&received.stages).map(|((name, a), (_, b))| (*name, a + b)).collect();
+}
+
+/// An observer for the half of a copy that nobody watches.
+struct Nobody;
+
+impl Observer for Nobody {
+    fn event(&self, _event: api::Event) {}
+}
+
+/// Bytes in flight between the control channels of two halves of one process.
+const CONTROL_PIPE_BYTES: usize = 256 << 10;

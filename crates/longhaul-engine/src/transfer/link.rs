@@ -1,0 +1,77 @@
+//! What carries a session of `transfer`: the link that its loop talks over, and the announcement that it stands.
+//!
+//! In: a control channel and joined lanes. Out: a [`Link`], and the start event to the observer.
+
+use std::sync::Arc;
+
+use longhaul_net::Protection;
+use longhaul_proto::wire::message::Welcome;
+use tokio::sync::mpsc;
+
+use super::Run;
+use super::dial::Agreed;
+use crate::api::{Event, Observer, Start};
+use crate::budget::{self, LANES_DEFAULT};
+use crate::control::{ReadHalf, WriteHalf};
+use crate::session::{self, JoinedLane, Link, LinkParts};
+
+impl Run {
+    /// The link of a session with a daemon.
+    pub(super) fn link(&self, agreed: Agreed, direction: &'static str, slots: usize) -> Link {
+        let protection = self.settings.protect.unwrap_or(Protection::Private);
+        let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
+        debug_assert!(agreed.lanes.len() <= budget::lanes(wanted, slots) as usize || agreed.lanes.is_empty());
+        self.announce(direction, "tcp", &agreed.welcome, &agreed.lanes, protection, wanted);
+        self.link_over(agreed.control.reader, agreed.control.writer, agreed.lanes, self.observer.clone())
+    }
+
+    pub(super) fn link_over(
+        &self,
+        reader: ReadHalf,
+        writer: WriteHalf,
+        lanes: Vec<JoinedLane>,
+        observer: Arc<dyn Observer>,
+    ) -> Link {
+        let events = mpsc::unbounded_channel();
+        for lane in lanes {
+            let _ = events.0.send(session::Event::Lane(lane));
+        }
+        Link::start(LinkParts { reader, writer, observer, stop: self.stop.clone(), events })
+    }
+
+    pub(super) fn announce(
+        &self,
+        direction: &'static str,
+        transport: &'static str,
+        welcome: &Welcome,
+        lanes: &[JoinedLane],
+        protection: Protection,
+        wanted: u32,
+    ) {
+        let mut notes = Vec::new();
+        if (lanes.len() as u32) < wanted {
+            notes.push(format!("{} lanes instead of {wanted}: more do not fit the memory of one side", lanes.len()));
+        }
+        if protection == Protection::Safe && transport != "pair" {
+            notes.push(
+                "NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified"
+                    .to_owned(),
+            );
+        }
+        if transport == "pair" {
+            notes.push(
+                "between two local directories lanes are safe by definition: nothing leaves this process".to_owned(),
+            );
+        }
+        self.observer.event(Event::Start(Start {
+            session: welcome.session.iter().map(|b| format!("{b:02x}")).collect(),
+            direction,
+            transport,
+            protect: protection,
+            lanes: lanes.len() as u32,
+            chunk: welcome.chunk,
+            congestion: lanes.first().map_or_else(|| "-".to_owned(), |lane| lane.stream.congestion()),
+            notes,
+        }));
+    }
+}
