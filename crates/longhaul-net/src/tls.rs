@@ -177,16 +177,39 @@ impl KeyCheck {
             PeerCheck::Pinned(_) | PeerCheck::Observe => Ok(()),
         }
     }
+}
 
-    fn prove(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        proof: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
-        verify_tls13_signature_with_raw_key(message, &key, proof, &self.algorithms)
-    }
+/// What rustls asks of both of its verifiers alike, written once so that the two sides cannot come to differ: TLS 1.3 alone,
+/// Ed25519 alone, raw public keys alone.
+macro_rules! proof_of_a_raw_key {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _shown: &CertificateDer<'_>,
+            _proof: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            shown: &CertificateDer<'_>,
+            proof: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let key = SubjectPublicKeyInfoDer::from(shown.as_ref());
+            verify_tls13_signature_with_raw_key(message, &key, proof, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for KeyCheck {
@@ -201,31 +224,7 @@ impl ServerCertVerifier for KeyCheck {
         self.compare(shown, more).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _shown: &CertificateDer<'_>,
-        _proof: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        proof: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.prove(message, shown, proof)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    proof_of_a_raw_key!();
 }
 
 impl ClientCertVerifier for KeyCheck {
@@ -242,29 +241,5 @@ impl ClientCertVerifier for KeyCheck {
         self.compare(shown, more).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _shown: &CertificateDer<'_>,
-        _proof: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        proof: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.prove(message, shown, proof)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    proof_of_a_raw_key!();
 }
