@@ -356,7 +356,7 @@ pub(super) fn page(first: u64, entries: Vec<Entry>) -> Message {
 
 /// A file's entry.
 pub(super) fn file(path: &str, len: u64) -> Entry {
-    entry(path, EntryKind::File { len, sparse: false })
+    entry(path, EntryKind::File { len, sparse: false, inode: longhaul_core::Inode::default() })
 }
 
 /// Any entry.

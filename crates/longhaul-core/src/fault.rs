@@ -172,6 +172,22 @@ impl FaultCode {
         }
     }
 
+    /// Whether what was received of a file that failed so may be continued by a later session. Not where the file or its name
+    /// turned out to be unfit, whatever is done about the cause.
+    pub const fn keeps_partial(self) -> bool {
+        !matches!(
+            self,
+            FaultCode::Usage
+                | FaultCode::NotFound
+                | FaultCode::Denied
+                | FaultCode::Exists
+                | FaultCode::Vanished
+                | FaultCode::InTheWay
+                | FaultCode::Unsupported
+                | FaultCode::Protocol
+        )
+    }
+
     /// Whether a target that failed so will fail for every other file as well, so that the session ends.
     pub const fn ends_session(self) -> bool {
         matches!(self, FaultCode::NoSpace | FaultCode::ReadOnly)

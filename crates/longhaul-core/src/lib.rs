@@ -13,10 +13,10 @@ pub mod path;
 pub mod units;
 
 pub use chunkmap::{ChunkMap, DigestKind};
-pub use digest::{ChunkHasher, Digest, Hash32, MergeError, RootMerger, digest_of};
+pub use digest::{ChunkHasher, Digest, Hash32, MergeError, Part, RootMerger, digest_of};
 pub use fault::{Blame, Fault, FaultCode};
 pub use filter::{Filter, FilterError, PatternFault, Rule, RuleKind};
 pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Unit};
-pub use manifest::{Entry, EntryKind, IfExists, Meta, Mtime, Preserve};
+pub use manifest::{Entry, EntryKind, IfExists, Inode, Meta, Mtime, Preserve};
 pub use path::{Escaped, PathError, RelPath};
 pub use units::{ByteCount, ChunkIndex, ChunkSize, FileOffset};

@@ -28,6 +28,8 @@ pub enum EntryKind {
         len: u64,
         /// Whether its blocks are fewer than its length: chunks in holes then travel without payload.
         sparse: bool,
+        /// Which version of it this is: a receiver that holds part of it compares.
+        inode: Inode,
     },
     /// A directory, before its content.
     Dir,
@@ -47,6 +49,17 @@ pub enum EntryKind {
     },
 }
 
+/// Which file it was at its source, beside its length and time: what no ordinary user can set back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Inode {
+    /// Device (`st_dev`).
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Last change of content or metadata.
+    pub ctime: Mtime,
+}
+
 /// Permissions and times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
@@ -57,7 +70,7 @@ pub struct Meta {
 }
 
 /// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mtime {
     /// Whole seconds.
     pub secs: i64,

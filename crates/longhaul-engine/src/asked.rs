@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn names_bring_what_lies_in_them_and_the_directories_above() {
         let asked = Asked::default().named(&path("top"), &[path("a"), path("b/c")]);
-        let file = || EntryKind::File { len: 1, sparse: false };
+        let file = || EntryKind::File { len: 1, sparse: false, inode: longhaul_core::Inode::default() };
         for at in ["top/a", "top/a/x/y", "top/b/c"] {
             assert!(covers(&asked, at, file()), "{at}");
         }

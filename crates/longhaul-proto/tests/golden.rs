@@ -7,16 +7,16 @@ use std::fmt::Write;
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, LaneId, Meta, Mtime, Preserve, RelPath, Role, Unit,
+    IfExists, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, Unit,
 };
 use longhaul_proto::Message;
 use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
-    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, Lanes, Listed, ListedKind,
-    Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Settlement, Tally, Transfer, Verdict,
-    WantChunks, Welcome,
+    Answer, CheckChunks, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, Lanes,
+    Listed, ListedKind, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Resume, Settlement,
+    Tally, Transfer, Verdict, WantChunks, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -37,6 +37,7 @@ fn transfer(far: Far) -> Message {
         initiator: true,
         protect: Protect::Private,
         chunk: ChunkSize::DEFAULT,
+        chunk_max: ChunkSize::DEFAULT,
         lanes: 4,
         preserve: Preserve { mode: true, times: true, links: false, sparse: true },
         dry_run: false,
@@ -74,7 +75,7 @@ fn page() -> Message {
         last: true,
         entries: vec![
             entry("d", EntryKind::Dir),
-            entry("d/f", EntryKind::File { len: 1 << 40, sparse: true }),
+            entry("d/f", EntryKind::File { len: 1 << 40, sparse: true, inode: longhaul_core::Inode::default() }),
             entry("d/l", EntryKind::Symlink { target: b"f".to_vec() }),
             entry("d", EntryKind::DirEnd),
         ],
@@ -120,7 +121,7 @@ fn outcomes() -> Message {
 }
 
 fn ending() -> Ending {
-    Ending { cpu_us: 1000, tally: Tally { received: 4, durable: 3, committed: 2, files: 1 } }
+    Ending { cpu_us: 1000, tally: Tally { received: 4, durable: 3, committed: 2, files: 1, resumed: 5 } }
 }
 
 /// One of each number, some in several forms, and the bytes that they travel as.
@@ -133,8 +134,14 @@ fn messages() -> Vec<(Message, &'static str)> {
         attempt: Attempt(1),
         digest: Digest::Root([0xef; 32]),
     };
-    let welcome =
-        Welcome { version: 1, caps: 0, session: [0x11; 16], chunk: ChunkSize::DEFAULT, bundled_max: 256 << 10 };
+    let welcome = Welcome {
+        version: 1,
+        caps: 0,
+        session: [0x11; 16],
+        chunk: ChunkSize::DEFAULT,
+        chunk_max: ChunkSize::DEFAULT,
+        bundled_max: 256 << 10,
+    };
     let list = Request::List { root: "data".to_owned(), path: path("x") };
     vec![
         (push(), GOLDEN[0]),
@@ -162,12 +169,14 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::Tally(ending().tally), GOLDEN[17]),
         (Message::Complete(ending()), GOLDEN[18]),
         (Message::Bye(ending()), GOLDEN[19]),
-        (Message::Heartbeat(Heartbeat { stalled: true }), GOLDEN[20]),
+        (Message::Heartbeat(Heartbeat { stalled: true, answer: false }), GOLDEN[20]),
         (listing(), GOLDEN[21]),
+        (resume(), GOLDEN[24]),
+        (check(), GOLDEN[25]),
     ]
 }
 
-const GOLDEN: [&str; 24] = [
+const GOLDEN: [&str; 26] = [
     "1f0000000101010000000100160401010001000000046461746106696e2f626f780102",
     "260000000101010000000100160401010001000001010464617461036f7574010101032a2e6f0101016e",
     "050000000101010001",
@@ -192,7 +201,22 @@ const GOLDEN: [&str; 24] = [
     "380000001305016e0005a40303ac02016e0105a40303ac02016e02016605a40303ac02016e0305a40303ac02016e0401047265616405a40303ac0201",
     "1b0000000701000201750400046669666f0000000175040103026e6f000000",
     "040000000e010104",
+    "",
+    "",
 ];
+
+fn resume() -> Message {
+    let parts = vec![
+        Part { start: ChunkIndex(0), chunks: 300, digest: Digest::Root([0xab; 32]) },
+        Part { start: ChunkIndex(512), chunks: 1, digest: Digest::Cv([0xcd; 32]) },
+    ];
+    Message::Resume(Resume { file: FileId(300), chunk: ChunkSize::DEFAULT, parts, more: true })
+}
+
+fn check() -> Message {
+    let digests = vec![[0xab; 32], [0xcd; 32]];
+    Message::CheckChunks(CheckChunks { file: FileId(300), start: ChunkIndex(7), digests })
+}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut out, byte| {
@@ -215,8 +239,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=19).collect::<Vec<_>>());
-    assert!(Message::decode(&[20]).is_err(), "a new number needs its golden bytes here");
+    assert_eq!(numbers, (1..=21).collect::<Vec<_>>());
+    assert!(Message::decode(&[22]).is_err(), "a new number needs its golden bytes here");
 }
 
 /// Fault codes travel by their place in the enum: names in that order.
@@ -264,6 +288,7 @@ fn lane_headers_are_these_bytes() {
         chunk: ChunkSize::DEFAULT,
         digest: DigestKind::Cv,
         hole: false,
+        same: false,
         trailer: true,
     };
     let hole = Piece { offset: 0, len: 0, hole: true, trailer: false, ..piece };

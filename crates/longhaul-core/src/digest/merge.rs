@@ -5,6 +5,7 @@
 //! Must not know how digests are made, declared or stored.
 
 use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use super::{Digest, Hash32};
@@ -31,6 +32,17 @@ struct Subtree {
     cv: Hash32,
 }
 
+/// A run of chunks that is one subtree, and its digest: what was merged of a file, said in few words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its first chunk.
+    pub start: ChunkIndex,
+    /// How many chunks it has: a power of two, or what the file's end leaves of one.
+    pub chunks: u64,
+    /// The root if it is the whole file, else a chaining value.
+    pub digest: Digest,
+}
+
 /// Why a digest was not taken. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -48,6 +60,14 @@ pub enum MergeError {
     Duplicate {
         /// The chunk that was given.
         index: ChunkIndex,
+    },
+    /// A run of chunks that is no subtree of this file.
+    #[error("chunks from {} on, {chunks} of them, are no subtree", index.0)]
+    NoSubtree {
+        /// The first chunk that was given.
+        index: ChunkIndex,
+        /// How many were given.
+        chunks: u64,
     },
     /// The file's length asks for the other kind of digest.
     #[error("the digest of chunk {} must be a {want:?}", index.0)]
@@ -82,20 +102,86 @@ impl RootMerger {
         }
         match digest {
             Digest::Root(root) => self.root = Some(root),
-            Digest::Cv(cv) => self.rise(index.0, cv),
+            Digest::Cv(cv) => self.rise(index.0, 0, cv),
         }
         self.inserted += 1;
         Ok(())
     }
 
+    /// Takes a whole subtree, as [`RootMerger::parts`] of another merger of the same file gives it.
+    ///
+    /// # Errors
+    /// [`MergeError`] when it is no subtree of this file, when any of it is in already, or when its digest is of the wrong kind.
+    pub fn insert_part(&mut self, part: &Part) -> Result<(), MergeError> {
+        let (chunks, index) = (self.map.chunks(), part.start);
+        let level = part.chunks.max(1).next_power_of_two().trailing_zeros();
+        let end = index.0.checked_add(part.chunks).filter(|end| *end <= chunks);
+        let Some(end) = end.filter(|_| part.chunks > 0) else {
+            return Err(MergeError::OutOfRange { index, chunks });
+        };
+        let whole = part.chunks == chunks;
+        let aligned = index.0.is_multiple_of(1 << level) && (part.chunks == 1 << level || end == chunks);
+        if !aligned {
+            return Err(MergeError::NoSubtree { index, chunks: part.chunks });
+        }
+        let want = if whole { DigestKind::Root } else { DigestKind::Cv };
+        if part.digest.kind() != want {
+            return Err(MergeError::WrongKind { index, want });
+        }
+        if self.root.is_some()
+            || self.subtrees.range(..end).next_back().is_some_and(|(start, s)| start + (1 << s.level) > index.0)
+        {
+            return Err(MergeError::Duplicate { index });
+        }
+        match part.digest {
+            Digest::Root(root) => self.root = Some(root),
+            Digest::Cv(cv) => self.rise(index.0, level, cv),
+        }
+        self.inserted += part.chunks;
+        Ok(())
+    }
+
+    /// What is in, in as few subtrees as there are, in order.
+    pub fn parts(&self) -> Vec<Part> {
+        if let Some(root) = self.root {
+            return vec![Part { start: ChunkIndex(0), chunks: self.map.chunks(), digest: Digest::Root(root) }];
+        }
+        let part = |(start, subtree): (&u64, &Subtree)| Part {
+            start: ChunkIndex(*start),
+            chunks: (1 << subtree.level).min(self.map.chunks() - start),
+            digest: Digest::Cv(subtree.cv),
+        };
+        self.subtrees.iter().map(part).collect()
+    }
+
     /// Whether the chunk is in.
     pub fn contains(&self, index: ChunkIndex) -> bool {
+        self.held_until(index) > index.0
+    }
+
+    /// Whether all chunks from `start` up to `end` are in.
+    pub fn contains_all(&self, start: ChunkIndex, end: ChunkIndex) -> bool {
+        let mut at = start.0;
+        while at < end.0 {
+            let until = self.held_until(ChunkIndex(at));
+            if until <= at {
+                return false;
+            }
+            at = until;
+        }
+        true
+    }
+
+    /// The end of the subtree that holds the chunk; the chunk itself if none does.
+    fn held_until(&self, index: ChunkIndex) -> u64 {
+        let chunks = self.map.chunks();
         if self.root.is_some() {
-            return index.0 < self.map.chunks();
+            return chunks;
         }
         // Subtrees are disjoint: only the last one that starts at or before the chunk can hold it.
         let before = self.subtrees.range(..=index.0).next_back();
-        before.is_some_and(|(start, subtree)| (index.0 - start) >> subtree.level == 0)
+        let end = before.map_or(0, |(start, subtree)| (start + (1 << subtree.level)).min(chunks));
+        end.max(index.0)
     }
 
     /// The digest of the file, once every chunk is in.
@@ -109,9 +195,9 @@ impl RootMerger {
     }
 
     /// Joins the subtree with its sibling, their parent with its own, and so on until a sibling is missing.
-    fn rise(&mut self, mut start: u64, mut cv: Hash32) {
+    fn rise(&mut self, mut start: u64, from: u32, mut cv: Hash32) {
         let chunks = self.map.chunks();
-        for level in 0.. {
+        for level in from.. {
             let sibling = start ^ (1 << level);
             if sibling >= chunks {
                 continue;
@@ -140,9 +226,8 @@ impl RootMerger {
         Some(subtree.cv)
     }
 
-    /// How many values are held.
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    /// In how many parts it is held: what it costs.
+    pub fn parts_held(&self) -> usize {
         self.subtrees.len()
     }
 }
@@ -179,7 +264,7 @@ mod tests {
             assert_eq!(merger.insert(ChunkIndex(index), chunk_digest(bytes, map, index)), Ok(()));
             assert!(merger.contains(ChunkIndex(index)));
         }
-        assert_eq!((merger.inserted(), merger.len()), (map.chunks(), 0));
+        assert_eq!((merger.inserted(), merger.parts_held()), (map.chunks(), 0));
         merger.root().expect("all chunks are in")
     }
 
@@ -189,7 +274,7 @@ mod tests {
         let mut most = 0;
         for index in 0..chunks {
             assert_eq!(merger.insert(ChunkIndex(index), Digest::Cv([index as u8; 32])), Ok(()));
-            most = most.max(merger.len());
+            most = most.max(merger.parts_held());
         }
         (merger, most)
     }
@@ -227,6 +312,50 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_one_merger_and_the_chunks_that_it_lacks_make_another_whole() {
+        for chunks in [1u64, 2, 5, 6, 7, 8, 13] {
+            let (bytes, map) = (content((chunks << 10) - 3), map((chunks << 10) - 3, 10));
+            for held in 0..1u64 << chunks {
+                let (mut some, mut other) = (RootMerger::new(map), RootMerger::new(map));
+                for index in (0..chunks).filter(|at| held >> at & 1 == 1) {
+                    some.insert(ChunkIndex(index), chunk_digest(&bytes, map, index)).expect("once");
+                }
+                let parts = some.parts();
+                assert_eq!(parts.iter().map(|part| part.chunks).sum::<u64>(), u64::from(held.count_ones()));
+                for part in parts {
+                    other.insert_part(&part).expect("a part");
+                    let index = part.start;
+                    assert_eq!(other.insert_part(&part), Err(MergeError::Duplicate { index }));
+                }
+                for index in (0..chunks).filter(|at| held >> at & 1 == 0) {
+                    other.insert(ChunkIndex(index), chunk_digest(&bytes, map, index)).expect("once");
+                }
+                assert_eq!(other.root(), Some(*blake3::hash(&bytes).as_bytes()), "{chunks} {held:b}");
+                assert_eq!(other.inserted(), chunks);
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_no_subtree_of_the_file_is_refused() {
+        let part = |start, chunks, digest| Part { start: ChunkIndex(start), chunks, digest };
+        let cv = Digest::Cv([1; 32]);
+        for (start, chunks, digest) in [
+            (1, 2, cv),
+            (0, 3, cv),
+            (0, 0, cv),
+            (4, 4, cv),
+            (u64::MAX, 2, cv),
+            (0, 7, cv),
+            (2, 2, Digest::Root([1; 32])),
+        ] {
+            let mut merger = RootMerger::new(map(7 << 10, 10));
+            assert!(merger.insert_part(&part(start, chunks, digest)).is_err(), "{start} {chunks}");
+            assert_eq!(merger.inserted(), 0);
+        }
+    }
+
+    #[test]
     fn a_file_of_one_chunk_takes_only_a_root() {
         let index = ChunkIndex(0);
         let mut merger = RootMerger::new(map(0, 10));
@@ -254,7 +383,7 @@ mod tests {
             assert_eq!(merger.insert(ChunkIndex(index), Digest::Cv([3; 32])), Ok(()));
             assert!(merger.contains(ChunkIndex(index)));
         }
-        assert_eq!((merger.len(), merger.root()), (2, None));
+        assert_eq!((merger.parts_held(), merger.root()), (2, None));
     }
 
     fn shuffled_file() -> impl Strategy<Value = (u64, u8, Vec<u64>)> {

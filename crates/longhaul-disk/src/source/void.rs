@@ -24,7 +24,7 @@ impl SourceTree for VoidSource {
             let Ok(path) = RelPath::new(format!("void-{n:010}")) else { return };
             let entry = Entry {
                 path: path.clone(),
-                kind: EntryKind::File { len: self.len, sparse: false },
+                kind: EntryKind::File { len: self.len, sparse: false, inode: longhaul_core::Inode::default() },
                 meta: Meta { mode: 0o600, mtime: Mtime::default() },
             };
             let found = Scanned::Entry { entry, source: SourceRef { source: 0, path }, identity: self.identity(n) };

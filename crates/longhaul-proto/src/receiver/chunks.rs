@@ -13,7 +13,9 @@ pub enum ChunkState {
     Written,
     /// A sync of its file is under way that began after the write.
     Syncing,
-    /// Synced (and journalled, once there is a journal).
+    /// Synced; its journal record is not durable yet.
+    Synced,
+    /// Synced, and so is its journal record.
     Durable,
 }
 
@@ -30,6 +32,8 @@ pub enum ChunkEvent {
     SyncBegun,
     /// That sync completed.
     Synced,
+    /// The journal was synced with its record.
+    Journalled,
 }
 
 impl ChunkState {
@@ -40,7 +44,8 @@ impl ChunkState {
             (ChunkState::Wanted, ChunkEvent::Reject) => Some(ChunkState::Wanted),
             (ChunkState::Verified, ChunkEvent::Written) => Some(ChunkState::Written),
             (ChunkState::Written, ChunkEvent::SyncBegun) => Some(ChunkState::Syncing),
-            (ChunkState::Syncing, ChunkEvent::Synced) => Some(ChunkState::Durable),
+            (ChunkState::Syncing, ChunkEvent::Synced) => Some(ChunkState::Synced),
+            (ChunkState::Synced, ChunkEvent::Journalled) => Some(ChunkState::Durable),
             _ => None,
         }
     }
@@ -55,14 +60,14 @@ mod tests {
         use ChunkEvent as E;
         use ChunkState as S;
         let mut table = String::new();
-        for state in [S::Wanted, S::Verified, S::Written, S::Syncing, S::Durable] {
-            for event in [E::Accept, E::Reject, E::Written, E::SyncBegun, E::Synced] {
+        for state in [S::Wanted, S::Verified, S::Written, S::Syncing, S::Synced, S::Durable] {
+            for event in [E::Accept, E::Reject, E::Written, E::SyncBegun, E::Synced, E::Journalled] {
                 if let Some(next) = state.on(event) {
                     table += &format!("{state:?} {event:?} {next:?}\n");
                 }
             }
         }
-        let want = "Wanted Accept Verified\nWanted Reject Wanted\nVerified Written Written\nWritten SyncBegun Syncing\nSyncing Synced Durable\n";
+        let want = "Wanted Accept Verified\nWanted Reject Wanted\nVerified Written Written\nWritten SyncBegun Syncing\nSyncing Synced Synced\nSynced Journalled Durable\n";
         assert_eq!(table, want);
     }
 }

@@ -11,6 +11,8 @@ use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, FileId};
 
 use super::flow::LARGE_OPEN_MAX;
+use super::journal::Record;
+use super::large::Leftover;
 use super::{Action, Receiver, SyncGroup};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
@@ -59,6 +61,11 @@ impl Committer {
         self.gathered_bytes = self.gathered_bytes.saturating_add(bytes);
         self.gathered_large += usize::from(is_large);
         self.since.get_or_insert(now);
+    }
+
+    /// Whether a batch is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.stage.is_some()
     }
 
     pub(super) fn deadline(&self) -> Option<Timestamp> {
@@ -163,17 +170,31 @@ impl Receiver {
         for id in std::mem::take(&mut self.committer.batch) {
             match (failures.remove(&id), renamed) {
                 (Some(fault), _) => {
-                    self.actions.push_back(Action::Discard(id));
+                    let leftover = match self.leftover(id, &fault) {
+                        Leftover::Keep => Action::Keep(id),
+                        Leftover::Discard => Action::Discard(id),
+                    };
+                    self.actions.push_back(leftover);
                     self.finish(id, Outcome::Failed(fault));
                 }
                 (None, Err(fault)) => self.finish(id, Outcome::Failed(fault.clone())),
                 (None, Ok(())) => {
                     let (bytes, root) = self.staged(id);
+                    let is_large = self.large(id).is_some();
                     self.tally.durable = self.tally.durable.saturating_add(bytes);
                     self.finish(id, Outcome::Committed(root));
+                    if is_large {
+                        self.journal.add(Record::Done(id));
+                    }
                 }
             }
         }
+    }
+
+    /// What becomes of the temporary of a file that was not renamed.
+    fn leftover(&mut self, id: FileId, fault: &Fault) -> Leftover {
+        let keeps = self.large(id).is_some() && fault.code.keeps_partial();
+        if keeps { Leftover::Keep } else { Leftover::Discard }
     }
 }
 

@@ -6,8 +6,9 @@ use longhaul_core::limits::{LINK_BYTES_MAX, PAGE_ENTRIES_MAX};
 use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId, RelPath};
 
 use super::large::{Large, Stage};
+use super::partial::Partial;
 use super::policy::{Decision, Seen};
-use super::{Action, Held, Receiver, Slot, State};
+use super::{Action, Held, Receiver, Slot, State, Surveyed};
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
 
@@ -61,14 +62,14 @@ impl Receiver {
     }
 
     /// What stands under the names of one page, in its order.
-    pub fn handle_surveyed(&mut self, now: Timestamp, first: FileId, seen: Vec<Result<Seen, Fault>>) {
+    pub fn handle_surveyed(&mut self, now: Timestamp, first: FileId, found: Vec<Result<Surveyed, Fault>>) {
         if self.is_over() {
             return;
         }
-        let mut wanted = vec![0u8; seen.len().div_ceil(8)];
-        for (at, seen) in seen.into_iter().enumerate() {
+        let mut wanted = vec![0u8; found.len().div_ceil(8)];
+        for (at, found) in found.into_iter().enumerate() {
             let id = FileId(first.0 + at as u64);
-            if self.decide(id, seen) {
+            if self.decide(id, found) {
                 wanted[at / 8] |= 1 << (at % 8);
             }
         }
@@ -78,7 +79,11 @@ impl Receiver {
     }
 
     /// Decides on one entry; true if its content is wanted.
-    fn decide(&mut self, id: FileId, seen: Result<Seen, Fault>) -> bool {
+    fn decide(&mut self, id: FileId, found: Result<Surveyed, Fault>) -> bool {
+        let (seen, partial) = match found {
+            Ok(Surveyed { seen, partial }) => (Ok(seen), partial),
+            Err(fault) => (Err(fault), None),
+        };
         let Some(slot) = self.entries.get(&id) else { return false };
         let held = slot.held.clone();
         let fail = |code, message: &str, hint: &str| {
@@ -109,7 +114,7 @@ impl Receiver {
                     "another source of this transfer is being written under the same name",
                     "give the sources different names or send them one after the other",
                 ),
-                Decision::Send => return self.begin(id, &held),
+                Decision::Send => return self.begin(id, &held, partial),
             },
         };
         self.finish(id, outcome);
@@ -117,12 +122,18 @@ impl Receiver {
     }
 
     /// Sets an entry on its way; true if its content is wanted.
-    fn begin(&mut self, id: FileId, held: &Arc<Held>) -> bool {
+    fn begin(&mut self, id: FileId, held: &Arc<Held>, partial: Option<Arc<Partial>>) -> bool {
         let (state, wanted) = match held.entry.kind {
             EntryKind::File { len, .. } if len <= self.config.bundled_max => (State::Wanted, true),
             EntryKind::File { len, .. } => {
                 self.to_create.insert(id);
-                (State::Large(Box::new(Large::new(ChunkMap::new(len, self.config.chunk)))), true)
+                let fits =
+                    |p: &Arc<Partial>| p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes();
+                let large = match partial.filter(fits) {
+                    Some(partial) => Large::continued(partial),
+                    None => Large::new(ChunkMap::new(len, self.config.chunk)),
+                };
+                (State::Large(Box::new(large)), true)
             }
             _ => {
                 self.actions.push_back(Action::MakeLink(held.clone()));

@@ -3,14 +3,15 @@
 //! Takes the disk's reports; orders what follows. Wants stop while the disk is behind, nothing else does. What one file
 //! is at stands in `large`.
 
-use longhaul_core::digest::Hash32;
+use longhaul_core::digest::{Hash32, Part};
 use longhaul_core::limits::CHUNKS_WANTED_MAX;
-use longhaul_core::{Blame, ChunkIndex, Fault, FaultCode, FileId};
+use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId};
 
-use super::large::{Large, Stage};
-use super::{Action, Receiver, State};
+use super::journal::Record;
+use super::large::{Large, Leftover, Stage, Want};
+use super::{Action, Created, Receiver, State};
 use crate::time::Timestamp;
-use crate::wire::message::{Message, Outcome, WantChunks};
+use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
 
 /// Large files with a descriptor open at once: bounds descriptors, not speed (256 chunks fill any pipe we know).
 pub(super) const LARGE_OPEN_MAX: usize = 256;
@@ -32,8 +33,11 @@ impl Receiver {
             if let State::Large(large) = &mut slot.state {
                 large.stage = Stage::Creating;
                 self.large_open += 1;
-                self.actions.push_back(Action::Create(slot.held.clone()));
+                self.actions.push_back(Action::Create(slot.held.clone(), large.partial.clone()));
             }
+        }
+        if self.is_draining() {
+            return;
         }
         let undurable_max = self.config.group.bytes.saturating_mul(2).max(1);
         while self.chunks_wanted < CHUNKS_WANTED_MAX
@@ -45,25 +49,24 @@ impl Receiver {
                 self.to_want.pop_first();
                 continue;
             };
-            let count = room.min(large.map.chunks() - large.next_want.0);
-            let start = large.want(count);
-            self.chunks_wanted += count as usize;
+            let Some(want) = large.want(room) else { continue };
+            self.chunks_wanted += want.count as usize;
             // What makes room for these must be heard before them, or the sender counts too many.
             self.says.flush(&mut self.actions);
-            self.actions.push_back(Action::Send(Message::WantChunks(WantChunks { file, start, count })));
+            self.actions.push_back(Action::Send(ask_for(file, want)));
         }
     }
 
-    /// The temporary file stands (or not): its chunks may be wanted.
-    pub fn handle_created(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
+    /// The temporary file stands, new or as an earlier session left it (or not at all): its chunks may be wanted.
+    pub fn handle_created(&mut self, now: Timestamp, id: FileId, result: Result<Created, Fault>) {
         if self.is_over() {
             return;
         }
         let Some(large) = self.large(id).filter(|large| large.stage == Stage::Creating) else { return };
         match result {
-            Ok(()) => {
+            Ok(created) => {
                 large.stage = Stage::Open;
-                self.to_want.insert(id);
+                self.opened(id, created);
                 self.end_if_failed(id);
             }
             Err(fault) => {
@@ -73,6 +76,41 @@ impl Receiver {
             }
         }
         self.settle_down(now);
+    }
+
+    fn opened(&mut self, id: FileId, created: Created) {
+        let chunk = self.config.chunk;
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let (State::Large(large), EntryKind::File { len, .. }) = (&mut slot.state, &slot.held.entry.kind) else {
+            return;
+        };
+        if created == Created::Fresh && large.partial.is_some() {
+            large.begin_anew(ChunkMap::new(*len, chunk));
+        }
+        if large.partial.is_some() {
+            match large.resume() {
+                Ok(parts) => self.tell_resume(id, parts),
+                Err(fault) => self.fail_file_leaving(id, fault, Leftover::Discard),
+            }
+        }
+        self.to_want.insert(id);
+    }
+
+    /// Says what is held of a file, in as many messages as that needs.
+    fn tell_resume(&mut self, file: FileId, parts: Vec<Part>) {
+        let Some(large) = self.large(file) else { return };
+        let (chunk, resumed) = (large.map.size(), large.resumed());
+        self.tally.resumed += resumed;
+        self.tally.durable += resumed;
+        let mut parts = parts.chunks(PARTS_AT_ONCE).map(<[Part]>::to_vec).peekable();
+        loop {
+            let now = parts.next().unwrap_or_default();
+            let more = parts.peek().is_some();
+            self.actions.push_back(Action::Send(Message::Resume(Resume { file, chunk, parts: now, more })));
+            if !more {
+                return;
+            }
+        }
     }
 
     /// A chunk is written (or not).
@@ -121,11 +159,12 @@ impl Receiver {
         large.stage = Stage::Open;
         match result {
             Ok(()) => {
-                let durable = large.synced();
+                let chunks = large.synced();
                 let (written, since) = (large.written, large.since);
                 let may_sync = written > 0 && large.failed.is_none();
-                self.tally.durable += durable;
-                self.unsynced.undurable -= durable;
+                if !chunks.is_empty() {
+                    self.journal.add(Record::Chunks { file: id, chunks });
+                }
                 if may_sync {
                     self.unsynced.join(id, written, since);
                 }
@@ -139,6 +178,9 @@ impl Receiver {
     /// What may follow once the disk has done something for a file: its end, or its seal.
     pub(super) fn proceed(&mut self, id: FileId) {
         self.end_if_failed(id);
+        if self.is_draining() {
+            return;
+        }
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let State::Large(large) = &mut slot.state else { return };
         let Some((declared, computed)) = large.roots_when_whole() else { return };
@@ -148,7 +190,7 @@ impl Receiver {
                 Blame::Path,
                 "the file's digest is not the one that the sender declared",
             );
-            return self.fail_file(id, fault);
+            return self.fail_file_leaving(id, fault, Leftover::Discard);
         }
         large.stage = Stage::Sealing;
         self.unsynced.leave(id, large);
@@ -166,22 +208,31 @@ impl Receiver {
 
     /// A file will not be committed: nothing more of it is wanted, and it ends when the disk is done with it.
     pub(super) fn fail_file(&mut self, id: FileId, fault: Fault) {
+        let leftover = if fault.code.keeps_partial() { Leftover::Keep } else { Leftover::Discard };
+        self.fail_file_leaving(id, fault, leftover);
+    }
+
+    /// The same, where it is known what of it is still good.
+    pub(super) fn fail_file_leaving(&mut self, id: FileId, fault: Fault, leftover: Leftover) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let fault = if fault.object.is_empty() { fault.about(slot.held.placed.escaped()) } else { fault };
         let State::Large(large) = &mut slot.state else {
             return self.finish(id, Outcome::Failed(fault));
         };
         self.unsynced.leave(id, large);
-        large.fail(fault);
+        large.fail(fault, leftover);
         self.end_if_failed(id);
     }
 
     /// Ends a failed file once the disk is done with it.
     fn end_if_failed(&mut self, id: FileId) {
         let Some(large) = self.large(id).filter(|large| !large.is_at_disk()) else { return };
-        let Some(fault) = large.failed.take() else { return };
+        let Some((fault, leftover)) = large.failed.take() else { return };
         if large.is_open() {
-            self.actions.push_back(Action::Discard(id));
+            self.actions.push_back(match leftover {
+                Leftover::Keep => Action::Keep(id),
+                Leftover::Discard => Action::Discard(id),
+            });
         }
         self.finish(id, Outcome::Failed(fault));
     }
@@ -198,3 +249,14 @@ impl Receiver {
         }
     }
 }
+
+/// The message that asks for chunks.
+fn ask_for(file: FileId, want: Want) -> Message {
+    match want.digests {
+        None => Message::WantChunks(WantChunks { file, start: want.start, count: want.count }),
+        Some(digests) => Message::CheckChunks(CheckChunks { file, start: want.start, digests }),
+    }
+}
+
+/// Parts in one message; at some 45 bytes each they stay far below its bound.
+const PARTS_AT_ONCE: usize = 1024;

@@ -3,10 +3,12 @@
 //! On a lane that authenticates, header and trailing digest are believed to be the sender's. On a `safe` lane the
 //! header is a hint: the declaration over control says what the n-th arrival of a lane was, and only that counts.
 
+use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId, Unit};
 
 use super::chunks::ChunkState;
+use super::partial::of_kind;
 use super::{Action, Landed, Receiver, State};
 use crate::time::Timestamp;
 use crate::wire::message::{Declared, Finding, Verdict};
@@ -16,6 +18,9 @@ impl Receiver {
     pub fn handle_landed(&mut self, now: Timestamp, landed: Landed) {
         if self.is_over() {
             return;
+        }
+        if self.is_draining() {
+            return self.actions.push_back(Action::Drop(landed.ticket));
         }
         let pair = match landed.declared {
             Some(digest) => {
@@ -47,14 +52,23 @@ impl Receiver {
     fn judge(&mut self, landed: &Landed, declared: &Declared) -> Result<(), Fault> {
         // A header that does not say what the sender declared was altered on the way; so was what it led to hash.
         let honest = landed.piece.unit == declared.unit && landed.piece.attempt == declared.attempt;
-        let good = honest && landed.computed == declared.digest;
+        // A chunk that is here already was hashed when it came: what was journalled of it is compared.
+        let computed = if landed.piece.same { self.known(declared.unit) } else { Some(landed.computed) };
+        let good = computed.filter(|computed| honest && *computed == declared.digest);
         if declared.attempt > Attempt::FIRST {
             self.bytes_resent = self.bytes_resent.saturating_add(landed.piece.unit_len);
         }
         match declared.unit {
             Unit::Chunk { file, index } => self.judge_chunk(landed, declared.attempt, file, index, good),
-            Unit::Bundle(id) => self.judge_bundle(landed, declared.attempt, id, good),
+            Unit::Bundle(id) => self.judge_bundle(landed, declared.attempt, id, good.is_some()),
         }
+    }
+
+    /// What an earlier session journalled of a chunk.
+    fn known(&mut self, unit: Unit) -> Option<Digest> {
+        let Unit::Chunk { file, index } = unit else { return None };
+        let large = self.large(file)?;
+        large.known(index).map(|hash| of_kind(large.map.kind(), hash))
     }
 
     fn judge_chunk(
@@ -63,7 +77,7 @@ impl Receiver {
         attempt: Attempt,
         file: FileId,
         index: ChunkIndex,
-        good: bool,
+        good: Option<Digest>,
     ) -> Result<(), Fault> {
         let unit = Unit::Chunk { file, index };
         let wanted = self.large(file).and_then(|large| {
@@ -74,22 +88,24 @@ impl Receiver {
             self.actions.push_back(Action::Drop(landed.ticket));
             return Ok(());
         };
-        let fits = fits(landed, map, index);
-        if good && !fits && landed.declared.is_some() {
+        let fits = good.is_some_and(|digest| fits(landed, digest, map, index));
+        if good.is_some() && !fits && landed.declared.is_some() {
             return Err(Fault::protocol(format_args!(
                 "{unit} does not have the length or place that its file gives it (chunks of {})",
                 map.size().bytes()
             )));
         }
-        if !(good && fits) {
+        let Some(computed) = good.filter(|_| fits) else {
             self.actions.push_back(Action::Drop(landed.ticket));
             self.reject_chunk(file, index, attempt);
             return Ok(());
-        }
-        let computed = landed.computed;
+        };
         self.large(file).map_or(Ok(()), |large| large.accept(index, computed))?;
         // Payload that came: a hole brings none.
         self.tally.received += landed.piece.len;
+        if landed.piece.same {
+            self.tally.resumed += landed.piece.unit_len;
+        }
         self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
         self.actions.push_back(Action::Write { file, index, ticket: landed.ticket });
         Ok(())
@@ -163,9 +179,9 @@ impl Receiver {
 }
 
 /// Whether what was hashed is this chunk of this file: its place in the tree, its length, its kind.
-fn fits(landed: &Landed, map: ChunkMap, index: ChunkIndex) -> bool {
+fn fits(landed: &Landed, computed: Digest, map: ChunkMap, index: ChunkIndex) -> bool {
     let piece = &landed.piece;
-    Some(piece.unit_len) == map.len_of(index) && piece.chunk == map.size() && landed.computed.kind() == map.kind()
+    Some(piece.unit_len) == map.len_of(index) && piece.chunk == map.size() && computed.kind() == map.kind()
 }
 
 fn mismatch(message: impl std::fmt::Display) -> Fault {

@@ -4,12 +4,14 @@
 //! files together. Every counter of a session has its part here, so that a file that ends takes exactly its part away.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use longhaul_core::digest::{Digest, Hash32, RootMerger};
+use longhaul_core::digest::{Digest, Hash32, Part, RootMerger};
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode, FileId};
 
 use super::SyncGroup;
 use super::chunks::{ChunkEvent, ChunkState};
+use super::partial::{Partial, Source, Stretch};
 use crate::time::Timestamp;
 
 /// A chunk that is asked for or on its way to being durable.
@@ -17,6 +19,26 @@ use crate::time::Timestamp;
 pub(super) struct Chunk {
     pub(super) state: ChunkState,
     pub(super) attempt: Attempt,
+    /// Its digest, once it is verified.
+    digest: Option<Digest>,
+}
+
+/// Chunks to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Want {
+    pub(super) start: ChunkIndex,
+    pub(super) count: u64,
+    /// The digests that the sender shall compare; none if it shall send.
+    pub(super) digests: Option<Vec<Hash32>>,
+}
+
+/// What becomes of the temporary of a file that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leftover {
+    /// What is journalled of it may be continued.
+    Keep,
+    /// It is good for nothing.
+    Discard,
 }
 
 /// What the disk is doing with the file as a whole.
@@ -41,6 +63,8 @@ pub(super) enum Stage {
 pub(super) struct Large {
     pub(super) map: ChunkMap,
     pub(super) stage: Stage,
+    /// What it is continued from.
+    pub(super) partial: Option<Arc<Partial>>,
     merger: RootMerger,
     pub(super) declared_root: Option<Hash32>,
     /// Chunks before this one were wanted at least once.
@@ -57,8 +81,10 @@ pub(super) struct Large {
     pub(super) since: Option<Timestamp>,
     /// Bytes that the sync under way speaks for.
     pub(super) syncing: u64,
-    /// Why it will not be committed; it waits for what the disk is doing.
-    pub(super) failed: Option<Fault>,
+    /// Bytes synced whose records are not durable.
+    pub(super) synced: u64,
+    /// Why it will not be committed, and what of it stays; it waits for what the disk is doing.
+    pub(super) failed: Option<(Fault, Leftover)>,
 }
 
 impl Large {
@@ -66,6 +92,7 @@ impl Large {
         Large {
             map,
             stage: Stage::Waiting,
+            partial: None,
             merger: RootMerger::new(map),
             declared_root: None,
             next_want: ChunkIndex(0),
@@ -75,7 +102,51 @@ impl Large {
             written: 0,
             since: None,
             syncing: 0,
+            synced: 0,
             failed: None,
+        }
+    }
+
+    /// A file of which `partial` may still stand.
+    pub(super) fn continued(partial: Arc<Partial>) -> Large {
+        Large { partial: Some(partial.clone()), ..Large::new(partial.map()) }
+    }
+
+    /// The partial turned out to be gone.
+    pub(super) fn begin_anew(&mut self, map: ChunkMap) {
+        let failed = self.failed.take();
+        *self = Large { stage: self.stage, failed, ..Large::new(map) };
+    }
+
+    /// The partial stands. Gives what of it the sender needs to know; the chunks of another version are all to be compared.
+    pub(super) fn resume(&mut self) -> Result<Vec<Part>, Fault> {
+        let Some(partial) = self.partial.clone().filter(|partial| partial.source() == Source::Same) else {
+            return Ok(Vec::new());
+        };
+        for (index, digest) in partial.iter() {
+            self.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?;
+        }
+        self.skip_held();
+        Ok(self.merger.parts())
+    }
+
+    /// The bytes that are there from the beginning.
+    pub(super) fn resumed(&self) -> u64 {
+        let same = self.partial.as_ref().filter(|partial| partial.source() == Source::Same);
+        same.map_or(0, |partial| partial.bytes())
+    }
+
+    /// The digest that an earlier session journalled for a chunk, if that is to be compared.
+    pub(super) fn known(&self, index: ChunkIndex) -> Option<Hash32> {
+        self.partial.as_ref().filter(|partial| partial.source() == Source::Changed)?.get(index)
+    }
+
+    /// Moves past chunks that are held.
+    fn skip_held(&mut self) {
+        if let Some(partial) = self.partial.as_ref().filter(|partial| partial.source() == Source::Same)
+            && let Stretch::Held { end } = partial.stretch(self.next_want)
+        {
+            self.next_want = end;
         }
     }
 
@@ -88,7 +159,7 @@ impl Large {
 
     /// Bytes written and not durable.
     pub(super) fn undurable(&self) -> u64 {
-        self.written + self.syncing
+        self.written + self.syncing + self.synced
     }
 
     /// Whether it occupies one of the session's descriptors.
@@ -118,20 +189,37 @@ impl Large {
         self.declared_root.zip(self.merger.root())
     }
 
-    /// Asks for the next `count` chunks; gives the first of them.
-    pub(super) fn want(&mut self, count: u64) -> ChunkIndex {
+    /// Asks for the next chunks, at most `room`; none if nothing more is to be asked for.
+    pub(super) fn want(&mut self, room: u64) -> Option<Want> {
+        self.skip_held();
         let start = self.next_want;
+        let stretch = self.partial.as_ref().map(|partial| partial.stretch(start));
+        let (end, compare) = match stretch {
+            None => (ChunkIndex(self.map.chunks()), false),
+            Some(Stretch::Missing { end }) => (end, false),
+            Some(Stretch::Held { end }) => (end, true),
+        };
+        let count = room.min(end.0.saturating_sub(start.0)).min(WANT_COUNT_MAX);
+        if count == 0 {
+            return None;
+        }
         self.next_want = ChunkIndex(start.0 + count);
         for index in start.0..self.next_want.0 {
-            self.chunks.insert(ChunkIndex(index), Chunk { state: ChunkState::Wanted, attempt: Attempt::FIRST });
+            let chunk = Chunk { state: ChunkState::Wanted, attempt: Attempt::FIRST, digest: None };
+            self.chunks.insert(ChunkIndex(index), chunk);
         }
         self.wanted += count as usize;
-        start
+        self.skip_held();
+        let digests = self.partial.as_ref().filter(|_| compare).map(|partial| partial.digests(start, count));
+        Some(Want { start, count, digests })
     }
 
     /// Takes a verified chunk: its digest goes into the file's tree, its bytes to the disk.
     pub(super) fn accept(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
         self.step(index, ChunkEvent::Accept);
+        if let Some(chunk) = self.chunks.get_mut(&index) {
+            chunk.digest = Some(digest);
+        }
         self.writing += 1;
         self.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))
     }
@@ -167,16 +255,31 @@ impl Large {
         self.since = None;
     }
 
-    /// A sync came back; gives the bytes that are durable by it.
-    pub(super) fn synced(&mut self) -> u64 {
-        self.step_all(ChunkState::Syncing, ChunkEvent::Synced);
-        self.chunks.retain(|_, chunk| chunk.state != ChunkState::Durable);
-        std::mem::take(&mut self.syncing)
+    /// A sync came back; gives the chunks that it spoke for.
+    pub(super) fn synced(&mut self) -> Vec<(ChunkIndex, Digest)> {
+        let syncing = self.chunks.iter().filter(|(_, chunk)| chunk.state == ChunkState::Syncing);
+        let chunks: Vec<_> = syncing.filter_map(|(index, chunk)| Some((*index, chunk.digest?))).collect();
+        chunks.iter().for_each(|(index, _)| self.step(*index, ChunkEvent::Synced));
+        self.synced += std::mem::take(&mut self.syncing);
+        chunks
+    }
+
+    /// Records came to be durable; gives the bytes that are durable by them.
+    pub(super) fn journalled(&mut self, chunks: &[(ChunkIndex, Digest)]) -> u64 {
+        let mut bytes = 0;
+        for (index, _) in chunks {
+            self.step(*index, ChunkEvent::Journalled);
+            if self.chunks.remove(index).is_some() {
+                bytes += self.map.len_of(*index).unwrap_or(0);
+            }
+        }
+        self.synced -= bytes;
+        bytes
     }
 
     /// Nothing more of it is wanted. The first reason stays.
-    pub(super) fn fail(&mut self, fault: Fault) {
-        self.failed.get_or_insert(fault);
+    pub(super) fn fail(&mut self, fault: Fault, leftover: Leftover) {
+        self.failed.get_or_insert((fault, leftover));
         self.chunks.retain(|_, chunk| chunk.state != ChunkState::Wanted);
     }
 
@@ -234,3 +337,7 @@ impl Unsynced {
         }
     }
 }
+
+/// Chunks asked for in one message: their digests, if they are to be compared, fill a quarter of its bound.
+const WANT_COUNT_MAX: u64 = 1024;
+const _: () = assert!(WANT_COUNT_MAX as usize * 32 * 2 <= longhaul_core::limits::MESSAGE_BYTES_MAX);

@@ -10,11 +10,14 @@ mod arrivals;
 mod audit;
 mod chunks;
 mod commit;
+mod drain;
 mod entries;
 mod flow;
+mod journal;
 mod judge;
 mod large;
 mod order;
+mod partial;
 mod policy;
 mod says;
 
@@ -32,8 +35,12 @@ use crate::wire::message::{Ending, Message, Offer, Outcome, PageCredit, Settleme
 use arrivals::Arrivals;
 pub use chunks::{ChunkEvent, ChunkState};
 use commit::Committer;
+use drain::Drain;
+use journal::JournalFlow;
+pub use journal::Record;
 use large::{Large, Unsynced};
-pub use order::{Action, Config, Held, Landed, LandedRow, Replace, SyncGroup, Ticket};
+pub use order::{Action, Config, Created, Held, Landed, LandedRow, Replace, Surveyed, SyncGroup, Ticket};
+pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen};
 use says::Says;
 
@@ -63,6 +70,7 @@ pub struct Receiver {
     bundles_again: HashMap<BundleId, Attempt>,
     arrivals: Arrivals,
     unsynced: Unsynced,
+    journal: JournalFlow,
     committer: Committer,
     finishing_dirs: bool,
     tally: Tally,
@@ -70,6 +78,7 @@ pub struct Receiver {
     /// A failure of one file that will be every other's, too.
     fatal: Option<Fault>,
     phase: Phase,
+    drain: Option<Drain>,
 }
 
 /// An unsettled entry and what it is about to become.
@@ -137,12 +146,14 @@ impl Receiver {
             bundles_again: HashMap::new(),
             arrivals: Arrivals::default(),
             unsynced: Unsynced::default(),
+            journal: JournalFlow::default(),
             committer: Committer::default(),
             finishing_dirs: false,
             tally: Tally::default(),
             bytes_resent: 0,
             fatal: None,
             phase: Phase::Running,
+            drain: None,
             config: Config { bundled_max: bundled_max(config.chunk, config.bundled_max), ..config },
         }
     }
@@ -157,13 +168,16 @@ impl Receiver {
 
     /// When [`Receiver::handle_timeout`] wants to be called at the latest.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
+        if let Some(drain) = &self.drain {
+            return Some(drain.deadline());
+        }
         let group = self.unsynced.deadline(self.config.group);
         [group, self.arrivals.deadline(), self.committer.deadline()].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        if self.arrivals.deadline().is_some_and(|deadline| now >= deadline) {
+        if !self.is_draining() && self.arrivals.deadline().is_some_and(|deadline| now >= deadline) {
             let fault = Fault::new(FaultCode::Lost, Blame::Path, "data arrived that the sender never announced");
             return self.abort(fault.hint("run the same command again, or with --protect private"));
         }
@@ -172,7 +186,7 @@ impl Receiver {
 
     /// A control message came.
     pub fn handle_message(&mut self, now: Timestamp, message: Message) {
-        if self.phase == Phase::Over {
+        if self.phase == Phase::Over || self.is_draining() {
             return;
         }
         let result = match message {
@@ -203,6 +217,11 @@ impl Receiver {
         self.arrivals.is_owed()
     }
 
+    /// Whether the session is on its way to its end by a fault: nothing is taken in any more.
+    pub fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
     /// Whether everything was said that is to be said.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
@@ -213,21 +232,13 @@ impl Receiver {
         self.entries.len()
     }
 
-    /// Ends the session with `fault`. From here on, what is reported changes nothing any more.
-    pub fn abort(&mut self, fault: Fault) {
-        if self.phase != Phase::Over {
-            self.phase = Phase::Over;
-            self.says.flush(&mut self.actions);
-            self.actions.push_back(Action::Abort(fault));
-        }
-    }
-
     /// Ends an event: with the session if it failed.
     fn after(&mut self, now: Timestamp, result: Result<(), Fault>) {
         match result {
-            Ok(()) => self.settle_down(now),
+            Ok(()) => {}
             Err(fault) => self.abort(fault),
         }
+        self.settle_down(now);
     }
 
     /// Restores the invariants after any change: credits given, wants issued, groups synced, batches moved, end said.
@@ -238,13 +249,17 @@ impl Receiver {
         if self.phase == Phase::Over {
             return;
         }
+        if self.is_draining() {
+            return self.drain_down(now);
+        }
         self.grant_pages();
         self.create_and_want();
         self.sync_groups(now);
+        self.write_journal();
         self.finish_dirs();
         self.move_batch(now);
         let all_answered = self.pages.last_seen && self.pages.answered == self.pages.seen;
-        if self.phase == Phase::Running && all_answered && self.entries.is_empty() {
+        if self.phase == Phase::Running && all_answered && self.entries.is_empty() && self.journal.is_idle() {
             self.phase = Phase::Completing;
             self.says.flush(&mut self.actions);
             self.actions.push_back(Action::Send(Message::Complete(Ending { cpu_us: 0, tally: self.tally })));
@@ -282,6 +297,9 @@ impl Receiver {
             State::DirEnd => self.dir_ends -= 1,
             State::Large(large) => self.release(id, large),
             _ => {}
+        }
+        if matches!(outcome, Outcome::Committed(_)) {
+            self.journal.forget(id);
         }
         if let (Outcome::Committed(_), EntryKind::File { len, .. }) = (&outcome, &slot.held.entry.kind) {
             self.tally.committed = self.tally.committed.saturating_add(*len);

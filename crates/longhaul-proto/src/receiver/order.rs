@@ -8,7 +8,9 @@ use std::time::Duration;
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, ChunkSize, Entry, EntryKind, Fault, FileId, LaneId, Preserve, RelPath};
 
-use super::policy::{Landing, Policy};
+use super::journal::Record;
+use super::partial::Partial;
+use super::policy::{Landing, Policy, Seen};
 use crate::wire::data::Piece;
 use crate::wire::message::{Ending, Message, Outcome};
 
@@ -73,6 +75,30 @@ impl Held {
     }
 }
 
+/// What a survey finds at a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surveyed {
+    /// What stands there.
+    pub seen: Seen,
+    /// What an earlier session left of the file that goes there.
+    pub partial: Option<Arc<Partial>>,
+}
+
+impl From<Seen> for Surveyed {
+    fn from(seen: Seen) -> Surveyed {
+        Surveyed { seen, partial: None }
+    }
+}
+
+/// What a temporary file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// New and empty, also where a partial was to be continued that turned out to be gone.
+    Fresh,
+    /// The one of the partial, as it was left.
+    Continued,
+}
+
 /// What is to be done next. Actions of one file are given in order; the doer reports each by its `handle_*`, once. A
 /// doer that fails to create or stage something leaves nothing of it behind.
 #[derive(Clone, Debug)]
@@ -84,8 +110,9 @@ pub enum Action {
     ///
     /// [`Receiver::handle_surveyed`]: super::Receiver::handle_surveyed
     Survey(Vec<Arc<Held>>),
-    /// Make the temporary file: [`Receiver::handle_created`](super::Receiver::handle_created).
-    Create(Arc<Held>),
+    /// Make the temporary file, or open the one of the partial: [`Receiver::handle_created`](super::Receiver::handle_created).
+    /// It is in the journal before it exists; where the source has changed, what was journalled of it is no longer.
+    Create(Arc<Held>, Option<Arc<Partial>>),
     /// Stage the symbolic link under a temporary name: [`Receiver::handle_staged`](super::Receiver::handle_staged).
     MakeLink(Arc<Held>),
     /// Write this verified chunk: [`Receiver::handle_written`](super::Receiver::handle_written). A hole has no payload and
@@ -110,6 +137,9 @@ pub enum Action {
     Drop(Ticket),
     /// Make everything written to this file so far durable: [`Receiver::handle_synced`](super::Receiver::handle_synced).
     SyncData(FileId),
+    /// Append these records; where chunks are among them, make all that was appended durable:
+    /// [`Receiver::handle_journalled`](super::Receiver::handle_journalled). One is under way at a time.
+    Journal(Vec<Record>),
     /// Cut the file to its length and set its metadata, times last:
     /// [`Receiver::handle_staged`](super::Receiver::handle_staged).
     Seal(Arc<Held>),
@@ -126,11 +156,13 @@ pub enum Action {
     FinishDirs(Vec<Arc<Held>>),
     /// Remove what was made for this file under a temporary name. Never given for a file that was renamed.
     Discard(FileId),
+    /// Close this file; what is journalled of it stays for another session.
+    Keep(FileId),
     /// An entry came to its end; nothing of it is held any more.
     Settled(Arc<Held>, Outcome),
     /// Every entry is settled and the sender knows: the session is over.
     Finished(Ending),
-    /// The session cannot go on. Always the last action; the doer removes what is not published.
+    /// The session cannot go on. Always the last action; the doer removes what is neither published nor journalled.
     Abort(Fault),
 }
 
@@ -146,8 +178,10 @@ pub enum Replace {
 /// What was agreed for the session.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The chunk size.
+    /// The chunk size of files that are not continued.
     pub chunk: ChunkSize,
+    /// The largest chunk that buffers hold: a partial of larger ones is not continued.
+    pub chunk_max: ChunkSize,
     /// Files up to this length come in bundles, as far as [`crate::wire::bundle::bundled_max`] allows.
     pub bundled_max: u64,
     /// What may happen to names that stand.

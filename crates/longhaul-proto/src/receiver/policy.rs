@@ -174,7 +174,7 @@ mod tests {
         let mtime = Mtime { secs: 9, nanos: 0 };
         let entry = Entry {
             path: path("f"),
-            kind: EntryKind::File { len: 5, sparse: false },
+            kind: EntryKind::File { len: 5, sparse: false, inode: longhaul_core::Inode::default() },
             meta: Meta { mode: 0o644, mtime },
         };
         let same = Seen::File { len: 5, mtime };

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use longhaul_core::digest::{Digest, Hash32, RootMerger};
 use longhaul_core::limits::ATTEMPTS_MAX;
-use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode, FileId, Unit};
+use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, DigestKind, Fault, FaultCode, FileId, Unit};
 
 use super::{Action, CHUNKS_OUTSTANDING_MAX, Sender, State, once_too_often, wrong_digest};
-use crate::wire::message::{FileEnd, Finding, Message, WantChunks};
+use crate::wire::message::{FileEnd, Finding, Message, Resume};
 
 /// A file that goes in chunks.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(super) struct Large {
     /// Chunks that are wanted and have no good verdict.
     chunks: BTreeMap<ChunkIndex, Chunk>,
     ended: bool,
+    /// The receiver said all that it holds of it.
+    resumed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +45,14 @@ impl Chunk {
 
 impl Large {
     pub(super) fn new(map: ChunkMap) -> Large {
-        Large { map, merger: RootMerger::new(map), next: ChunkIndex(0), chunks: BTreeMap::new(), ended: false }
+        Large {
+            map,
+            merger: RootMerger::new(map),
+            next: ChunkIndex(0),
+            chunks: BTreeMap::new(),
+            ended: false,
+            resumed: false,
+        }
     }
 
     pub(super) fn outstanding(&self) -> usize {
@@ -64,8 +73,49 @@ impl Sender {
         }
     }
 
-    pub(super) fn on_want_chunks(&mut self, want: &WantChunks) -> Result<(), Fault> {
-        let file = want.file;
+    /// The receiver holds part of a file: what it holds is part of the root, and not sent.
+    pub(super) fn on_resume(&mut self, resume: &Resume) -> Result<(), Fault> {
+        let refused = |what: &dyn std::fmt::Display| {
+            Err(Fault::protocol(format_args!("the receiver holds part of entry {}, {what}", resume.file.0)))
+        };
+        let chunk_max = self.config.chunk_max.bytes();
+        let large = match self.entries.get_mut(&resume.file) {
+            Some(State::Large(large)) => large,
+            Some(State::Idle) => return Ok(()),
+            None if self.manifest.was_sent(resume.file) => return Ok(()),
+            _ => return refused(&"which goes in no chunks"),
+        };
+        if large.next.0 > 0 || large.resumed || resume.chunk.bytes() > chunk_max {
+            return refused(&"of which it wanted chunks already, or in chunks larger than agreed");
+        }
+        if large.merger.inserted() == 0 {
+            **large = Large::new(ChunkMap::new(large.map.len(), resume.chunk));
+        }
+        for part in &resume.parts {
+            if let Err(e) = large.merger.insert_part(part) {
+                return refused(&e);
+            }
+        }
+        if large.merger.parts_held() > PARTS_MAX {
+            return refused(&"in more pieces than any file is left in");
+        }
+        if !resume.more {
+            large.resumed = true;
+            if large.merger.root().is_some() {
+                self.actions.push_back(Action::CheckSource(resume.file));
+            }
+        }
+        Ok(())
+    }
+
+    /// Chunks are wanted, or wanted where they differ from `known`.
+    pub(super) fn on_want_chunks(
+        &mut self,
+        file: FileId,
+        start: ChunkIndex,
+        count: u64,
+        known: Option<&[Hash32]>,
+    ) -> Result<(), Fault> {
         let room = CHUNKS_OUTSTANDING_MAX.saturating_sub(self.chunks_outstanding) as u64;
         let large = match self.entries.get_mut(&file) {
             Some(State::Large(large)) => large,
@@ -75,22 +125,29 @@ impl Sender {
             None if self.manifest.was_sent(file) => return Ok(()),
             _ => return Err(Fault::protocol(format_args!("chunks wanted of entry {}, which has none", file.0))),
         };
-        let fits = want.start == large.next
-            && want.count > 0
-            && want.count <= room
-            && want.count <= large.map.chunks() - large.next.0;
-        if !fits {
+        let end = start.0.checked_add(count).filter(|end| *end <= large.map.chunks());
+        // Only what is held is passed over.
+        let in_order =
+            start >= large.next && large.merger.contains_all(large.next, start) && 0 < count && count <= room;
+        let Some(end) = end.filter(|_| in_order) else {
             return Err(Fault::protocol(format_args!(
                 "chunks wanted of entry {} out of order, out of bounds or too many",
                 file.0
             )));
-        }
-        large.next = ChunkIndex(want.start.0 + want.count);
-        self.chunks_outstanding += want.count as usize;
-        let file_len = large.map.len();
-        for index in (want.start.0..want.start.0 + want.count).map(ChunkIndex) {
+        };
+        large.next = ChunkIndex(end);
+        self.chunks_outstanding += count as usize;
+        let (map, kind) = (large.map, large.map.kind());
+        for (at, index) in (start.0..end).map(ChunkIndex).enumerate() {
+            if large.merger.contains(index) {
+                return Err(Fault::protocol(format_args!("{} is wanted, which was held", Unit::Chunk { file, index })));
+            }
+            let expect = known.and_then(|known| known.get(at)).map(|hash| match kind {
+                DigestKind::Root => Digest::Root(*hash),
+                DigestKind::Cv => Digest::Cv(*hash),
+            });
             large.chunks.insert(index, Chunk::wanted(Attempt::FIRST, None));
-            self.actions.push_back(Action::ReadChunk { file, index, attempt: Attempt::FIRST, file_len });
+            self.actions.push_back(Action::ReadChunk { file, index, attempt: Attempt::FIRST, map, expect });
         }
         Ok(())
     }
@@ -182,7 +239,7 @@ impl Sender {
             Some(State::Idle) => return Ok(()),
             _ => return Err(Fault::protocol(format_args!("a verdict on {unit}, which is not outstanding"))),
         };
-        let file_len = large.map.len();
+        let map = large.map;
         let Some(chunk) = large.chunks.get_mut(&index).filter(|c| c.attempt == attempt) else {
             return Err(Fault::protocol(format_args!("a verdict on {unit} that was not sent so")));
         };
@@ -191,7 +248,7 @@ impl Sender {
             Finding::Again if attempt.0 >= ATTEMPTS_MAX => return Err(once_too_often(unit)),
             Finding::Again => {
                 *chunk = Chunk::wanted(attempt.next(), chunk.first);
-                self.actions.push_back(Action::ReadChunk { file, index, attempt: attempt.next(), file_len });
+                self.actions.push_back(Action::ReadChunk { file, index, attempt: attempt.next(), map, expect: None });
             }
             Finding::GivenUp => {
                 large.chunks.remove(&index);
@@ -201,3 +258,7 @@ impl Sender {
         Ok(())
     }
 }
+
+/// Pieces that a receiver may hold a file in: as many as chunks were outstanding at once when a session ended, over many
+/// sessions.
+const PARTS_MAX: usize = 64 << 10;

@@ -190,5 +190,5 @@ fn entry_bytes(entry: &Entry) -> usize {
     entry.path.as_bytes().len() + text + ENTRY_NUMBERS_BYTES
 }
 
-/// Kind, length, sparse, mode, seconds, nanoseconds and the path's length as postcard varints.
-const ENTRY_NUMBERS_BYTES: usize = 1 + 10 + 1 + 5 + 10 + 5 + 3;
+/// Kind, length, sparse, inode, mode, seconds, nanoseconds and the path's length as postcard varints.
+const ENTRY_NUMBERS_BYTES: usize = 1 + 10 + 1 + 35 + 5 + 10 + 5 + 3;

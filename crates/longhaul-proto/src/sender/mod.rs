@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
-use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit};
+use longhaul_core::{
+    Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit,
+};
 
 use crate::wire::bundle::bundled_max;
 use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
@@ -35,8 +37,10 @@ pub enum Action {
         index: ChunkIndex,
         /// Which sending.
         attempt: Attempt,
-        /// Bytes of the file, frozen by the manifest.
-        file_len: u64,
+        /// The file's geometry: its length as frozen by the manifest, and its own chunk size.
+        map: ChunkMap,
+        /// The receiver holds a chunk of this digest: if it is that still, it is declared without payload.
+        expect: Option<Digest>,
     },
     /// Pack these files into a bundle and hand it to a lane: [`Sender::handle_packed`] for files that dropped out, then
     /// [`Sender::handle_sent`].
@@ -80,8 +84,10 @@ pub struct Sent {
 /// What was agreed for the session.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The chunk size.
+    /// The chunk size of files that the receiver does not hold part of.
     pub chunk: ChunkSize,
+    /// The largest chunk that buffers hold.
+    pub chunk_max: ChunkSize,
     /// Files up to this length go in bundles, as far as [`crate::wire::bundle::bundled_max`] allows.
     pub bundled_max: u64,
 }
@@ -182,7 +188,12 @@ impl Sender {
             Message::Offer(offer) => self.on_offer(&offer),
             Message::PageCredit(credit) => self.on_page_credit(&credit),
             Message::Answer(answer) => self.on_answer(&answer),
-            Message::WantChunks(want) => self.on_want_chunks(&want),
+            Message::Resume(resume) => self.on_resume(&resume),
+            Message::WantChunks(want) => self.on_want_chunks(want.file, want.start, want.count, None),
+            Message::CheckChunks(check) => {
+                let count = check.digests.len() as u64;
+                self.on_want_chunks(check.file, check.start, count, Some(&check.digests))
+            }
             Message::Verdicts(list) => list.into_iter().try_for_each(|v| self.on_verdict(v)),
             Message::Settled(list) => list.into_iter().try_for_each(|s| self.on_settled(s)),
             Message::Tally(tally) => {

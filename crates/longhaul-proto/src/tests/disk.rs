@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_core::{Blame, EntryKind, Fault, FaultCode, FileId};
+use std::sync::Arc;
 
-use super::plan::CHUNK;
+use longhaul_core::digest::digest_of;
+use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId};
+
 use super::rng::Rng;
 use super::target::{Op, Standing, Step, Target};
-use crate::receiver::{Held, Receiver, Replace, Seen};
+use crate::receiver::{Held, Partial, Receiver, Record, Replace, Seen, Surveyed};
 use crate::time::Timestamp;
 
 impl Target {
@@ -31,27 +33,31 @@ impl Target {
             at = first.min().expect("there is one").1;
         }
         let op = self.ops.swap_remove(at);
-        let result = self.fate(rng);
+        // A journal that fails ends the session: worlds of their own.
+        let result = if matches!(op, Op::Journal(_)) { Ok(()) } else { self.fate(rng) };
         match op {
             Op::Survey(held) => {
                 assert_eq!(held[0].id.0, self.surveyed);
                 self.surveyed += held.len() as u64;
-                let seen = held.iter().map(|held| self.fate(rng).map(|()| self.look(held))).collect();
+                let seen = held.iter().map(|held| self.fate(rng).map(|()| self.survey(held))).collect();
                 receiver.handle_surveyed(now, held[0].id, seen);
             }
-            Op::Create(held) => {
+            Op::Create(held, created) => {
                 self.temp(held.id).outstanding = 0;
                 if result.is_err() {
                     self.temps.remove(&held.id);
                 }
-                receiver.handle_created(now, held.id, result);
+                receiver.handle_created(now, held.id, result.map(|()| created));
             }
-            Op::Write { file, index, payload } => {
+            Op::Write { file, index, bytes } => {
                 let temp = self.temp(file);
                 temp.outstanding -= 1;
                 if result.is_ok() {
                     temp.written.insert(index.0);
-                    temp.bytes[index.0 as usize * CHUNK..][..payload.len()].copy_from_slice(&payload);
+                    if let Some(bytes) = bytes {
+                        let start = temp.map.start_of(index).0 as usize;
+                        temp.bytes[start..][..bytes.len()].copy_from_slice(&bytes);
+                    }
                 }
                 receiver.handle_written(now, file, index, result);
             }
@@ -72,9 +78,15 @@ impl Target {
                 let temp = self.temp(file);
                 temp.outstanding -= 1;
                 if result.is_ok() {
-                    self.make_durable(file, &speaks_for);
+                    temp.synced.extend(&speaks_for);
                 }
                 receiver.handle_synced(now, file, result);
+            }
+            Op::Journal(records) => {
+                if result.is_ok() {
+                    records.iter().for_each(|record| self.remember(record));
+                }
+                receiver.handle_journalled(now, result);
             }
             Op::Barrier(batch) => {
                 if result.is_ok() {
@@ -99,6 +111,31 @@ impl Target {
                 receiver.handle_dirs_finished(now, results);
             }
         }
+    }
+
+    fn remember(&mut self, record: &Record) {
+        if let Record::Chunks { file, chunks } = record
+            && self.temps.contains_key(file)
+        {
+            self.make_durable(*file, &chunks.iter().map(|(index, _)| index.0).collect());
+        }
+    }
+
+    /// What stands, and what was left.
+    fn survey(&mut self, held: &Held) -> Surveyed {
+        let left = self.left.iter().find(|left| left.path == held.placed);
+        let partial = left.map(|left| {
+            let map = ChunkMap::new(left.bytes.len() as u64, left.chunk);
+            let mut partial = Partial::new(map, left.source);
+            for at in &left.held {
+                let start = map.start_of(ChunkIndex(*at));
+                let len = map.len_of(ChunkIndex(*at)).expect("a chunk") as usize;
+                let digest = digest_of(&left.bytes[start.0 as usize..][..len], map.kind(), start);
+                partial.hold(ChunkIndex(*at), &[*digest.bytes()]);
+            }
+            Arc::new(partial)
+        });
+        Surveyed { seen: self.look(held), partial }
     }
 
     fn look(&mut self, held: &Held) -> Seen {
@@ -130,17 +167,17 @@ impl Target {
 
     fn make_durable(&mut self, file: FileId, chunks: &BTreeSet<u64>) {
         let temp = self.temp(file);
-        let len = temp.bytes.len();
+        let map = temp.map;
         let new: Vec<u64> = chunks.difference(&temp.durable).copied().collect();
         temp.durable.extend(&new);
-        self.durable_bytes += new.iter().map(|at| (len - *at as usize * CHUNK).min(CHUNK) as u64).sum::<u64>();
+        self.durable_bytes += new.iter().filter_map(|at| map.len_of(ChunkIndex(*at))).sum::<u64>();
     }
 
     fn make_staged_durable(&mut self, id: FileId) {
         let temp = self.temp(id);
         temp.steps.insert(Step::Durable);
         if temp.held.entry.kind != EntryKind::Dir && !matches!(temp.held.entry.kind, EntryKind::Symlink { .. }) {
-            let all = (0..temp.bytes.len().div_ceil(CHUNK) as u64).collect();
+            let all = (0..temp.map.chunks()).collect();
             self.make_durable(id, &all);
         }
     }

@@ -11,7 +11,7 @@ use crate::wire::message::{
 
 fn new_sender() -> Sender {
     let chunk = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
-    Sender::new(Config { chunk, bundled_max: u64::MAX })
+    Sender::new(Config { chunk, chunk_max: chunk, bundled_max: u64::MAX })
 }
 
 fn offer(pages: u64) -> Message {

@@ -6,7 +6,7 @@ use super::hostile_receiver::{asked_for, sent, settled, verdict, want};
 use super::plan::{CHUNK, Plan, file};
 use super::victim::{CV, NOW, Victim, chunk, fault};
 use super::world::World;
-use crate::receiver::{Action, Seen};
+use crate::receiver::{Action, Created, Seen};
 use crate::wire::message::{Finding, Message, Outcome};
 
 /// Plays `plan` with a disk that fails often, in many orders.
@@ -93,12 +93,12 @@ fn a_source_may_fail_after_its_end_was_said() {
 #[test]
 fn a_file_that_fails_while_its_temporary_is_made_ends_when_that_is_over_and_leaves_nothing() {
     let broken = || Fault::new(FaultCode::Io, Blame::Local, "cannot make it");
-    for (made, discards) in [(Ok(()), 1), (Err(broken()), 0)] {
+    for (made, discards) in [(Ok(Created::Fresh), 1), (Err(broken()), 0)] {
         let mut victim = Victim::new();
         victim.page(vec![file("large", 4 * CHUNK).entry]);
         let surveyed = |action: &Action| matches!(action, Action::Survey(_));
         assert!(std::iter::from_fn(|| victim.receiver.poll_action()).any(|action| surveyed(&action)));
-        victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(Seen::Absent)]);
+        victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(Seen::Absent.into())]);
         while victim.receiver.poll_action().is_some() {}
         victim.say(fault(0, FaultCode::Vanished));
         assert!(victim.receiver.poll_action().is_none(), "it waits for its temporary");

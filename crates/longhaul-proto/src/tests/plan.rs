@@ -1,12 +1,12 @@
 //! What a world is made of: the tree that is sent, what stands at the destination, what goes wrong.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use longhaul_core::{Entry, EntryKind, FaultCode, IfExists, Meta, Mtime, RelPath, Unit};
+use longhaul_core::{ChunkSize, Entry, EntryKind, FaultCode, IfExists, Inode, Meta, Mtime, RelPath, Unit};
 
 use super::rng::Rng;
-use crate::receiver::{Landing, Policy, Seen, SyncGroup};
+use crate::receiver::{Landing, Policy, Seen, Source, SyncGroup};
 
 pub(crate) const CHUNK: usize = 1024;
 
@@ -17,12 +17,27 @@ pub(crate) struct Item {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// What an earlier session left of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Left {
+    pub(crate) path: RelPath,
+    /// What its temporary holds; whatever is not journalled may be anything.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) chunk: ChunkSize,
+    /// Chunks that are journalled.
+    pub(crate) held: BTreeSet<u64>,
+    pub(crate) source: Source,
+    /// The journal speaks of a temporary that is gone.
+    pub(crate) gone: bool,
+}
+
 /// A world before it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) items: Vec<Item>,
     pub(crate) standing: Vec<(RelPath, Seen)>,
+    pub(crate) left: Vec<Left>,
     pub(crate) landing: Landing,
     pub(crate) policy: Policy,
     pub(crate) dry_run: bool,
@@ -53,6 +68,7 @@ impl Plan {
             seed: 1,
             items,
             standing: Vec::new(),
+            left: Vec::new(),
             landing: Landing::beneath(),
             policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
             dry_run: false,
@@ -86,9 +102,11 @@ impl Plan {
                 standing.push((item.entry.path.clone(), standing_for(rng, item)));
             }
         }
+        let left = items.iter().filter_map(|item| if rng.permille(300) { left_of(rng, item) } else { None }).collect();
         let rare = |rng: &mut Rng, most: u32| if rng.permille(400) { rng.below(most as usize) as u32 } else { 0 };
         Plan {
             standing,
+            left,
             policy: Policy {
                 if_exists: *rng.pick(&[IfExists::SkipSame, IfExists::Replace, IfExists::Fail]),
                 may_modify: rng.permille(700),
@@ -146,7 +164,10 @@ pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
 
 pub(crate) fn file(name: &str, len: usize) -> Item {
     let seed = name.bytes().fold(len as u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    Item { bytes: bytes(seed, len), ..item(name, EntryKind::File { len: len as u64, sparse: false }) }
+    Item {
+        bytes: bytes(seed, len),
+        ..item(name, EntryKind::File { len: len as u64, sparse: false, inode: Inode::default() })
+    }
 }
 
 pub(crate) fn item(name: &str, kind: EntryKind) -> Item {
@@ -162,7 +183,7 @@ pub(crate) fn unsent(name: &str, failure: Option<FaultCode>) -> Item {
 /// A file of `chunks` chunks of which every other is a hole.
 pub(crate) fn sparse(name: &str, chunks: usize) -> Item {
     let mut item = file(name, chunks * CHUNK + 3);
-    item.entry.kind = EntryKind::File { len: item.bytes.len() as u64, sparse: true };
+    item.entry.kind = EntryKind::File { len: item.bytes.len() as u64, sparse: true, inode: Inode::default() };
     item.bytes.chunks_mut(CHUNK).step_by(2).for_each(|chunk| chunk.fill(0));
     item
 }
@@ -181,6 +202,33 @@ pub(crate) fn many(count: usize, per_dir: usize, len: usize) -> Vec<Item> {
         }
     }
     items
+}
+
+/// Some of the chunks of `item`, in an earlier session's temporary.
+pub(crate) fn left_of(rng: &mut Rng, item: &Item) -> Option<Left> {
+    if !matches!(item.entry.kind, EntryKind::File { .. }) {
+        return None;
+    }
+    let chunk = *rng.pick(&[CHUNK, CHUNK, 2 * CHUNK]);
+    let source = *rng.pick(&[Source::Same, Source::Changed]);
+    let most = rng.below(1001) as u32;
+    let held: BTreeSet<u64> =
+        (0..item.bytes.len().div_ceil(chunk).max(1) as u64).filter(|_| rng.permille(most)).collect();
+    let mut bytes = item.bytes.clone();
+    for (at, content) in bytes.chunks_mut(chunk).enumerate() {
+        let journalled = held.contains(&(at as u64));
+        if !journalled && rng.permille(700) || source == Source::Changed && rng.permille(300) {
+            content.fill(0xa5);
+        }
+    }
+    Some(Left {
+        path: item.entry.path.clone(),
+        bytes,
+        chunk: ChunkSize::from_bytes(chunk as u64)?,
+        held,
+        source,
+        gone: rng.permille(100),
+    })
 }
 
 fn tree(rng: &mut Rng) -> Vec<Item> {

@@ -1,12 +1,14 @@
 //! Whole sessions, named for what must hold.
 
-use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
-use longhaul_core::{BundleId, ChunkIndex, EntryKind, FaultCode, FileId, IfExists, RelPath, Unit};
+use std::collections::BTreeSet;
 
-use super::plan::{CHUNK, Item, Plan, file, item, many, path, sparse, unsent};
+use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
+use longhaul_core::{Blame, BundleId, ChunkIndex, EntryKind, Fault, FaultCode, FileId, IfExists, RelPath, Unit};
+
+use super::plan::{CHUNK, Item, Left, Plan, file, item, many, path, sparse, unsent};
 use super::target::Standing;
 use super::world::{End, World};
-use crate::receiver::{Landing, Policy, Seen, SyncGroup};
+use crate::receiver::{Landing, Policy, Seen, Source, SyncGroup};
 use crate::wire::message::{Finding, Outcome};
 
 fn play(plan: Plan) -> World {
@@ -19,6 +21,18 @@ fn failure(world: &World, name: &str) -> Option<FaultCode> {
         Outcome::Failed(fault) => Some(fault.code),
         _ => None,
     }
+}
+
+/// Chunks of `item` as an earlier session left them; what it did not journal is nonsense.
+fn left(item: &Item, size: usize, held: BTreeSet<u64>, source: Source) -> Left {
+    let mut bytes = item.bytes.clone();
+    for (at, content) in bytes.chunks_mut(size).enumerate() {
+        if !held.contains(&(at as u64)) {
+            content.fill(0xa5);
+        }
+    }
+    let chunk = longhaul_core::ChunkSize::from_bytes(size as u64).expect("a size");
+    Left { path: item.entry.path.clone(), bytes, chunk, held, source, gone: false }
 }
 
 fn chunk(file: u64, index: u64) -> Unit {
@@ -112,6 +126,74 @@ fn a_bundle_that_is_always_damaged_fails_each_of_its_files_though_the_receiver_c
 }
 
 #[test]
+fn what_an_earlier_session_left_is_not_sent_again() {
+    for (seed, safe) in (0..40).map(|seed| (seed, seed % 2 == 0)) {
+        let item = file("big", 20 * CHUNK + 5);
+        let held: BTreeSet<u64> = (0..21).filter(|at| (seed >> (at % 6)) & 1 == 1).collect();
+        let left = left(&item, CHUNK, held.clone(), Source::Same);
+        let world = play(Plan { left: vec![left], safe, ..Plan::new(vec![item]).seed(seed) });
+        assert_eq!(world.wanted(), 21 - held.len());
+        assert_eq!(world.sendings.len(), 21 - held.len());
+        assert!(held.iter().all(|at| !world.sendings.contains_key(&chunk(0, *at))));
+        assert_eq!(world.told[&FileId(0)], world.target.outcomes[&FileId(0)]);
+        assert_eq!(world.receiver.tally().durable, 20 * CHUNK as u64 + 5);
+    }
+}
+
+#[test]
+fn a_partial_keeps_its_own_chunk_size_as_far_as_buffers_reach() {
+    // The buffers of a world hold two of its chunks.
+    for (size, wanted) in [(CHUNK, 19), (2 * CHUNK, 9), (4 * CHUNK, 21)] {
+        let item = file("big", 20 * CHUNK + 5);
+        let left = left(&item, size, [0, 3].into(), Source::Same);
+        let world = play(Plan { left: vec![left], ..Plan::new(vec![item]) });
+        assert_eq!(world.wanted(), wanted, "{size}");
+    }
+}
+
+#[test]
+fn of_another_version_only_the_chunks_that_differ_are_sent() {
+    for (seed, safe) in (0..40).map(|seed| (seed, seed % 2 == 0)) {
+        let item = file("big", 20 * CHUNK + 5);
+        let mut left = left(&item, CHUNK, (0..15).collect(), Source::Changed);
+        for at in [2usize, 9, 10] {
+            left.bytes[at * CHUNK..][..CHUNK].fill(1);
+        }
+        let world = play(Plan { left: vec![left], safe, ..Plan::new(vec![item]).seed(seed) });
+        assert_eq!((world.compared, world.wanted()), (15, 6));
+        let resumed = 12 * CHUNK as u64;
+        assert_eq!(world.receiver.tally().resumed, resumed);
+        assert_eq!(world.receiver.tally().received, 20 * CHUNK as u64 + 5 - resumed);
+    }
+}
+
+#[test]
+fn a_partial_that_is_whole_is_committed_without_a_byte_and_one_that_is_gone_is_sent_anew() {
+    let item = file("big", 4 * CHUNK);
+    let whole = left(&item, CHUNK, (0..4).collect(), Source::Same);
+    let world = play(Plan { left: vec![whole.clone()], ..Plan::new(vec![item.clone()]) });
+    assert!(world.sendings.is_empty());
+    assert_eq!(world.receiver.tally().resumed, 4 * CHUNK as u64);
+    let world = play(Plan { left: vec![Left { gone: true, ..whole }], ..Plan::new(vec![item]) });
+    assert_eq!((world.sendings.len(), world.receiver.tally().resumed), (4, 0));
+}
+
+#[test]
+fn a_session_that_is_given_up_first_makes_safe_what_is_written() {
+    for seed in 0..40 {
+        let mut world = World::new(Plan { dawdling: 0, ..Plan::new(vec![file("big", 30 * CHUNK)]).seed(seed) });
+        while world.receiver.tally().received < 10 * CHUNK as u64 {
+            world.step();
+        }
+        world.receiver.abort(Fault::new(FaultCode::Interrupted, Blame::Local, "enough"));
+        let received = world.receiver.tally().received;
+        let world = world.run();
+        assert!(matches!(&world.ends.1, Some(End::Aborted(fault)) if fault.code == FaultCode::Interrupted));
+        assert_eq!(world.receiver.tally().durable, received, "seed {seed}");
+    }
+}
+
+#[test]
 fn altered_headers_on_a_safe_lane_never_change_what_is_written() {
     let mut failed = 0;
     for seed in 0..60 {
@@ -183,7 +265,7 @@ fn of_two_sources_for_one_name_at_most_one_is_on_its_way_at_a_time() {
         let second = Item { bytes: file("other", 2 * CHUNK).bytes, ..first.clone() };
         let second = Item {
             entry: longhaul_core::Entry {
-                kind: EntryKind::File { len: 2 * CHUNK as u64, sparse: false },
+                kind: EntryKind::File { len: 2 * CHUNK as u64, sparse: false, inode: longhaul_core::Inode::default() },
                 ..second.entry.clone()
             },
             ..second

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use longhaul_core::digest::digest_of;
 use longhaul_core::{
-    Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit,
+    Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, Digest, DigestKind, Fault, FaultCode, FileId,
+    FileOffset, Unit,
 };
 
 use super::plan::{CHUNK, Item, Plan};
@@ -16,7 +17,7 @@ use crate::wire::bundle::Packer;
 /// An order of the machine that is not carried out yet.
 #[derive(Debug)]
 enum Job {
-    Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap },
+    Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, expect: Option<Digest> },
     Pack { bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64)> },
     Check(FileId),
 }
@@ -57,10 +58,16 @@ impl Source {
         self.jobs.is_empty()
     }
 
-    pub(crate) fn read(&mut self, file: FileId, index: ChunkIndex, attempt: Attempt, file_len: u64) {
-        let map = ChunkMap::new(file_len, ChunkSize::from_bytes(CHUNK as u64).expect("a size"));
+    pub(crate) fn read(
+        &mut self,
+        file: FileId,
+        index: ChunkIndex,
+        attempt: Attempt,
+        map: ChunkMap,
+        expect: Option<Digest>,
+    ) {
         assert_eq!(map.len(), self.items[file.0 as usize].bytes.len() as u64, "the length was frozen");
-        self.jobs.push(Job::Chunk { file, index, attempt, map });
+        self.jobs.push(Job::Chunk { file, index, attempt, map, expect });
     }
 
     pub(crate) fn pack(&mut self, bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64)>) {
@@ -75,7 +82,9 @@ impl Source {
     pub(crate) fn step(&mut self, rng: &mut Rng, sender: &mut Sender) {
         let at = rng.below(self.jobs.len());
         match self.jobs.swap_remove(at) {
-            Job::Chunk { file, index, attempt, map } => self.read_now(rng, sender, file, index, attempt, map),
+            Job::Chunk { file, index, attempt, map, expect } => {
+                self.read_now(rng, sender, (file, index, attempt), map, expect)
+            }
             Job::Pack { bundle, attempt, files } => self.pack_now(rng, sender, bundle, attempt, &files),
             Job::Check(file) => {
                 let result = self.fate(rng, file, FaultCode::Changed);
@@ -96,10 +105,9 @@ impl Source {
         &mut self,
         rng: &mut Rng,
         sender: &mut Sender,
-        file: FileId,
-        index: ChunkIndex,
-        attempt: Attempt,
+        (file, index, attempt): (FileId, ChunkIndex, Attempt),
         map: ChunkMap,
+        expect: Option<Digest>,
     ) {
         if let Err(fault) = self.fate(rng, file, FaultCode::Io) {
             return sender.handle_unreadable(file, &fault);
@@ -112,11 +120,13 @@ impl Source {
             bytes[0] ^= 1;
             self.bad.insert(file);
         }
-        let hole = !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
+        let same = expect.is_some_and(|expect| digest_of(&bytes, map.kind(), start) == expect);
+        let hole = !same && !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
         self.ready.push_back(Ready {
             unit: Unit::Chunk { file, index },
             attempt,
             payload: (!hole).then_some(bytes),
+            same,
             len,
             kind: map.kind(),
             start,
@@ -157,6 +167,7 @@ impl Source {
                 attempt,
                 len: len as u64,
                 payload: Some(unit),
+                same: false,
                 kind: DigestKind::Root,
                 start: FileOffset(0),
                 chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, EntryKind, FaultCode, FileId, RelPath};
+use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, EntryKind, FaultCode, FileId, RelPath};
 
-use super::plan::{CHUNK, Plan};
+use super::plan::{CHUNK, Left, Plan};
 use super::wire::Rows;
-use crate::receiver::{Action, Held, Replace, Seen, Ticket};
+use crate::receiver::{Action, Created, Held, Landed, Partial, Record, Replace, Seen, Source, Ticket};
 use crate::wire::message::{Message, Outcome};
 
 /// What stands under a final name.
@@ -24,10 +24,13 @@ pub(crate) enum Standing {
 #[derive(Debug)]
 pub(super) struct Temp {
     pub(super) held: Arc<Held>,
+    pub(super) map: ChunkMap,
     pub(super) bytes: Vec<u8>,
     /// Chunks whose write came back, and was told to the machine.
     pub(super) written: BTreeSet<u64>,
     /// Chunks that a finished sync speaks for.
+    pub(super) synced: BTreeSet<u64>,
+    /// Of these, those that a finished sync of the journal speaks for.
     pub(super) durable: BTreeSet<u64>,
     /// Operations under way.
     pub(super) outstanding: usize,
@@ -49,11 +52,20 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Op {
     Survey(Vec<Arc<Held>>),
-    Create(Arc<Held>),
-    Write { file: FileId, index: ChunkIndex, payload: Vec<u8> },
+    Create(Arc<Held>, Created),
+    /// Nothing is written of a chunk that is there already.
+    Write {
+        file: FileId,
+        index: ChunkIndex,
+        bytes: Option<Vec<u8>>,
+    },
+    Journal(Vec<Record>),
     Stage(Vec<(Arc<Held>, Vec<u8>)>),
     Seal(FileId),
-    Sync { file: FileId, speaks_for: BTreeSet<u64> },
+    Sync {
+        file: FileId,
+        speaks_for: BTreeSet<u64>,
+    },
     Barrier(Vec<FileId>),
     Publish(Vec<(FileId, Replace)>),
     SyncDirs(Vec<FileId>),
@@ -70,12 +82,13 @@ pub(crate) struct Target {
     pub(crate) barriers: usize,
     pub(crate) syncs: usize,
     pub(super) temps: BTreeMap<FileId, Temp>,
-    pub(super) payloads: HashMap<Ticket, (Vec<u8>, Rows)>,
+    pub(super) payloads: HashMap<Ticket, (Option<Vec<u8>>, Rows)>,
     pub(super) ops: Vec<Op>,
     pub(super) faults: (u32, FaultCode),
     pub(super) dry_run: bool,
     pub(super) durable_bytes: u64,
     pub(super) surveyed: u64,
+    pub(super) left: Vec<Left>,
 }
 
 impl Target {
@@ -94,10 +107,17 @@ impl Target {
             dry_run: plan.dry_run,
             durable_bytes: 0,
             surveyed: 0,
+            left: plan.left.clone(),
         }
     }
 
-    pub(crate) fn keep(&mut self, ticket: Ticket, payload: Vec<u8>, rows: Rows) {
+    pub(crate) fn keep(&mut self, landed: &Landed, payload: Vec<u8>, rows: Rows) {
+        let ticket = landed.ticket;
+        let payload = match &landed.piece {
+            piece if piece.same => None,
+            piece if piece.hole => Some(vec![0; piece.unit_len as usize]),
+            _ => Some(payload),
+        };
         assert!(self.payloads.insert(ticket, (payload, rows)).is_none(), "{ticket:?} arrived twice");
     }
 
@@ -130,10 +150,10 @@ impl Target {
         );
         match action {
             Action::Survey(held) => self.ops.push(Op::Survey(held)),
-            Action::Create(held) => {
-                self.make_temp(&held);
+            Action::Create(held, partial) => {
+                let created = self.open_temp(&held, partial.as_deref());
                 self.temp(held.id).outstanding = 1;
-                self.ops.push(Op::Create(held));
+                self.ops.push(Op::Create(held, created));
             }
             Action::MakeLink(held) => {
                 let EntryKind::Symlink { target } = held.entry.kind.clone() else { panic!("no link: {held:?}") };
@@ -142,6 +162,7 @@ impl Target {
             Action::Write { file, index, ticket } => self.write(file, index, ticket),
             Action::WriteBundle { ticket, files } => {
                 let (payload, rows) = self.payloads.remove(&ticket).expect("payload is used once");
+                let payload = payload.expect("a bundle has payload");
                 let rows: HashMap<_, _> = rows.into_iter().collect();
                 self.stage(
                     files.into_iter().map(|held| (held.clone(), payload[rows[&held.id].clone()].to_vec())).collect(),
@@ -158,7 +179,7 @@ impl Target {
             }
             Action::Seal(held) => {
                 let temp = self.temp(held.id);
-                assert_eq!(temp.written.len(), temp.bytes.len().div_ceil(CHUNK), "sealed before all was written");
+                assert_eq!(temp.written.len() as u64, temp.map.chunks(), "sealed before all was written");
                 assert_eq!(temp.outstanding, 0, "sealed while the disk was at work");
                 assert!(temp.steps.insert(Step::SealOrdered));
                 temp.outstanding += 1;
@@ -181,6 +202,12 @@ impl Target {
                     assert_eq!(before + ends, held.id.0, "a directory ends before what lies in it");
                 }
                 self.ops.push(Op::FinishDirs(dirs));
+            }
+            Action::Journal(records) => self.journal(records),
+            Action::Keep(file) => {
+                let temp = self.temps.remove(&file).expect("something was made");
+                assert_eq!(temp.outstanding, 0, "closed while the disk was at work");
+                assert!(!temp.steps.contains(&Step::Renamed), "what is published has nothing to keep");
             }
             Action::Discard(file) => {
                 let temp = self.temps.remove(&file).expect("something was made");
@@ -218,6 +245,40 @@ impl Target {
         assert!(self.outcomes.insert(held.id, outcome).is_none(), "{held:?} has two outcomes");
     }
 
+    /// What is journalled must be synced; one group is under way at a time.
+    fn journal(&mut self, records: Vec<Record>) {
+        assert!(!self.ops.iter().any(|op| matches!(op, Op::Journal(_))), "two groups at once");
+        for record in &records {
+            // What ended meanwhile takes its records with it.
+            if let Record::Chunks { file, chunks } = record
+                && let Some(temp) = self.temps.get(file)
+            {
+                let synced = |(index, _): &(ChunkIndex, _)| temp.synced.contains(&index.0);
+                assert!(chunks.iter().all(synced), "journalled before it was synced");
+            }
+        }
+        self.ops.push(Op::Journal(records));
+    }
+
+    /// A new temporary, or the one that was left.
+    fn open_temp(&mut self, held: &Arc<Held>, partial: Option<&Partial>) -> Created {
+        self.make_temp(held);
+        let left = self.left.iter().find(|left| left.path == held.placed && !left.gone).cloned();
+        let (Some(partial), Some(left)) = (partial, left) else { return Created::Fresh };
+        let mut durable = 0;
+        let temp = self.temp(held.id);
+        temp.map = partial.map();
+        temp.bytes = left.bytes;
+        if partial.source() == Source::Same {
+            temp.written = left.held.clone();
+            temp.synced = left.held.clone();
+            temp.durable = left.held;
+            durable = partial.bytes();
+        }
+        self.durable_bytes += durable;
+        Created::Continued
+    }
+
     fn make_temp(&mut self, held: &Arc<Held>) {
         let len = match held.entry.kind {
             EntryKind::File { len, .. } => len as usize,
@@ -225,8 +286,10 @@ impl Target {
         };
         let temp = Temp {
             held: held.clone(),
+            map: ChunkMap::new(len as u64, ChunkSize::from_bytes(CHUNK as u64).expect("a size")),
             bytes: vec![0; len],
             written: BTreeSet::new(),
+            synced: BTreeSet::new(),
             durable: BTreeSet::new(),
             outstanding: 0,
             steps: BTreeSet::new(),
@@ -248,7 +311,7 @@ impl Target {
         let temp = self.temp(file);
         assert!(!temp.steps.contains(&Step::SealOrdered) && !temp.written.contains(&index.0));
         temp.outstanding += 1;
-        self.ops.push(Op::Write { file, index, payload });
+        self.ops.push(Op::Write { file, index, bytes: payload });
     }
 
     fn batch_step(&mut self, batch: &[FileId], after: Step, step: Step, op: fn(Vec<FileId>) -> Op) {

@@ -22,6 +22,7 @@ impl Victim {
     pub(crate) fn new() -> Victim {
         let config = Config {
             chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
+            chunk_max: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
             bundled_max: 256,
             policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
             landing: Landing::beneath(),
@@ -56,10 +57,12 @@ impl Victim {
         while let Some(action) = self.receiver.poll_action() {
             match &action {
                 Action::Survey(held) => {
-                    let seen = held.iter().map(|_| Ok(Seen::Absent)).collect();
+                    let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
                     self.receiver.handle_surveyed(NOW, held[0].id, seen);
                 }
-                Action::Create(held) => self.receiver.handle_created(NOW, held.id, Ok(())),
+                Action::Create(held, _) => {
+                    self.receiver.handle_created(NOW, held.id, Ok(crate::receiver::Created::Fresh))
+                }
                 _ => {}
             }
             all.push(action);
@@ -80,6 +83,7 @@ impl Victim {
             chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
             digest: DigestKind::Cv,
             hole: false,
+            same: false,
             trailer: declared.is_some(),
         };
         Landed { ticket, piece, computed, declared, rows: Vec::new() }

@@ -52,6 +52,8 @@ pub(crate) struct Ready {
     pub(crate) attempt: Attempt,
     /// None for a hole.
     pub(crate) payload: Option<Vec<u8>>,
+    /// Declared without payload.
+    pub(crate) same: bool,
     pub(crate) len: u64,
     pub(crate) kind: DigestKind,
     pub(crate) start: FileOffset,
@@ -92,7 +94,7 @@ impl Lane {
             None => hasher.update_zeros(ready.len),
         }
         let digest = hasher.finish();
-        let payload = ready.payload.clone().unwrap_or_default();
+        let payload = ready.payload.clone().filter(|_| !ready.same).unwrap_or_default();
         let header = Header::Piece(Piece {
             unit: ready.unit,
             attempt: ready.attempt,
@@ -102,6 +104,7 @@ impl Lane {
             chunk: ready.chunk,
             digest: ready.kind,
             hole: ready.payload.is_none(),
+            same: ready.same,
             trailer: !safe,
         });
         self.frames.push_back(Frame { header: header.encode(), payload, trailer: (!safe).then_some(digest) });
@@ -126,7 +129,7 @@ impl Lane {
             Unit::Bundle(_) => FileOffset(0),
         };
         let mut hasher = ChunkHasher::new(piece.digest, start);
-        match piece.hole {
+        match piece.is_bare() {
             true => hasher.update_zeros(piece.unit_len),
             false => hasher.update(&frame.payload),
         }

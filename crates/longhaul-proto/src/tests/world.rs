@@ -41,6 +41,7 @@ pub(crate) struct World {
     pub(crate) sendings: BTreeMap<Unit, u32>,
     pub(crate) findings: Vec<(Unit, Finding)>,
     wanted: usize,
+    pub(crate) compared: usize,
     pub(crate) ends: (Option<End>, Option<End>),
     steps: usize,
     /// How often nothing could happen before time had passed.
@@ -67,6 +68,7 @@ impl World {
         let chunk = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
         let config = receiver::Config {
             chunk,
+            chunk_max: ChunkSize::from_bytes(2 * CHUNK as u64).expect("a size"),
             bundled_max: plan.bundled_max,
             policy: plan.policy,
             landing: plan.landing.clone(),
@@ -77,7 +79,7 @@ impl World {
         World {
             rng: Rng::new(plan.seed ^ 0x5eed),
             now: Timestamp(0),
-            sender: Sender::new(sender::Config { chunk, bundled_max: plan.bundled_max }),
+            sender: Sender::new(sender::Config { chunk, chunk_max: config.chunk_max, bundled_max: plan.bundled_max }),
             receiver: Receiver::new(config, "/somewhere".to_owned()),
             source: Source::new(&plan),
             target: Target::new(&plan),
@@ -89,6 +91,7 @@ impl World {
             sendings: BTreeMap::new(),
             findings: Vec::new(),
             wanted: 0,
+            compared: 0,
             ends: (None, None),
             steps: 0,
             waits: 0,
@@ -235,7 +238,7 @@ impl World {
 
     pub(crate) fn lane_brings(&mut self, at: usize) {
         let Some((landed, payload, rows)) = self.lanes[at].receive() else { return };
-        self.target.keep(landed.ticket, payload, rows);
+        self.target.keep(&landed, payload, rows);
         self.receiver.handle_landed(self.now, landed);
     }
 
@@ -244,8 +247,8 @@ impl World {
             assert!(self.ends.0.is_none(), "an action after the end: {action:?}");
             match action {
                 sender::Action::Send(message) => self.to_receiver.send(&message),
-                sender::Action::ReadChunk { file, index, attempt, file_len } => {
-                    self.source.read(file, index, attempt, file_len);
+                sender::Action::ReadChunk { file, index, attempt, map, expect } => {
+                    self.source.read(file, index, attempt, map, expect);
                 }
                 sender::Action::Pack { bundle, attempt, files } => self.source.pack(bundle, attempt, files),
                 sender::Action::CheckSource(file) => self.source.check(file),
@@ -286,6 +289,7 @@ impl World {
                 self.wanted += want.count as usize;
                 assert!(want.count as usize <= CHUNKS_WANTED_MAX);
             }
+            Message::CheckChunks(check) => self.compared += check.digests.len(),
             Message::Verdicts(list) => self.findings.extend(list.iter().map(|v| (v.unit, v.finding))),
             _ => {}
         }

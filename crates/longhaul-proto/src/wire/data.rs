@@ -18,6 +18,7 @@ const KIND_END: u8 = 3;
 const FLAG_HOLE: u8 = 1;
 const FLAG_CV: u8 = 2;
 const FLAG_TRAILER: u8 = 4;
+const FLAG_SAME: u8 = 8;
 
 /// What stands before payload on a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Piece {
     pub digest: DigestKind,
     /// The unit lies in a hole: `unit_len` zeros, no payload.
     pub hole: bool,
+    /// The receiver has the chunk already, as its digest shows: no payload.
+    pub same: bool,
     /// The unit's digest follows the payload.
     pub trailer: bool,
 }
@@ -69,6 +72,13 @@ pub enum HeaderError {
     Place,
 }
 
+impl Piece {
+    /// Whether no payload follows whatever the unit's length: it is a hole, or the receiver has it.
+    pub const fn is_bare(&self) -> bool {
+        self.hole || self.same
+    }
+}
+
 impl Header {
     /// The 64 bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
@@ -85,7 +95,8 @@ impl Header {
         out[4] = kind;
         out[5] = flag(piece.hole, FLAG_HOLE)
             | flag(piece.digest == DigestKind::Cv, FLAG_CV)
-            | flag(piece.trailer, FLAG_TRAILER);
+            | flag(piece.trailer, FLAG_TRAILER)
+            | flag(piece.same, FLAG_SAME);
         out[6] = piece.chunk.log2();
         out[8..16].copy_from_slice(&id.to_le_bytes());
         out[16..24].copy_from_slice(&index.to_le_bytes());
@@ -128,6 +139,7 @@ fn decode_piece(bytes: &[u8; HEADER_BYTES]) -> Result<Piece, HeaderError> {
         chunk,
         digest: if bytes[5] & FLAG_CV != 0 { DigestKind::Cv } else { DigestKind::Root },
         hole: bytes[5] & FLAG_HOLE != 0,
+        same: bytes[5] & FLAG_SAME != 0,
         trailer: bytes[5] & FLAG_TRAILER != 0,
     };
     check_lengths(&piece)?;
@@ -136,7 +148,7 @@ fn decode_piece(bytes: &[u8; HEADER_BYTES]) -> Result<Piece, HeaderError> {
 }
 
 fn check_lengths(piece: &Piece) -> Result<(), HeaderError> {
-    let payload = if piece.hole { 0 } else { piece.unit_len };
+    let payload = if piece.is_bare() { 0 } else { piece.unit_len };
     let within = piece.offset.checked_add(piece.len).is_some_and(|end| end <= payload);
     let goes_on = piece.len > 0 || (payload == 0 && piece.offset == 0);
     if piece.unit_len <= piece.chunk.bytes() && within && goes_on { Ok(()) } else { Err(HeaderError::Lengths) }
@@ -151,8 +163,9 @@ fn check_place(piece: &Piece) -> Result<(), HeaderError> {
             let start = index.0.checked_mul(piece.chunk.bytes());
             piece.unit_len > 0 && start.is_some_and(|start| start.checked_add(piece.unit_len).is_some())
         }
-        (Unit::Bundle(_), kind) => kind == DigestKind::Root && piece.unit_len > 0 && !piece.hole,
+        (Unit::Bundle(_), kind) => kind == DigestKind::Root && piece.unit_len > 0 && !piece.is_bare(),
     };
+    let sound = sound && !(piece.hole && piece.same);
     if sound && piece.attempt >= Attempt::FIRST { Ok(()) } else { Err(HeaderError::Place) }
 }
 
@@ -180,6 +193,7 @@ mod tests {
             chunk: ChunkSize::DEFAULT,
             digest: DigestKind::Cv,
             hole: false,
+            same: false,
             trailer: true,
         }
     }

@@ -213,6 +213,7 @@ fn a_hello_that_no_peer_accepts_is_an_error_before_it_is_sent() {
         initiator: true,
         protect: Protect::Safe,
         chunk: ChunkSize::DEFAULT,
+        chunk_max: ChunkSize::DEFAULT,
         lanes: 1,
         preserve: Preserve::default(),
         dry_run: false,

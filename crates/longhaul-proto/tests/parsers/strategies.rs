@@ -3,7 +3,7 @@
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, LaneId, Meta, Mtime, Preserve, RelPath, Role, Unit,
+    IfExists, Inode, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, Unit,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -14,6 +14,22 @@ use proptest::prelude::*;
 
 fn paths() -> impl Strategy<Value = RelPath> {
     vec("[a-z\u{e9}\n]{1,20}", 0..6).prop_map(|names| RelPath::new(names.join("/")).expect("a path"))
+}
+
+fn inodes() -> impl Strategy<Value = Inode> {
+    (any::<[u64; 2]>(), any::<i64>(), any::<u32>()).prop_map(|([dev, ino], secs, nanos)| Inode {
+        dev,
+        ino,
+        ctime: Mtime { secs, nanos },
+    })
+}
+
+fn parts() -> impl Strategy<Value = Part> {
+    (any::<[u64; 2]>(), digests()).prop_map(|([start, chunks], digest)| Part {
+        start: ChunkIndex(start),
+        chunks,
+        digest,
+    })
 }
 
 fn metas() -> impl Strategy<Value = Meta> {
@@ -51,7 +67,7 @@ fn faults() -> impl Strategy<Value = Fault> {
 
 fn entries() -> impl Strategy<Value = Entry> {
     let kinds = prop_oneof![
-        (any::<u64>(), any::<bool>()).prop_map(|(len, sparse)| EntryKind::File { len, sparse }),
+        (any::<u64>(), any::<bool>(), inodes()).prop_map(|(len, sparse, inode)| EntryKind::File { len, sparse, inode }),
         Just(EntryKind::Dir),
         Just(EntryKind::DirEnd),
         vec(any::<u8>(), 0..50).prop_map(|target| EntryKind::Symlink { target }),
@@ -62,7 +78,13 @@ fn entries() -> impl Strategy<Value = Entry> {
 }
 
 fn tallies() -> impl Strategy<Value = Tally> {
-    any::<[u64; 4]>().prop_map(|[received, durable, committed, files]| Tally { received, durable, committed, files })
+    any::<[u64; 5]>().prop_map(|[received, durable, committed, files, resumed]| Tally {
+        received,
+        durable,
+        committed,
+        files,
+        resumed,
+    })
 }
 
 fn endings() -> impl Strategy<Value = Ending> {
@@ -96,6 +118,7 @@ fn requests() -> impl Strategy<Value = Request> {
             initiator,
             protect: if safe { Protect::Safe } else { Protect::Private },
             chunk,
+            chunk_max: chunk,
             lanes,
             preserve: Preserve::default(),
             dry_run,
@@ -144,6 +167,7 @@ fn opening_messages() -> impl Strategy<Value = Message> {
                 caps,
                 session,
                 chunk,
+                chunk_max: chunk,
                 bundled_max,
             })
         ),
@@ -167,6 +191,12 @@ fn manifest_messages() -> impl Strategy<Value = Message> {
             .prop_map(|(first, wanted)| Message::Answer(Answer { first: FileId(first), wanted })),
         any::<[u64; 3]>().prop_map(|[file, start, count]| {
             Message::WantChunks(WantChunks { file: FileId(file), start: ChunkIndex(start), count })
+        }),
+        (any::<u64>(), chunks(), vec(parts(), 0..5), any::<bool>()).prop_map(|(file, chunk, parts, more)| {
+            Message::Resume(Resume { file: FileId(file), chunk, parts, more })
+        }),
+        (any::<[u64; 2]>(), vec(hashes(), 0..5)).prop_map(|([file, start], digests)| {
+            Message::CheckChunks(CheckChunks { file: FileId(file), start: ChunkIndex(start), digests })
         }),
     ]
 }
@@ -199,7 +229,7 @@ fn unit_messages() -> impl Strategy<Value = Message> {
         tallies().prop_map(Message::Tally),
         endings().prop_map(Message::Complete),
         endings().prop_map(Message::Bye),
-        any::<bool>().prop_map(|stalled| Message::Heartbeat(Heartbeat { stalled })),
+        any::<[bool; 2]>().prop_map(|[stalled, answer]| Message::Heartbeat(Heartbeat { stalled, answer })),
     ]
 }
 
@@ -215,13 +245,14 @@ pub(crate) fn headers() -> impl Strategy<Value = Header> {
         any::<u64>().prop_map(move |file| (chunk(file, 0), DigestKind::Root)),
         any::<u64>().prop_map(|id| (Unit::Bundle(BundleId(id)), DigestKind::Root)),
     ];
-    let pieces = (units, 1u32.., any::<[u64; 3]>(), chunks(), any::<[bool; 2]>()).prop_map(
-        |((unit, digest), attempt, [offset, len, unit_len], chunk, [hole, trailer])| {
-            let hole = hole && matches!(unit, Unit::Chunk { .. });
+    let pieces = (units, 1u32.., any::<[u64; 3]>(), chunks(), any::<[bool; 3]>()).prop_map(
+        |((unit, digest), attempt, [offset, len, unit_len], chunk, [hole, same, trailer])| {
+            let same = same && matches!(unit, Unit::Chunk { .. });
+            let hole = hole && !same && matches!(unit, Unit::Chunk { .. });
             let unit_len = 1 + unit_len % chunk.bytes();
-            let offset = if hole { 0 } else { offset % unit_len };
-            let len = if hole { 0 } else { 1 + len % (unit_len - offset) };
-            Piece { unit, attempt: Attempt(attempt), offset, len, unit_len, chunk, digest, hole, trailer }
+            let offset = if hole || same { 0 } else { offset % unit_len };
+            let len = if hole || same { 0 } else { 1 + len % (unit_len - offset) };
+            Piece { unit, attempt: Attempt(attempt), offset, len, unit_len, chunk, digest, hole, same, trailer }
         },
     );
     prop_oneof![9 => pieces.prop_map(Header::Piece), 1 => Just(Header::End)]

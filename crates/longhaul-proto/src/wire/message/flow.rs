@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::{Attempt, ChunkIndex, Entry, Fault, FaultCode, FileId, LaneId, Unit};
+use longhaul_core::digest::{Digest, Hash32, Part};
+use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Entry, Fault, FaultCode, FileId, LaneId, Unit};
 
 /// What a receiver holds when a session begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +54,31 @@ pub struct WantChunks {
     pub start: ChunkIndex,
     /// How many.
     pub count: u64,
+}
+
+/// A file that the receiver holds part of: it keeps its chunk size, and chunks that are held are not wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// The file.
+    pub file: FileId,
+    /// Its chunk size, which may be another than the session's.
+    pub chunk: ChunkSize,
+    /// What is held, and its digests: verified against the same version of the source in an earlier session.
+    pub parts: Vec<Part>,
+    /// Whether more of it follows in another message.
+    pub more: bool,
+}
+
+/// Chunks that the receiver holds of another version of the file, in order: those that still have these digests are
+/// declared without payload, the others are sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckChunks {
+    /// The file.
+    pub file: FileId,
+    /// The first chunk.
+    pub start: ChunkIndex,
+    /// The digest of each; their kind is that of the file's chunks.
+    pub digests: Vec<Hash32>,
 }
 
 /// The digest of a unit that was sent on a `safe` lane. It is the announcement too: lane and sequence say which arrival
@@ -143,12 +168,14 @@ pub enum Outcome {
 pub struct Tally {
     /// Payload bytes that arrived and were verified.
     pub received: u64,
-    /// Of these, synced.
+    /// Bytes synced and journalled, those of earlier sessions with them.
     pub durable: u64,
     /// Bytes under their final names.
     pub committed: u64,
     /// Files under their final names.
     pub files: u64,
+    /// Bytes that earlier sessions had brought and that were not sent again.
+    pub resumed: u64,
 }
 
 /// A side's last words.
@@ -165,4 +192,6 @@ pub struct Ending {
 pub struct Heartbeat {
     /// Whether the side is stalled by its own disk: alive all the same.
     pub stalled: bool,
+    /// Whether the other side shall answer at once: somebody asks whether it lives.
+    pub answer: bool,
 }

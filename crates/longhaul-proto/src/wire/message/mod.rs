@@ -117,6 +117,10 @@ messages! {
     18 Heartbeat(Heartbeat) Verdict,
     /// Acceptor, in answer to a `List` request: names; the last one says so.
     19 Listing(Listing) Page,
+    /// Receiver, before it wants any chunk of the file: it holds part of it from an earlier session.
+    20 Resume(Resume) Want,
+    /// Receiver: chunks that it holds of another version of the file, for the sender to compare; each counts as wanted.
+    21 CheckChunks(CheckChunks) Want,
 }
 
 impl Message {

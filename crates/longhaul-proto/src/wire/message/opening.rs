@@ -47,6 +47,9 @@ pub struct Transfer {
     pub protect: Protect,
     /// Chunk size for files that have no partial yet.
     pub chunk: ChunkSize,
+    /// The largest chunk that may come, as partials keep their chunk size: what this side's buffers can hold if it sends,
+    /// what its partials need if it receives. Never smaller than `chunk`.
+    pub chunk_max: ChunkSize,
     /// Lanes wanted; fewer may be granted.
     pub lanes: u32,
     /// Which metadata is carried over.
@@ -124,6 +127,8 @@ pub struct Welcome {
     pub session: [u8; 16],
     /// The chunk size agreed.
     pub chunk: ChunkSize,
+    /// The size of a buffer: no chunk of the session is larger, not even of a file that is continued.
+    pub chunk_max: ChunkSize,
     /// Files up to this length travel in bundles, in bytes.
     pub bundled_max: u64,
 }

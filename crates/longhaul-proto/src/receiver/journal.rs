@@ -1,0 +1,83 @@
+//! What is to be journalled: records gather while the journal is being synced, and leave together when it is free.
+//!
+//! In: synced chunks, committed files. Out: [`Action::Journal`], one at a time; a chunk is durable when the answer is good.
+//! Knows nothing of the format of a record.
+
+use longhaul_core::digest::Digest;
+use longhaul_core::{ChunkIndex, Fault, FileId};
+
+use super::{Action, Receiver};
+use crate::time::Timestamp;
+
+/// What the journal is to remember.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// These chunks of a file are synced under its temporary name.
+    Chunks {
+        /// The file.
+        file: FileId,
+        /// The chunks, in order, and their verified digests.
+        chunks: Vec<(ChunkIndex, Digest)>,
+    },
+    /// The file stands under its final name for good. Need not be synced: what is lost of it is found again.
+    Done(FileId),
+}
+
+/// Records on their way.
+#[derive(Debug, Default)]
+pub(super) struct JournalFlow {
+    pending: Vec<Record>,
+    under_way: Option<Vec<Record>>,
+}
+
+impl JournalFlow {
+    pub(super) fn add(&mut self, record: Record) {
+        self.pending.push(record);
+    }
+
+    /// A file ended otherwise than to be continued: what waits of it is not worth a record.
+    pub(super) fn forget(&mut self, id: FileId) {
+        self.pending.retain(|record| !matches!(record, Record::Chunks { file, .. } if *file == id));
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.under_way.is_none()
+    }
+}
+
+impl Receiver {
+    /// Writes what gathered, if the journal is free.
+    pub(super) fn write_journal(&mut self) {
+        if self.journal.under_way.is_none() && !self.journal.pending.is_empty() {
+            let records = std::mem::take(&mut self.journal.pending);
+            self.journal.under_way = Some(records.clone());
+            self.actions.push_back(Action::Journal(records));
+        }
+    }
+
+    /// The records are appended and, where they speak of chunks, durable (or not: then no record is to be believed, and the
+    /// session ends).
+    pub fn handle_journalled(&mut self, now: Timestamp, result: Result<(), Fault>) {
+        let Some(records) = self.journal.under_way.take().filter(|_| !self.is_over()) else { return };
+        match result {
+            Ok(()) => records.into_iter().for_each(|record| self.journalled(record)),
+            // That a file is committed is known without its record, too.
+            Err(_) if records.iter().all(|record| matches!(record, Record::Done(_))) => {}
+            Err(fault) => {
+                self.journal.pending.clear();
+                self.abort(fault);
+            }
+        }
+        self.settle_down(now);
+    }
+
+    fn journalled(&mut self, record: Record) {
+        let Record::Chunks { file, chunks } = record else { return };
+        // A file that ended meanwhile was counted when it did.
+        let Some(large) = self.large(file) else { return };
+        let bytes = large.journalled(&chunks);
+        self.unsynced.undurable -= bytes;
+        self.tally.durable += bytes;
+    }
+}
