@@ -10,6 +10,8 @@ pub mod ids;
 pub mod limits;
 pub mod manifest;
 pub mod path;
+pub mod stamp;
+pub mod temp_name;
 pub mod units;
 
 pub use chunkmap::{ChunkMap, DigestKind};
@@ -19,4 +21,6 @@ pub use filter::{Filter, FilterError, PatternFault, Rule, RuleKind};
 pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Unit};
 pub use manifest::{Entry, EntryKind, IfExists, Inode, Meta, Mtime, Preserve};
 pub use path::{Escaped, PathError, RelPath};
+pub use stamp::SourceStamp;
+pub use temp_name::{SessionTag, TEMP_NAME_BYTES, TempName};
 pub use units::{ByteCount, ChunkIndex, ChunkSize, FileOffset};

@@ -5,6 +5,7 @@
 //! around; only descriptors go through. `docs/WIRE.md` describes the bytes.
 
 pub mod join;
+pub mod journal;
 pub mod receiver;
 pub mod sender;
 pub mod time;

@@ -1,0 +1,23 @@
+//! [`SourceStamp`]: which version of a source file a transfer began with.
+//!
+//! Taken by the sending side from the open file, kept in the receiver's journal; equal stamps mean that what was received of
+//! the one is good for the other. Knows nothing of how it is read from a file or sent.
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::Mtime;
+
+/// The identity of a source file. Equal in every field: nothing was written to it between. Fields are only ever appended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceStamp {
+    /// Length in bytes.
+    pub len: u64,
+    /// Last change of the content.
+    pub mtime: Mtime,
+    /// Last change of content or metadata, which no ordinary user can set back.
+    pub ctime: Mtime,
+    /// Device (`st_dev`) at the source.
+    pub dev: u64,
+    /// Inode number at the source.
+    pub ino: u64,
+}

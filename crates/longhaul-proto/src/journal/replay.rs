@@ -1,0 +1,273 @@
+//! Reading a journal again: what of it is believed, and what it comes to.
+//!
+//! Takes the bytes in any pieces; gives the open files with the chunks they hold, and a writer that goes on. Holds one
+//! record at a time beside the result.
+
+use std::collections::BTreeMap;
+
+use crate::journal::frame::{BODY_BYTES_MAX, CHECK_BYTES, Checker, HEAD_BYTES, LENGTH_BYTES, Writer};
+use crate::journal::record::{FileRecord, Opened, Record, Run};
+use crate::journal::{Head, HeldChunks, JournalError, PRELUDE_BYTES};
+use longhaul_core::ChunkMap;
+
+/// A replay under way.
+#[derive(Debug, Default)]
+pub struct Replay {
+    stage: Stage,
+    /// Bytes that were given and belong to nothing whole yet.
+    pending: Vec<u8>,
+    /// How much of `pending` is used up.
+    used: usize,
+    opened: Option<Opened>,
+    files: BTreeMap<u32, Partial>,
+    done: Vec<FileRecord>,
+    /// The number that the next file must at least have.
+    next_number: u64,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Prelude,
+    Records(Checker),
+    /// Something was not believed.
+    Corrupt(Checker),
+    Failed(JournalError),
+}
+
+/// What a journal comes to.
+#[derive(Debug)]
+pub struct Replayed {
+    /// Who wrote it last.
+    pub opened: Opened,
+    /// Files that are neither done nor dropped, by number.
+    pub files: BTreeMap<u32, Partial>,
+    /// Files that were committed, in the order of that.
+    pub done: Vec<FileRecord>,
+    /// The number for the next file.
+    pub next_number: u32,
+    /// How many of its bytes are believed. It must be cut to this, durably, before anything is appended.
+    pub valid_len: u64,
+    /// What lies behind them.
+    pub end: End,
+    /// Goes on behind them.
+    pub writer: Writer,
+}
+
+/// A file that is not whole yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partial {
+    /// What it is; its source is the latest.
+    pub file: FileRecord,
+    /// What of it is in its temporary, verified and durable.
+    pub held: HeldChunks,
+}
+
+/// What lies behind the last record that is believed. Whichever it is, it was never promised, or it was damaged since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Nothing.
+    Clean,
+    /// The beginning of a record, as an append leaves it that never came to its end.
+    Torn,
+    /// A record that is not believed.
+    Corrupt,
+}
+
+/// Reads a whole journal that lies in memory.
+///
+/// # Errors
+/// As [`Replay::finish`].
+pub fn replay(bytes: &[u8]) -> Result<Replayed, JournalError> {
+    let mut replay = Replay::new();
+    replay.push(bytes);
+    replay.finish()
+}
+
+impl Replay {
+    /// Begins before the first byte.
+    pub fn new() -> Replay {
+        Replay::default()
+    }
+
+    /// Takes the next bytes. Pieces of about a megabyte are best; bytes behind the end are ignored.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.ended() {
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES));
+            self.pending.extend_from_slice(now);
+            while self.step().is_some() {}
+            self.pending.drain(..self.used);
+            self.used = 0;
+            bytes = later;
+        }
+    }
+
+    /// Whether more bytes would change nothing.
+    pub fn ended(&self) -> bool {
+        matches!(self.stage, Stage::Corrupt(_) | Stage::Failed(_))
+    }
+
+    /// Says what it all comes to, when there are no more bytes.
+    ///
+    /// # Errors
+    /// [`JournalError`] if there is nothing to go on with.
+    pub fn finish(self) -> Result<Replayed, JournalError> {
+        let (checker, end) = match self.stage {
+            Stage::Failed(error) => return Err(error),
+            Stage::Prelude => return Err(beginning(&self.pending)),
+            Stage::Records(checker) => (checker, if self.pending.is_empty() { End::Clean } else { End::Torn }),
+            Stage::Corrupt(checker) => (checker, End::Corrupt),
+        };
+        Ok(Replayed {
+            opened: self.opened.ok_or(JournalError::Unopened)?,
+            files: self.files,
+            done: self.done,
+            next_number: u32::try_from(self.next_number).unwrap_or(u32::MAX),
+            valid_len: checker.offset(),
+            end,
+            writer: Writer::behind(checker),
+        })
+    }
+
+    /// Takes one thing off the pending bytes; none if there is nothing whole, or nothing to believe.
+    fn step(&mut self) -> Option<()> {
+        let bytes = &self.pending[self.used..];
+        let checker = match &self.stage {
+            Stage::Prelude => {
+                let head = Head::decode(bytes.first_chunk::<PRELUDE_BYTES>()?);
+                self.used += PRELUDE_BYTES;
+                self.stage = head.map_or_else(Stage::Failed, |head| Stage::Records(Checker::new(head.id)));
+                return Some(());
+            }
+            Stage::Records(checker) => checker,
+            Stage::Corrupt(_) | Stage::Failed(_) => return None,
+        };
+        match next(checker, bytes) {
+            Next::Short => None,
+            Next::Bad => {
+                self.end_at(checker.clone());
+                None
+            }
+            Next::Record { kind, body } => {
+                let (record, end) = (Record::take(kind, &bytes[body.clone()]), body.end);
+                let before = checker.clone();
+                let mut behind = before.clone();
+                behind.pass(&bytes[..end], check_at(bytes, end));
+                self.used += end + CHECK_BYTES;
+                self.stage = Stage::Records(behind);
+                self.absorb_or_end(record, before)
+            }
+        }
+    }
+
+    fn absorb_or_end(&mut self, record: Option<Record>, before: Checker) -> Option<()> {
+        if self.opened.is_none() && !matches!(record, Some(Record::Opened(_))) {
+            self.stage = Stage::Failed(JournalError::NotOpened);
+            return None;
+        }
+        if record.and_then(|record| self.absorb(record)).is_none() {
+            self.end_at(before);
+            return None;
+        }
+        Some(())
+    }
+
+    fn end_at(&mut self, checker: Checker) {
+        self.stage =
+            if self.opened.is_none() { Stage::Failed(JournalError::Unopened) } else { Stage::Corrupt(checker) };
+    }
+
+    /// Takes a record whose check is right; none, and nothing changed, if it makes no sense (JOURNAL-2, 5, 6, 7).
+    fn absorb(&mut self, record: Record) -> Option<()> {
+        match record {
+            Record::Opened(opened) => {
+                let higher = self.opened.as_ref().is_none_or(|before| opened.generation > before.generation);
+                self.opened = Some(higher.then_some(opened)?);
+            }
+            Record::File(file) => {
+                let risen = u64::from(file.number) >= self.next_number;
+                self.next_number = risen.then_some(u64::from(file.number) + 1)?;
+                self.files.insert(file.number, Partial { file, held: HeldChunks::new() });
+            }
+            Record::Chunks { number, runs } => {
+                let partial = self.files.get_mut(&number)?;
+                runs.iter().all(|run| lies_in(partial.file.map, run.start.0, run.digests.len() as u64)).then_some(())?;
+                runs.iter().for_each(|Run { start, digests }| partial.held.insert_run(*start, digests));
+            }
+            Record::Done { number } => self.done.push(self.files.remove(&number)?.file),
+            Record::Dropped { number } => drop(self.files.remove(&number)?),
+            Record::Revised { number, source, lost } => {
+                let partial = self.files.get_mut(&number)?;
+                lost.iter().all(|lost| lies_in(partial.file.map, lost.start.0, lost.count)).then_some(())?;
+                partial.file.source = source;
+                lost.into_iter().for_each(|lost| partial.held.remove_stretch(lost));
+            }
+        }
+        Some(())
+    }
+}
+
+/// What stands at the beginning of some bytes.
+enum Next {
+    /// Not all of a record.
+    Short,
+    /// A record whose check is right.
+    Record { kind: u8, body: std::ops::Range<usize> },
+    /// No record.
+    Bad,
+}
+
+fn next(checker: &Checker, bytes: &[u8]) -> Next {
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Next::Short };
+    let body = u32::from_le_bytes(*length) as usize;
+    if body > BODY_BYTES_MAX {
+        return Next::Bad;
+    }
+    let Some(kind) = rest.first().filter(|_| bytes.len() >= HEAD_BYTES + body + CHECK_BYTES) else {
+        return Next::Short;
+    };
+    let end = HEAD_BYTES + body;
+    if checker.check(&bytes[..end]) != check_at(bytes, end) {
+        return Next::Bad;
+    }
+    Next::Record { kind: *kind, body: HEAD_BYTES..end }
+}
+
+/// The check that stands at `end`.
+fn check_at(bytes: &[u8], end: usize) -> [u8; CHECK_BYTES] {
+    let mut check = [0; CHECK_BYTES];
+    check.copy_from_slice(&bytes[end..end + CHECK_BYTES]);
+    check
+}
+
+/// What to say of a file that ends within the prelude.
+fn beginning(bytes: &[u8]) -> JournalError {
+    let mut padded = [0; PRELUDE_BYTES];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    let ours = Head { id: crate::journal::JournalId([0; 16]) }.encode();
+    let like = bytes.len().min(6);
+    if bytes[..like] == ours[..like] || padded == [0; PRELUDE_BYTES] {
+        JournalError::Unopened
+    } else {
+        JournalError::NotAJournal
+    }
+}
+
+/// Whether `count` chunks from `start` on are chunks of the file.
+fn lies_in(map: ChunkMap, start: u64, count: u64) -> bool {
+    start.checked_add(count).is_some_and(|end| end <= map.chunks())
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stage::Prelude => f.write_str("Prelude"),
+            Stage::Records(checker) => write!(f, "Records(at {})", checker.offset()),
+            Stage::Corrupt(checker) => write!(f, "Corrupt(at {})", checker.offset()),
+            Stage::Failed(error) => write!(f, "Failed({error})"),
+        }
+    }
+}
+
+/// Bytes that are taken over at a time.
+const PIECE_BYTES: usize = 1 << 20;
