@@ -136,7 +136,7 @@ impl Target {
             }
             Arc::new(Partial::new(map, left.source, held))
         });
-        Surveyed { seen: self.look(held), partial }
+        Surveyed { seen: self.look(held), partial, committed: false }
     }
 
     fn look(&mut self, held: &Held) -> Seen {
