@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longhaul_core::{Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
+use longhaul_core::{
+    Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag, TempName,
+};
 use longhaul_disk::{ChunkIo, DiskError, Made, Staged, Standing, TargetFile, TargetTree};
 use longhaul_proto::receiver::{Held, Replace, Seen, Ticket};
 use longhaul_sys::Slot;
@@ -17,6 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{Event, FileResult};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
+use crate::lane::join::nonce;
 use crate::lane::receive::Arrival;
 use crate::workers::Workers;
 
@@ -71,6 +74,15 @@ pub(crate) struct Writing {
     stage: Workers,
     sync: Workers,
     commit: Workers,
+    tag: SessionTag,
+    /// Behind the pools: what is left goes when nothing works on it any more.
+    begun: Begun,
+}
+
+/// Temporaries of large files that were ordered and are not committed. Dropping it removes them.
+struct Begun {
+    tree: Arc<dyn TargetTree>,
+    temps: HashMap<FileId, (RelPath, TempName)>,
 }
 
 /// What an arrival brought, until its verdict.
@@ -106,6 +118,8 @@ impl Writing {
     ) -> Result<Writing, Fault> {
         let pool = |name, n| Workers::start(name, n).map_err(|e| system_fault("file threads", &e));
         Ok(Writing {
+            tag: SessionTag(random()?),
+            begun: Begun { tree: tree.clone(), temps: HashMap::new() },
             tree,
             io,
             options,
@@ -157,13 +171,18 @@ impl Writing {
     }
 
     /// Makes a temporary file.
-    pub(crate) fn create(&self, held: Arc<Held>) {
+    pub(crate) fn create(&mut self, held: Arc<Held>) {
         let preserve_holes = self.options.preserve.sparse;
+        let temp = random().map(|random| TempName::new(self.tag, random));
+        if let Ok(temp) = &temp {
+            self.begun.temps.insert(held.id, (held.placed.clone(), *temp));
+        }
         self.report(&self.stage, move |tree| {
             let EntryKind::File { len, sparse } = held.entry.kind else {
                 return Report::Created(held.id, Err(bug("chunks for something that is no file")));
             };
-            Report::Created(held.id, tree.create(&held.placed, len, sparse && preserve_holes).map_err(|e| e.fault()))
+            let create = |temp| tree.create(&held.placed, len, sparse && preserve_holes, &temp).map_err(|e| e.fault());
+            Report::Created(held.id, temp.and_then(create))
         });
     }
 
@@ -285,7 +304,8 @@ impl Writing {
     /// Lets go of a batch; what of it was not published goes away.
     pub(crate) fn end_batch(&mut self) {
         let batch = std::mem::take(&mut self.batch);
-        self.stage.run(move || drop(batch));
+        batch.files.iter().for_each(|file| drop(self.begun.temps.remove(file)));
+        self.stage.run(move || batch.staged.iter().for_each(Staged::discard));
     }
 
     /// Sets mode and times of directories and makes that durable.
@@ -307,13 +327,31 @@ impl Writing {
     /// Removes what was made for a file.
     pub(crate) fn discard(&mut self, file: FileId) {
         let gone = (self.files.remove(&file), self.staged.remove(&file));
+        let (tree, begun) = (self.tree.clone(), self.begun.temps.remove(&file));
         self.stage.run(move || {
-            if let Some(target) = &gone.0 {
-                target.discard();
-            }
             drop(gone);
+            begun.into_iter().for_each(|(path, temp)| remove(&*tree, &path, &temp));
         });
     }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.temps.values().for_each(|(path, temp)| remove(&*self.tree, path, temp));
+    }
+}
+
+fn remove(tree: &dyn TargetTree, path: &RelPath, temp: &TempName) {
+    if let Err(error) = tree.remove_temp(path, temp) {
+        tracing::warn!(%error, "cannot remove a temporary file");
+    }
+}
+
+/// Random bytes for a name.
+fn random() -> Result<[u8; 8], Fault> {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&nonce()?[..8]);
+    Ok(bytes)
 }
 
 /// What stands under a name; directories are made.
