@@ -280,6 +280,7 @@ pub(super) fn chunk(file: FileId, index: ChunkIndex, attempt: Attempt, len: u64)
         chunk: CHUNK,
         digest: DigestKind::Cv,
         hole: false,
+        same: false,
         trailer: true,
     }
 }
@@ -331,6 +332,7 @@ pub(super) fn transfer(role: Role, far: Far) -> Transfer {
         initiator: true,
         protect: Protect::Private,
         chunk: CHUNK,
+        chunk_max: CHUNK,
         lanes: 1,
         preserve: Preserve::default(),
         dry_run: false,

@@ -8,12 +8,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_core::RelPath;
 use longhaul_core::limits::RESERVED_PREFIX;
+use longhaul_core::{RelPath, TempName};
 use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
+use crate::shelf::{Shelf, sweep};
 use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
 use crate::walk::{Dir, Walk};
 
@@ -80,6 +81,21 @@ impl Tree {
         }
         listed.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(listed)
+    }
+
+    /// Where the journals of sessions lie that write beneath this tree.
+    pub fn shelf(&self) -> Shelf {
+        Shelf::of(self.walk.root())
+    }
+
+    /// Removes from the directory at `path` the temporaries that are orphans: see
+    /// [`TargetTree::sweep`](crate::TargetTree::sweep).
+    ///
+    /// # Errors
+    /// As [`Tree::stat`].
+    pub fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
+        let dir = self.walk.dir(path)?;
+        sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))
     }
 
     /// The directory at `path`, to start from.

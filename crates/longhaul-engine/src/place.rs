@@ -106,10 +106,10 @@ fn written(
     Ok(Destination { tree, landing, base, ledger: Some(Arc::new(ledger)), presence })
 }
 
-/// Whether the destination on this host is there already, so that something may be left in it.
-pub(crate) fn stands(dest: &LocalDest) -> bool {
-    let above = dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    is_directory(&dest.path) || is_directory(above)
+/// Whether the directory that a destination on this host is in, or is, stands already: something may be left in it.
+pub(crate) fn stands(dest: &LocalDest, placing: Placing) -> bool {
+    let above = || dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    is_directory(&dest.path) || placing == Placing::BeneathIfDir && is_directory(above())
 }
 
 /// The destination beneath a served tree.

@@ -1,4 +1,5 @@
-//! The unsafe lines of longhaul, behind safe signatures: buffer memory, its loan to io_uring, descriptor facts, limits.
+//! The unsafe lines of longhaul, behind safe signatures: buffer memory, its loan to io_uring, descriptor facts, file locks,
+//! limits.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain answers. Knows nothing
 //! of files as things with names, of chunks, peers or transfers.
@@ -6,6 +7,7 @@
 #![allow(unsafe_code, reason = "the one crate that may; every block says why it is sound")]
 
 pub mod fd;
+pub mod lock;
 mod ring;
 pub mod rlimit;
 mod slab;

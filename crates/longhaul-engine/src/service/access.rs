@@ -41,7 +41,7 @@ impl Daemon {
     pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
         let rights = client.roots.get(name).copied().unwrap_or_default();
         match self.roots.get(name) {
-            Some((root, _)) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
+            Some((root, ..)) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
             _ => Err(Fault::new(
                 FaultCode::Denied,
                 Blame::Local,

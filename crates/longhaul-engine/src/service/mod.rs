@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::api::{Stop, StopTrigger};
 use crate::faults::net_fault;
+use crate::partials::Store;
 use lanes::Registry;
 
 /// What a client may do beneath a root. A request needs it from the root and from the client.
@@ -90,7 +91,7 @@ pub struct Service {
 /// What all connections of a daemon share.
 struct Daemon {
     config: ServeConfig,
-    roots: BTreeMap<String, (RootConfig, Arc<Tree>)>,
+    roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<Store>)>,
     registry: Registry,
     /// MiB of buffers that are free.
     memory: Arc<Semaphore>,
@@ -107,7 +108,8 @@ impl Service {
         let mut roots = BTreeMap::new();
         for root in &config.roots {
             let tree = Tree::open(&root.dir).map_err(|e| e.fault().about(&root.name))?;
-            roots.insert(root.name.clone(), (root.clone(), tree));
+            let store = Store::new(tree.shelf());
+            roots.insert(root.name.clone(), (root.clone(), tree, store));
         }
         let tls = ServerTls::new(&identity, GreetLimits::default()).map_err(|e| net_fault(&e))?;
         let listeners = listen(&config.listen)?;

@@ -24,6 +24,7 @@ use crate::budget::{self, MEMORY_DEFAULT, Machinery, Means};
 use crate::control::write_message;
 use crate::handshake;
 use crate::lane::join::nonce;
+use crate::partials::{Store, Who};
 use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
 use crate::session::receive::Receiving;
@@ -58,6 +59,7 @@ struct Prepared {
     transfer: Transfer,
     side: Side,
     lanes: u32,
+    chunk_max: ChunkSize,
     machinery: Machinery,
     _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
@@ -85,7 +87,11 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
 }
 
 async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer) -> Result<Prepared, Fault> {
-    if transfer.set != 0 || !transfer.initiator || transfer.lanes == 0 || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
+    if transfer.set != 0
+        || !transfer.initiator
+        || transfer.lanes == 0
+        || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
+        || transfer.chunk_max < transfer.chunk
     {
         return Err(Fault::new(
             FaultCode::Unsupported,
@@ -98,25 +104,30 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
             .hint("try again later")
     };
     let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
-    let memory = session_memory(transfer.chunk);
+    let (side, what) = side(daemon, client, &transfer).await?;
+    let chunk_max = match &side {
+        Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
+        Side::Send(..) => transfer.chunk_max,
+    };
+    let memory = session_memory(chunk_max);
     let buffers =
         daemon.memory.clone().try_acquire_many_owned((memory.get() >> 20) as u32).map_err(|_| busy("memory"))?;
-    let slots = budget::slots(memory, transfer.chunk)?;
+    let slots = budget::slots(memory, chunk_max)?;
     let means = Means {
         slots,
         lanes: budget::lanes(transfer.lanes, slots),
         depth: daemon.config.depth,
         engine: daemon.config.engine,
-        chunk: transfer.chunk,
+        chunk: chunk_max,
     };
     let machinery = Machinery::start(transfer.role.other(), means)?;
-    let (side, what) = side(daemon, client, &transfer).await?;
     Ok(Prepared {
         client: client.name.clone(),
         what,
         transfer,
         side,
         lanes: means.lanes,
+        chunk_max,
         machinery,
         _permits: (session, buffers),
     })
@@ -138,9 +149,11 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             need_protection(protection, config)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
-            let (tree, path) = (daemon.tree(root)?, path.clone());
+            let ((tree, store), path) = (daemon.root_parts(root)?, path.clone());
             let what = format!("push to {root}/{}", path.escaped());
-            let destination = blocking(move || place::served_destination(&tree, &path, opening)).await?;
+            let who = Who::client(&client.key, &client.name);
+            let place = move || place::served_destination((&tree, &store), &who, &path, opening);
+            let destination = blocking(place).await?;
             Ok((Side::Receive(destination, policy), what))
         }
         (Far::Sources { sources, rules, names }, Role::Receiver) => {
@@ -194,8 +207,14 @@ async fn welcome(
     observer: Arc<Counter>,
 ) -> Result<(Link, Registered, Welcome), Fault> {
     let chunk = prepared.transfer.chunk;
-    let welcome =
-        Welcome { version: VERSION, caps: 0, session: nonce()?, chunk, bundled_max: handshake::bundled_max(chunk) };
+    let welcome = Welcome {
+        version: VERSION,
+        caps: 0,
+        session: nonce()?,
+        chunk,
+        chunk_max: prepared.chunk_max,
+        bundled_max: handshake::bundled_max(chunk),
+    };
     let count = prepared.lanes;
     let events = mpsc::unbounded_channel();
     let registered = daemon.registry.expect(
@@ -211,7 +230,11 @@ async fn welcome(
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
     write_message(&mut control.writer, &Message::Lanes(Lanes { first: LaneId(0), count })).await?;
     let (reader, writer) = (control.reader, control.writer);
-    let link = Link::start(LinkParts { reader, writer, observer, stop: daemon.stop.clone(), events });
+    let presence = match &prepared.side {
+        Side::Receive(destination, _) => destination.presence.clone(),
+        Side::Send(..) => Arc::default(),
+    };
+    let link = Link::start(LinkParts { reader, writer, observer, stop: daemon.stop.clone(), presence, events });
     Ok((link, registered, welcome))
 }
 
@@ -222,6 +245,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
         Side::Receive(destination, policy) => {
             let config = Config {
                 chunk,
+                chunk_max: welcome.chunk_max,
                 bundled_max,
                 policy,
                 landing: destination.landing,
@@ -231,14 +255,32 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
             };
             session::receive::run(
                 link,
-                Receiving { tree: destination.tree, slab, io, config, asked: Asked::default(), base: destination.base },
+                Receiving {
+                    tree: destination.tree,
+                    slab,
+                    io,
+                    config,
+                    asked: Asked::default(),
+                    base: destination.base,
+                    ledger: destination.ledger,
+                },
             )
             .await
         }
         Side::Send(source, filter, names) => {
             session::send::run(
                 link,
-                Sending { tree: Arc::new(source), slab, io, chunk, bundled_max, filter, names, preserve },
+                Sending {
+                    tree: Arc::new(source),
+                    slab,
+                    io,
+                    chunk,
+                    chunk_max: welcome.chunk_max,
+                    bundled_max,
+                    filter,
+                    names,
+                    preserve,
+                },
             )
             .await
         }
@@ -247,7 +289,12 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
 
 impl Daemon {
     fn tree(&self, root: &str) -> Result<Arc<Tree>, Fault> {
-        let known = self.roots.get(root).map(|(_, tree)| tree.clone());
+        self.root_parts(root).map(|(tree, _)| tree)
+    }
+
+    /// A root's tree and its partials.
+    fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<Store>), Fault> {
+        let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
         known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))
     }
 

@@ -197,7 +197,8 @@ impl Shared {
         let unit = Unit::Chunk { file, index };
         let Some(source) = self.opened(file, origin) else { return Some(()) };
         let (start, len) = (map.start_of(index), map.len_of(index)?);
-        let made = move |payload| Ready { unit, attempt, payload, len, expect, digest: map.kind(), start, chunk: map.size() };
+        let made =
+            move |payload| Ready { unit, attempt, payload, len, expect, digest: map.kind(), start, chunk: map.size() };
         if origin.sparse && matches!(source.data_in(start.0, len), Ok(false)) {
             let _ = ready.send(made(Payload::Hole));
             return Some(());

@@ -64,7 +64,14 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         preserve: receiving.config.preserve,
         dry_run: receiving.config.dry_run,
     };
-    let started = Writing::start(receiving.tree, receiving.io.clone(), receiving.ledger, options, link.times.clone(), link.sink());
+    let started = Writing::start(
+        receiving.tree,
+        receiving.io.clone(),
+        receiving.ledger,
+        options,
+        link.times.clone(),
+        link.sink(),
+    );
     let mut machine = Receiver::new(receiving.config, receiving.base);
     let writing = match started {
         Ok(writing) => writing,
@@ -245,7 +252,7 @@ impl Loop {
             Action::SyncDirs(_) => self.writing.sync_dirs(),
             Action::FinishDirs(dirs) => self.writing.finish_dirs(dirs),
             Action::Discard(file) => self.writing.discard(file),
-            Action::Keep(file) => self.writing.keep(file),
+            Action::Keep(file) => self.writing.leave(file),
             Action::Settled(held, outcome) => self.settled(&held, outcome),
             Action::Finished(ending) => self.verdict = Some(Ok(ending)),
             Action::Abort(fault) => self.verdict = Some(Err(fault)),

@@ -92,7 +92,13 @@ impl Run {
     }
 
     /// The link of one half of a copy.
-    fn half_link(&self, pipe: tokio::io::DuplexStream, lanes: Vec<JoinedLane>, observer: Arc<dyn Observer>, presence: Arc<Presence>) -> Link {
+    fn half_link(
+        &self,
+        pipe: tokio::io::DuplexStream,
+        lanes: Vec<JoinedLane>,
+        observer: Arc<dyn Observer>,
+        presence: Arc<Presence>,
+    ) -> Link {
         let (reader, writer) = tokio::io::split(pipe);
         self.link_over(Box::new(reader), Box::new(writer), lanes, observer, presence)
     }

@@ -110,7 +110,8 @@ impl Run {
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
         // What is left in a destination that stands says how large buffers must be; one that does not is made only when the
         // daemon has agreed.
-        let standing = if place::stands(dest) { Some(place::local_destination(dest, opening)?) } else { None };
+        let standing =
+            if place::stands(dest, opening.placing) { Some(place::local_destination(dest, opening)?) } else { None };
         let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
         let chunk_max = standing.as_ref().map_or(self.settings.chunk, |d| d.chunk_max(self.settings.chunk).min(limit));
         let agreed = self.agree(remote, Role::Receiver, far, slots, chunk_max).await?;

@@ -256,7 +256,7 @@ fn sparse_files_are_seen_as_such_and_their_holes_found() {
     file.sync_all().expect("sync");
     let source = source_of(dir.path(), DirectMode::Auto);
     let found = scan(&source, &all(), None);
-    assert!(found.iter().any(|one| matches!(one, Scanned::Entry { entry, .. } if entry.kind == EntryKind::File { len: 4 << 20, sparse: true })));
+    assert!(found.iter().any(|one| matches!(one, Scanned::Entry { entry, .. } if matches!(entry.kind, EntryKind::File { len, sparse: true, .. } if len == 4 << 20))));
     let (at, identity) = find(&source, &path("s"));
     let file = source.open(&at, &identity).expect("open");
     for (offset, data) in [(0, false), (1 << 20, false), (2 << 20, true), (3 << 20, false)] {
