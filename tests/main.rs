@@ -18,6 +18,7 @@ mod keys;
 mod layering;
 mod listing;
 mod mapping;
+mod readme;
 mod settings;
 mod sizes;
 mod trees;
