@@ -11,6 +11,7 @@
 mod direct;
 mod error;
 mod io;
+mod overlap;
 mod source;
 mod stat;
 mod target;
@@ -22,6 +23,7 @@ mod walk;
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
+pub use overlap::way_into;
 pub use source::{FsSource, ScanRequest, Scanned, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource};
 pub use stat::{Identity, Standing};
 pub use target::{FsTarget, Made, Place, Replace, Staged, SyncCounts, TargetFile, TargetId, TargetTree, VoidTarget};
