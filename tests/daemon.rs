@@ -126,6 +126,25 @@ fn a_session_leaves_one_line_when_it_opens_and_one_when_it_ends() {
 }
 
 #[test]
+fn the_line_at_a_sessions_end_tells_where_processor_time_went() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 32 << 20);
+    site.client.run(["push", "f", &site.url("")]).succeed();
+    site.client.run(["pull", &site.url("f"), "back"]).succeed();
+    for what in ["push to data/", "pull from data/f"] {
+        let ended = site.daemon.wait_log(&format!("ended: {what}"));
+        let words = ended.split(' ').find_map(|word| word.strip_prefix("cpu_s=")).expect(&ended);
+        let stages: Vec<(&str, f64)> = words
+            .split(',')
+            .map(|word| word.split_once(':').map(|(stage, seconds)| (stage, seconds.parse().unwrap())).expect(&ended))
+            .collect();
+        assert_eq!(stages.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(), ["hash", "net", "files"], "{ended}");
+        // 32 MiB take some milliseconds to hash and to decrypt or encrypt, on any machine.
+        assert!(stages[0].1 > 0.0 && stages[1].1 > 0.0, "{ended}");
+    }
+}
+
+#[test]
 fn a_hostile_name_cannot_forge_a_line_of_the_log() {
     let site = Site::new();
     files::make(site.client.path("f"), 1, 10);
