@@ -18,6 +18,7 @@ mod receivers;
 mod requests;
 mod senders;
 mod server;
+mod silence;
 mod sources;
 
 use std::net::SocketAddr;
