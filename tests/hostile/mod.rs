@@ -11,6 +11,7 @@ mod full;
 mod joins;
 mod keys;
 mod links;
+mod listings;
 mod noise;
 mod peer;
 mod proxy;

@@ -27,4 +27,4 @@ pub use overlap::way_into;
 pub use source::{FsSource, ScanRequest, Scanned, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource};
 pub use stat::{Identity, Standing};
 pub use target::{FsTarget, Made, Place, Replace, Staged, SyncCounts, TargetFile, TargetId, TargetTree, VoidTarget};
-pub use tree::{Listed, Tree};
+pub use tree::{Listed, ListedPage, Tree};

@@ -1,13 +1,15 @@
 //! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
-//! decides who may do what; `serve` runs one conversation; `lanes` brings lanes to their sessions.
+//! decides who may do what; `serve` runs one conversation; `listing` answers those who look; `lanes` brings lanes to their
+//! sessions.
 
 mod access;
 mod lanes;
+mod listing;
 mod serve;
 
-pub(crate) use serve::list as list_tree;
+pub(crate) use listing::page as list_page;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_BYTES_MAX, SOURCES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, Meta, RelPath, Role};
-use longhaul_disk::{FsSource, Standing, Tree};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, SOURCES_MAX};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, RelPath, Role};
+use longhaul_disk::{FsSource, Tree};
 use longhaul_net::Control;
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Policy, SyncGroup};
-use longhaul_proto::wire::message::{Far, Lanes, Listed, ListedKind, Listing, Request, Transfer, VERSION, Welcome};
+use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, VERSION, Welcome};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::access::{need, need_protection};
 use super::lanes::{Expecting, Registered};
+use super::listing::Names;
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
@@ -35,7 +36,7 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     let peer = control.peer_addr;
     match admit(&daemon, &mut control).await {
         Ok(Admitted::Listing(names)) => {
-            let _ = tell_names(&mut control, names).await;
+            let _ = names.tell(&mut control).await;
         }
         Ok(Admitted::Session(prepared)) => run_session(&daemon, control, *prepared).await,
         Err(fault) => {
@@ -47,7 +48,7 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
 }
 
 enum Admitted {
-    Listing(Vec<Listed>),
+    Listing(Names),
     Session(Box<Prepared>),
 }
 
@@ -71,12 +72,12 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
     let request = handshake::hear(&mut control.reader).await?;
     let client = daemon.client(&control.peer_key)?.clone();
     match request {
-        Request::Roots => Ok(Admitted::Listing(daemon.roots_of(&client))),
+        Request::Roots => Ok(Admitted::Listing(Names::roots(daemon, &client))),
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
             let tree = daemon.tree(&root)?;
-            blocking(move || list(&tree, &path)).await.map(Admitted::Listing)
+            Names::beneath(tree, path).await.map(Admitted::Listing)
         }
         Request::Transfer(transfer) => {
             prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
@@ -258,59 +259,11 @@ impl Daemon {
         let known = self.roots.get(root).map(|(_, tree)| tree.clone());
         known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))
     }
-
-    fn roots_of(&self, client: &ClientConfig) -> Vec<Listed> {
-        let listed = |name: &String| {
-            let (_, rights) = self.root(client, name).ok()?;
-            let kind = ListedKind::Root { rights: rights.names() };
-            Some(Listed { name: name.clone().into_bytes(), kind, len: 0, meta: Meta::default() })
-        };
-        self.roots.keys().filter_map(listed).collect()
-    }
 }
 
-/// What stands at a path, in the wire's words.
-pub(crate) fn list(tree: &Tree, path: &RelPath) -> Result<Vec<Listed>, Fault> {
-    let names = tree.list(path).map_err(|e| e.fault())?;
-    Ok(names.into_iter().map(|name| listed(name.name, name.standing)).collect())
-}
-
-fn listed(name: Vec<u8>, standing: Standing) -> Listed {
-    let meta = standing.meta();
-    let (kind, len) = match standing {
-        Standing::File { len, .. } => (ListedKind::File, len),
-        Standing::Dir { .. } => (ListedKind::Dir, 0),
-        Standing::Symlink { target, .. } => (ListedKind::Symlink { target }, 0),
-        Standing::Special { .. } => (ListedKind::Special, 0),
-    };
-    Listed { name, kind, len, meta }
-}
-
-/// Tells names in messages of a bounded size.
-async fn tell_names(control: &mut Control, names: Vec<Listed>) -> Result<(), Fault> {
-    let mut names = names.into_iter().peekable();
-    loop {
-        let (mut page, mut bytes) = (Vec::new(), 0);
-        while bytes < PAGE_BYTES_MAX
-            && let Some(name) = names.next()
-        {
-            let link = if let ListedKind::Symlink { target } = &name.kind { target.len() } else { 0 };
-            bytes += name.name.len() + link + LISTED_NUMBERS_BYTES;
-            page.push(name);
-        }
-        let last = names.peek().is_none();
-        write_message(&mut control.writer, &Message::Listing(Listing { names: page, last })).await?;
-        if last {
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
-            return Ok(());
-        }
-    }
-}
-
-/// What a listed name adds to a message beside its bytes, at most.
-const LISTED_NUMBERS_BYTES: usize = 64;
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?
 }
 
