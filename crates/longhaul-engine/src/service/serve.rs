@@ -34,17 +34,36 @@ use crate::session::{self, Link, LinkParts};
 /// Runs a conversation to its end.
 pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     let peer = control.peer_addr;
+    let known = daemon.knows(&control.peer_key).then_some(control.peer_key);
+    // Until it has a session, which is counted otherwise, or its answer.
+    let Some(place) = daemon.lobby.enter(peer.ip(), known) else {
+        tracing::debug!(target: "longhaul::serve", %peer, "turned away: too many wait to be heard");
+        return refuse(&mut control, busy("connections that have not begun")).await;
+    };
     match admit(&daemon, &mut control).await {
         Ok(Admitted::Listing(names)) => {
             let _ = names.tell(&mut control).await;
         }
-        Ok(Admitted::Session(prepared)) => run_session(&daemon, control, *prepared).await,
+        Ok(Admitted::Session(prepared)) => {
+            drop(place);
+            run_session(&daemon, control, *prepared).await;
+        }
         Err(fault) => {
+            drop(place);
             tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
-            let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+            refuse(&mut control, fault).await;
         }
     }
+}
+
+async fn refuse(control: &mut Control, fault: Fault) {
+    let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
+    let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+}
+
+fn busy(what: &str) -> Fault {
+    Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
+        .hint("try again later")
 }
 
 enum Admitted {
@@ -94,10 +113,6 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
             "this build does not know how to do what is asked",
         ));
     }
-    let busy = |what: &str| {
-        Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
-            .hint("try again later")
-    };
     let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
     let memory = session_memory(transfer.chunk);
     let buffers =
