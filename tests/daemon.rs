@@ -156,6 +156,42 @@ fn a_hostile_name_cannot_forge_a_line_of_the_log() {
 }
 
 #[test]
+fn one_pull_takes_sources_from_several_roots_if_every_one_allows_it() {
+    let (client, server) = (Host::new(), Host::new());
+    let [one, two, closed, secret] = ["one", "two", "closed", "secret"].map(|name| server.make_dir(name));
+    files::make(one.join("f"), 1, 3000);
+    files::make(one.join("d/large"), 2, (2 << 20) + 1);
+    files::make(two.join("g"), 3, 100);
+    files::make(closed.join("h"), 4, 100);
+    files::make(secret.join("i"), 5, 100);
+    let rights = [("one", "read"), ("two", "read"), ("closed", "create"), ("secret", "read")];
+    let daemon = DaemonConfig::default()
+        .root("one", &one, ALL_RIGHTS)
+        .root("two", &two, ALL_RIGHTS)
+        .root("closed", &closed, ALL_RIGHTS)
+        .root_protected("secret", &secret, ALL_RIGHTS, "private")
+        .client("tester", client.key(), &rights)
+        .start(&server);
+    client.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
+    let pull = |protect: &str, sources: &[&str]| {
+        let run = client.run(["pull", "--json", "--protect", protect]);
+        run.args(sources.iter().map(|source| daemon.url(source))).arg("got/").finish()
+    };
+    for (protect, sources) in [("private", ["one/f", "closed/h"]), ("safe", ["one/f", "secret/i"])] {
+        let outcome = pull(protect, &sources);
+        assert_eq!(outcome.code, 4, "{outcome}");
+        assert!(!client.path("got").exists(), "{outcome}");
+    }
+    let outcome = pull("safe", &["one/f", "two/", "one/d"]);
+    assert_eq!((outcome.code, outcome.counts()), (0, (3, 0, 0)), "{outcome}");
+    let got = Tree::of(client.path("got"));
+    assert_eq!(got.paths(), ["", "d", "d/large", "f", "g"], "{outcome}");
+    assert_eq!(got.node("d/large"), Tree::of(&one).node("d/large"), "{outcome}");
+    assert_eq!(got.node("g"), Tree::of(&two).node("g"), "{outcome}");
+    daemon.wait_log("ended: pull from one/f and 2 more: complete");
+}
+
+#[test]
 fn a_read_only_client_may_pull_and_list_and_nothing_else() {
     let site = Site::granting(DaemonConfig::default(), "read", ALL_RIGHTS);
     files::make(site.root().join("f"), 1, 100);

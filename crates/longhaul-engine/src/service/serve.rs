@@ -163,18 +163,17 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let Some(first) = sources.first().filter(|_| sources.len() <= SOURCES_MAX) else {
                 return Err(Fault::protocol("a pull of no sources, or of too many"));
             };
-            if sources.iter().any(|s| s.root != first.root) {
-                return Err(Fault::new(FaultCode::Usage, Blame::Peer, "one pull takes its sources from one root")
-                    .hint("pull from each root apart"));
+            let mut places = Vec::with_capacity(sources.len());
+            for source in sources {
+                let (config, rights) = daemon.root(client, &source.root)?;
+                need(rights.read, "read", config)?;
+                need_protection(protection, config)?;
+                places.push((daemon.tree(&source.root)?, source.path.clone(), source.contents));
             }
-            let (config, rights) = daemon.root(client, &first.root)?;
-            need(rights.read, "read", config)?;
-            need_protection(protection, config)?;
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
-            let what = format!("pull from {}/{}", first.root, first.path.escaped());
-            let places = sources.iter().map(|s| (s.path.clone(), s.contents)).collect();
-            let source = FsSource::beneath(&daemon.tree(&first.root)?, places, direct);
-            Ok((Side::Send(source, filter, names.clone()), what))
+            let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+            let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
+            Ok((Side::Send(FsSource::beneath(places, direct), filter, names.clone()), what))
         }
         _ => Err(Fault::protocol("a transfer whose roles contradict each other")),
     }
