@@ -11,6 +11,7 @@ mod full;
 mod joins;
 mod keys;
 mod links;
+mod listings;
 mod noise;
 mod peer;
 mod proxy;
@@ -18,6 +19,7 @@ mod receivers;
 mod requests;
 mod senders;
 mod server;
+mod silence;
 mod sources;
 
 use std::net::SocketAddr;

@@ -53,9 +53,9 @@ impl FsSource {
         FsSource::new(sources.into_iter().map(Top::named).collect(), direct)
     }
 
-    /// Holds sources beneath a served tree: each a path in it, and whether its content is meant rather than itself.
-    pub fn beneath(tree: &Arc<Tree>, sources: Vec<(RelPath, bool)>, direct: DirectMode) -> FsSource {
-        let top = |(path, contents)| Top::beneath(tree, path, contents);
+    /// Holds sources beneath served trees: each a tree, a path in it, and whether its content is meant rather than itself.
+    pub fn beneath(sources: Vec<(Arc<Tree>, RelPath, bool)>, direct: DirectMode) -> FsSource {
+        let top = |(tree, path, contents)| Top::beneath(tree, path, contents);
         FsSource::new(sources.into_iter().map(top).collect(), direct)
     }
 
@@ -109,14 +109,14 @@ impl Top {
         Top::new(Base::Named(above.to_owned()), top)
     }
 
-    fn beneath(tree: &Arc<Tree>, path: RelPath, contents: bool) -> Top {
+    fn beneath(tree: Arc<Tree>, path: RelPath, contents: bool) -> Top {
         let name = if contents { None } else { path.name().map(<[u8]>::to_vec) };
         match (name, path.parent()) {
             (Some(name), Some(above)) => {
                 let top = RelPath::new(name).map_err(|error| ((&path).into(), error));
-                Top::new(Base::Beneath(Arc::clone(tree), above), top)
+                Top::new(Base::Beneath(tree, above), top)
             }
-            _ => Top::new(Base::Beneath(Arc::clone(tree), path), Ok(RelPath::root())),
+            _ => Top::new(Base::Beneath(tree, path), Ok(RelPath::root())),
         }
     }
 

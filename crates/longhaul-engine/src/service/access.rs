@@ -24,6 +24,11 @@ impl Rights {
 }
 
 impl Daemon {
+    /// Whether a client has this key.
+    pub(super) fn knows(&self, key: &PublicKey) -> bool {
+        self.config.clients.iter().any(|c| c.key == *key)
+    }
+
     /// The client behind a key.
     pub(super) fn client(&self, key: &PublicKey) -> Result<&ClientConfig, Fault> {
         self.config.clients.iter().find(|c| c.key == *key).ok_or_else(|| {

@@ -1,13 +1,17 @@
 //! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
-//! decides who may do what; `serve` runs one conversation; `lanes` brings lanes to their sessions.
+//! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard;
+//! `listing` answers those who look; `lanes` brings lanes to their
+//! sessions.
 
 mod access;
 mod lanes;
+mod listing;
+mod lobby;
 mod serve;
 
-pub(crate) use serve::list as list_tree;
+pub(crate) use listing::page as list_page;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -24,6 +28,7 @@ use crate::api::{Stop, StopTrigger};
 use crate::faults::net_fault;
 use crate::partials::Store;
 use lanes::Registry;
+use lobby::Lobby;
 
 /// What a client may do beneath a root. A request needs it from the root and from the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +98,7 @@ struct Daemon {
     config: ServeConfig,
     roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<Store>)>,
     registry: Registry,
+    lobby: Lobby,
     /// MiB of buffers that are free.
     memory: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
@@ -120,6 +126,7 @@ impl Service {
             memory: Arc::new(Semaphore::new(memory)),
             sessions: Arc::new(Semaphore::new(config.sessions)),
             registry: Registry::default(),
+            lobby: Lobby::default(),
             roots,
             config,
             stop,

@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_BYTES_MAX, SOURCES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, Meta, RelPath, Role};
-use longhaul_disk::{FsSource, Standing, Tree};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, SOURCES_MAX};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, RelPath, Role};
+use longhaul_disk::{FsSource, Tree};
 use longhaul_net::Control;
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Policy, SyncGroup};
-use longhaul_proto::wire::message::{Far, Lanes, Listed, ListedKind, Listing, Request, Transfer, VERSION, Welcome};
+use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, VERSION, Welcome};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::access::{need, need_protection};
 use super::lanes::{Expecting, Registered};
+use super::listing::Names;
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
@@ -34,21 +35,40 @@ use crate::session::{self, Link, LinkParts};
 /// Runs a conversation to its end.
 pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     let peer = control.peer_addr;
+    let known = daemon.knows(&control.peer_key).then_some(control.peer_key);
+    // Until it has a session, which is counted otherwise, or its answer.
+    let Some(place) = daemon.lobby.enter(peer.ip(), known) else {
+        tracing::debug!(target: "longhaul::serve", %peer, "turned away: too many wait to be heard");
+        return refuse(&mut control, busy("connections that have not begun")).await;
+    };
     match admit(&daemon, &mut control).await {
         Ok(Admitted::Listing(names)) => {
-            let _ = tell_names(&mut control, names).await;
+            let _ = names.tell(&mut control).await;
         }
-        Ok(Admitted::Session(prepared)) => run_session(&daemon, control, *prepared).await,
+        Ok(Admitted::Session(prepared)) => {
+            drop(place);
+            run_session(&daemon, control, *prepared).await;
+        }
         Err(fault) => {
+            drop(place);
             tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
-            let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+            refuse(&mut control, fault).await;
         }
     }
 }
 
+async fn refuse(control: &mut Control, fault: Fault) {
+    let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
+    let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+}
+
+fn busy(what: &str) -> Fault {
+    Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
+        .hint("try again later")
+}
+
 enum Admitted {
-    Listing(Vec<Listed>),
+    Listing(Names),
     Session(Box<Prepared>),
 }
 
@@ -73,12 +93,12 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
     let request = handshake::hear(&mut control.reader).await?;
     let client = daemon.client(&control.peer_key)?.clone();
     match request {
-        Request::Roots => Ok(Admitted::Listing(daemon.roots_of(&client))),
+        Request::Roots => Ok(Admitted::Listing(Names::roots(daemon, &client))),
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
             let tree = daemon.tree(&root)?;
-            blocking(move || list(&tree, &path)).await.map(Admitted::Listing)
+            Names::beneath(tree, path).await.map(Admitted::Listing)
         }
         Request::Transfer(transfer) => {
             prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
@@ -99,10 +119,6 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
             "this build does not know how to do what is asked",
         ));
     }
-    let busy = |what: &str| {
-        Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
-            .hint("try again later")
-    };
     let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
     let (side, what) = side(daemon, client, &transfer).await?;
     let chunk_max = match &side {
@@ -160,18 +176,17 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let Some(first) = sources.first().filter(|_| sources.len() <= SOURCES_MAX) else {
                 return Err(Fault::protocol("a pull of no sources, or of too many"));
             };
-            if sources.iter().any(|s| s.root != first.root) {
-                return Err(Fault::new(FaultCode::Usage, Blame::Peer, "one pull takes its sources from one root")
-                    .hint("pull from each root apart"));
+            let mut places = Vec::with_capacity(sources.len());
+            for source in sources {
+                let (config, rights) = daemon.root(client, &source.root)?;
+                need(rights.read, "read", config)?;
+                need_protection(protection, config)?;
+                places.push((daemon.tree(&source.root)?, source.path.clone(), source.contents));
             }
-            let (config, rights) = daemon.root(client, &first.root)?;
-            need(rights.read, "read", config)?;
-            need_protection(protection, config)?;
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
-            let what = format!("pull from {}/{}", first.root, first.path.escaped());
-            let places = sources.iter().map(|s| (s.path.clone(), s.contents)).collect();
-            let source = FsSource::beneath(&daemon.tree(&first.root)?, places, direct);
-            Ok((Side::Send(source, filter, names.clone()), what))
+            let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+            let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
+            Ok((Side::Send(FsSource::beneath(places, direct), filter, names.clone()), what))
         }
         _ => Err(Fault::protocol("a transfer whose roles contradict each other")),
     }
@@ -196,7 +211,15 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
     let (files, failed) = (counter.committed.load(Ordering::Relaxed), counter.failed.load(Ordering::Relaxed));
     let bytes = counter.bytes.load(Ordering::Relaxed);
     let end = totals.fault.as_ref().map_or_else(|| "complete".to_owned(), |f| format!("{}: {f}", f.code.name()));
-    tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), "ended: {what}: {end}");
+    tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), cpu_s = %cpu_seconds(&totals.stages), "ended: {what}: {end}");
+}
+
+/// CPU seconds of this side by stage, as a word of a log line: `hash:0.412,net:0.360,files:0.020`.
+fn cpu_seconds(stages: &[(&str, f64)]) -> String {
+    if stages.is_empty() {
+        return "none".to_owned();
+    }
+    stages.iter().map(|(stage, seconds)| format!("{stage}:{seconds:.3}")).collect::<Vec<_>>().join(",")
 }
 
 /// Welcomes the client and names its lanes.
@@ -297,59 +320,11 @@ impl Daemon {
         let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
         known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))
     }
-
-    fn roots_of(&self, client: &ClientConfig) -> Vec<Listed> {
-        let listed = |name: &String| {
-            let (_, rights) = self.root(client, name).ok()?;
-            let kind = ListedKind::Root { rights: rights.names() };
-            Some(Listed { name: name.clone().into_bytes(), kind, len: 0, meta: Meta::default() })
-        };
-        self.roots.keys().filter_map(listed).collect()
-    }
 }
 
-/// What stands at a path, in the wire's words.
-pub(crate) fn list(tree: &Tree, path: &RelPath) -> Result<Vec<Listed>, Fault> {
-    let names = tree.list(path).map_err(|e| e.fault())?;
-    Ok(names.into_iter().map(|name| listed(name.name, name.standing)).collect())
-}
-
-fn listed(name: Vec<u8>, standing: Standing) -> Listed {
-    let meta = standing.meta();
-    let (kind, len) = match standing {
-        Standing::File { len, .. } => (ListedKind::File, len),
-        Standing::Dir { .. } => (ListedKind::Dir, 0),
-        Standing::Symlink { target, .. } => (ListedKind::Symlink { target }, 0),
-        Standing::Special { .. } => (ListedKind::Special, 0),
-    };
-    Listed { name, kind, len, meta }
-}
-
-/// Tells names in messages of a bounded size.
-async fn tell_names(control: &mut Control, names: Vec<Listed>) -> Result<(), Fault> {
-    let mut names = names.into_iter().peekable();
-    loop {
-        let (mut page, mut bytes) = (Vec::new(), 0);
-        while bytes < PAGE_BYTES_MAX
-            && let Some(name) = names.next()
-        {
-            let link = if let ListedKind::Symlink { target } = &name.kind { target.len() } else { 0 };
-            bytes += name.name.len() + link + LISTED_NUMBERS_BYTES;
-            page.push(name);
-        }
-        let last = names.peek().is_none();
-        write_message(&mut control.writer, &Message::Listing(Listing { names: page, last })).await?;
-        if last {
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
-            return Ok(());
-        }
-    }
-}
-
-/// What a listed name adds to a message beside its bytes, at most.
-const LISTED_NUMBERS_BYTES: usize = 64;
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?
 }
 

@@ -18,7 +18,7 @@ use super::{Event, Link};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
 use crate::lane;
-use crate::lane::pulse::{OVERDUE, Pulse, Watch};
+use crate::lane::pulse::{OVERDUE, Watch};
 use crate::partials::Ledger;
 use crate::report::Totals;
 
@@ -45,7 +45,6 @@ struct Loop {
     machine: Receiver,
     writing: Writing,
     slab: Arc<Slab>,
-    pulse: Pulse,
     watch: Watch,
     asked: Asked,
     totals: Totals,
@@ -83,14 +82,12 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         }
     };
     machine.handle_timeout(link.now());
-    let (slab, pulse) = (receiving.slab, Pulse::default());
     let mut this = Loop {
         link,
         machine,
         writing,
-        slab,
-        watch: Watch::new(pulse.clone()),
-        pulse,
+        slab: receiving.slab,
+        watch: Watch::new(),
         asked: receiving.asked,
         totals: Totals::default(),
         told: (0, Tally::default()),
@@ -136,7 +133,7 @@ impl Loop {
             }
             Wake::Event(Event::Lane(joined)) => {
                 let (slab, sink) = (self.slab.clone(), self.link.sink());
-                let (times, pulse) = (self.link.times.clone(), self.pulse.clone());
+                let (times, pulse) = (self.link.times.clone(), self.watch.add(joined.id, joined.stream.closer()));
                 let started = self.link.start_lane(joined, move |stream, id| {
                     lane::receive::run(stream, id, &slab, (&times, &pulse), |arrival| {
                         drop(sink.send(Event::Arrived(arrival)))
@@ -163,7 +160,7 @@ impl Loop {
 
     /// What the sender says that it sent must come.
     fn watch_lanes(&mut self) {
-        if self.watch.is_overdue(self.machine.is_owed_arrivals()) {
+        if self.watch.is_due() && self.watch.is_overdue(&self.machine.lanes_owing()) {
             let seconds = OVERDUE.as_secs();
             let fault = Fault::new(
                 FaultCode::Lost,
