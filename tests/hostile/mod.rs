@@ -94,7 +94,11 @@ impl Wired {
     fn assert_absent(&self, direction: Direction, context: &str) {
         let to = self.end(direction, End::To);
         assert!(std::fs::symlink_metadata(&to).is_err(), "{context}: {} stands", to.display());
-        self.assert_clean(context);
+        // The client is gone; the daemon says when it is done with the session.
+        self.site.daemon.wait_log("ended: ");
+        assert_sane(&self.site, context);
+        assert_eq!(tree::orphans(self.site.root()), [""; 0], "{context}");
+        assert_eq!(tree::orphans(self.site.client.dir()), [""; 0], "{context}");
     }
 
     #[track_caller]
