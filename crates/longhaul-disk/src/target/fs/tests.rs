@@ -62,7 +62,7 @@ fn large_files_get_their_length_mode_and_times_when_sealed() {
     target.publish(&staged, Replace::Allowed).expect("publish");
     let stat = std::fs::metadata(dir.path().join("big")).expect("stat");
     assert_eq!((stat.len(), stat.mode() & 0o7777, stat.mtime()), (1_000_001, 0o755, META.mtime.secs));
-    assert_eq!(target.sync_counts(), SyncCounts { fsync: 1, fdatasync: 1, ..SyncCounts::default() });
+    assert_eq!(target.sync_counts(), SyncCounts { fsync: 1, fdatasync: 1, dirsync: 1, ..SyncCounts::default() });
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn what_is_not_preserved_follows_the_mask_and_the_clock() {
 }
 
 #[test]
-fn what_is_dropped_unpublished_leaves_nothing() {
+fn what_is_discarded_or_small_and_dropped_leaves_nothing() {
     let (dir, target) = target();
     let file = target.create(&path("a"), 100, false, &temp()).expect("create");
     let other = target.create(&path("b"), 100, false, &temp()).expect("create");
