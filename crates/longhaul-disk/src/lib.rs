@@ -22,7 +22,9 @@ mod walk;
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
-pub use source::{FsSource, ScanRequest, Scanned, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource};
+pub use source::{
+    FsSource, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource,
+};
 pub use stat::{Identity, Standing};
 pub use target::{FsTarget, Made, Place, Replace, Staged, SyncCounts, TargetFile, TargetId, TargetTree, VoidTarget};
 pub use tree::{Listed, Tree};

@@ -9,9 +9,9 @@ use longhaul_core::{PathError, RelPath};
 
 use crate::direct::DirectMode;
 use crate::error::{DiskError, PathText};
-use crate::source::read::{open_checked, read_checked};
+use crate::source::read::open_checked;
 use crate::source::scan::Scan;
-use crate::source::{ScanRequest, Scanned, SourceFile, SourceRef, SourceTree};
+use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 use crate::tree::Tree;
 use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
@@ -92,8 +92,8 @@ impl SourceTree for FsSource {
         open_checked(self.walk_of(at)?, &at.path, expect, self.direct, &self.noatime).map(Arc::new)
     }
 
-    fn read_small(&self, at: &SourceRef, expect: &Identity, len: u64, buf: &mut [u8]) -> Result<(), DiskError> {
-        read_checked(self.walk_of(at)?, &at.path, expect, len, buf, &self.noatime)
+    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+        SmallFile::open(self.walk_of(at)?, &at.path, expect, &self.noatime)
     }
 }
 
