@@ -14,7 +14,7 @@ use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
-    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, Lanes, Listed, ListedKind,
+    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, LaneClosed, LaneLost, Lanes, Listed, ListedKind,
     Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Settlement, Tally, Transfer, Verdict,
     WantChunks, Welcome,
 };
@@ -42,6 +42,7 @@ fn transfer(far: Far) -> Message {
         dry_run: false,
         set: 0,
         far,
+        run: [0x22; 16],
     };
     hello(Request::Transfer(Box::new(transfer)))
 }
@@ -164,12 +165,14 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::Bye(ending()), GOLDEN[19]),
         (Message::Heartbeat(Heartbeat { stalled: true }), GOLDEN[20]),
         (listing(), GOLDEN[21]),
+        (Message::LaneLost(LaneLost { lane: LaneId(300) }), GOLDEN[24]),
+        (Message::LaneClosed(LaneClosed { lane: LaneId(2), landed: 300 }), GOLDEN[25]),
     ]
 }
 
-const GOLDEN: [&str; 24] = [
-    "1f0000000101010000000100160401010001000000046461746106696e2f626f780102",
-    "260000000101010000000100160401010001000001010464617461036f7574010101032a2e6f0101016e",
+const GOLDEN: [&str; 26] = [
+    "2f0000000101010000000100160401010001000000046461746106696e2f626f78010222222222222222222222222222222222",
+    "360000000101010000000100160401010001000001010464617461036f7574010101032a2e6f0101016e22222222222222222222222222222222",
     "050000000101010001",
     "0c000000010101000204646174610178",
     "170000000201001111111111111111111111111111111116808010",
@@ -192,6 +195,8 @@ const GOLDEN: [&str; 24] = [
     "380000001305016e0005a40303ac02016e0105a40303ac02016e02016605a40303ac02016e0305a40303ac02016e0401047265616405a40303ac0201",
     "1b0000000701000201750400046669666f0000000175040103026e6f000000",
     "040000000e010104",
+    "0300000017ac02",
+    "040000001802ac02",
 ];
 
 fn hex(bytes: &[u8]) -> String {
@@ -215,8 +220,10 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=19).collect::<Vec<_>>());
-    assert!(Message::decode(&[20]).is_err(), "a new number needs its golden bytes here");
+    assert_eq!(numbers, (1..=19).chain(23..=24).collect::<Vec<_>>());
+    for new in [20, 25] {
+        assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
+    }
 }
 
 /// Fault codes travel by their place in the enum: names in that order.

@@ -9,6 +9,7 @@ pub mod fd;
 mod ring;
 pub mod rlimit;
 mod slab;
+pub mod tcp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
 pub use ring::RingSlots;

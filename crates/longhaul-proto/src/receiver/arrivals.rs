@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId};
 
 use super::order::{Landed, Ticket};
 use crate::time::Timestamp;
@@ -58,6 +58,16 @@ impl Arrivals {
             None => Ok(None),
             Some(_) => Err(Fault::protocol("two digests declared for one unit of a lane")),
         }
+    }
+
+    /// Nothing more arrives on a lane: what was declared of it and never came is forgotten.
+    pub(super) fn close(&mut self, lane: LaneId) {
+        self.declared.retain(|ticket, _| ticket.lane != lane);
+    }
+
+    /// The lanes of which something was declared that has not landed.
+    pub(super) fn owing(&self) -> BTreeSet<LaneId> {
+        self.declared.keys().map(|ticket| ticket.lane).collect()
     }
 
     /// Whether something was declared that has not landed.

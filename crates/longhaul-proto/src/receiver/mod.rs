@@ -13,6 +13,7 @@ mod commit;
 mod entries;
 mod flow;
 mod judge;
+mod lanes;
 mod large;
 mod order;
 mod policy;
@@ -32,6 +33,7 @@ use crate::wire::message::{Ending, Message, Offer, Outcome, PageCredit, Settleme
 use arrivals::Arrivals;
 pub use chunks::{ChunkEvent, ChunkState};
 use commit::Committer;
+use lanes::Lanes;
 use large::{Large, Unsynced};
 pub use order::{Action, Config, Held, Landed, LandedRow, Replace, SyncGroup, Ticket};
 pub use policy::{Landing, Policy, Seen};
@@ -61,6 +63,7 @@ pub struct Receiver {
     chunks_wanted: usize,
     /// Bundles that are wanted again: the attempt that is admitted.
     bundles_again: HashMap<BundleId, Attempt>,
+    lanes: Lanes,
     arrivals: Arrivals,
     unsynced: Unsynced,
     committer: Committer,
@@ -135,6 +138,7 @@ impl Receiver {
             large_open: 0,
             chunks_wanted: 0,
             bundles_again: HashMap::new(),
+            lanes: Lanes::default(),
             arrivals: Arrivals::default(),
             unsynced: Unsynced::default(),
             committer: Committer::default(),
@@ -181,6 +185,7 @@ impl Receiver {
             Message::FileEnd(end) => self.on_file_end(end),
             Message::FileFault(fault) => self.on_file_fault(fault),
             Message::Bye(ending) => self.on_bye(ending),
+            Message::LaneLost(lost) => self.on_lane_lost(lost.lane),
             Message::Heartbeat(_) => Ok(()),
             Message::Refuse(fault) => Err(fault.seen_from_afar()),
             other => Err(Fault::protocol(format_args!("a sender does not say {}", other.name()))),

@@ -126,6 +126,8 @@ pub enum Action {
     FinishDirs(Vec<Arc<Held>>),
     /// Remove what was made for this file under a temporary name. Never given for a file that was renamed.
     Discard(FileId),
+    /// Close this side's end of this lane: [`Receiver::handle_lane_ended`](super::Receiver::handle_lane_ended).
+    CloseLane(LaneId),
     /// An entry came to its end; nothing of it is held any more.
     Settled(Arc<Held>, Outcome),
     /// Every entry is settled and the sender knows: the session is over.

@@ -84,6 +84,15 @@ impl Source {
         }
     }
 
+    /// What was read broke off in a lane's hands: no digest of it was ever told, so that another read is the first again.
+    pub(crate) fn never_sent(&mut self, unit: Unit) {
+        if let Unit::Chunk { file, index } = unit
+            && let Some(reads) = self.reads.get_mut(&(file, index))
+        {
+            *reads -= 1;
+        }
+    }
+
     fn fate(&mut self, rng: &mut Rng, file: FileId, code: FaultCode) -> Result<(), Fault> {
         if !rng.permille(self.faults) {
             return Ok(());

@@ -1,0 +1,57 @@
+//! What the kernel knows of a TCP connection. Takes a socket, gives an answer; changes nothing.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+/// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is. A host that
+/// takes no data for now still acknowledges the kernel's probes; only one that is gone, or not reached, stays silent. (After
+/// a pause the time begins before the data left: it means something to those who ask again and again.)
+///
+/// # Errors
+/// What `getsockopt` says, for what is no TCP socket.
+pub fn unacknowledged(socket: impl AsFd) -> io::Result<Option<Duration>> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the descriptor is open while it is borrowed; the kernel writes at most `len` bytes, which `info` has.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it holds integers only, for which zeros are a value; an older kernel leaves the last of them so.
+    let info = unsafe { info.assume_init() };
+    Ok((info.tcpi_unacked > 0).then(|| Duration::from_millis(info.tcpi_last_ack_recv.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_was_delivered_is_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut far, _) = listener.accept().expect("accepted");
+        near.write_all(b"x").expect("sent");
+        far.read_exact(&mut [0]).expect("received");
+        assert_eq!(unacknowledged(&near).expect("TCP"), None);
+    }
+
+    #[test]
+    fn what_is_no_tcp_socket_is_an_error() {
+        let (socket, _other) = UnixStream::pair().expect("a pair");
+        assert!(unacknowledged(&socket).is_err());
+    }
+}
