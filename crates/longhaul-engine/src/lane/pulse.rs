@@ -1,55 +1,106 @@
-//! Signs of life of a session's receiving lanes: whether what the sender says it sent is still on its way.
+//! Signs of life of a lane: whether it moves, has something in hand, or waits for this side's own buffers.
 //!
-//! Lanes beat with every piece; the session loop asks. On a `safe` lane whoever is on the way can make a header promise more
-//! than was ever sent, or take bytes out: without this the lane, and the session, would wait for them for ever.
+//! A lane's thread beats with every piece; the session loop reads. On a `safe` lane whoever is on the way can make a header
+//! promise more than was ever sent, or take bytes out: without this the lane, and the session, would wait for them for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What all receiving lanes of a session beat on.
+/// What one lane beats on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<Beats>);
 
 #[derive(Debug, Default)]
 struct Beats {
     pieces: AtomicU64,
-    waiting: AtomicUsize,
+    units: AtomicU64,
+    doing: AtomicU8,
 }
 
-/// Watches a [`Pulse`].
-#[derive(Debug)]
-pub(crate) struct Watch {
-    pulse: Pulse,
-    pieces: u64,
-    since: Instant,
+/// What a lane is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It has nothing in hand.
+    Nothing,
+    /// A unit is under way.
+    Moving,
+    /// A unit waits for a free buffer: meanwhile it is this side that is slow.
+    Waiting,
+}
+
+/// A lane's counters at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Pieces that went or came so far.
+    pub(crate) pieces: u64,
+    /// Whole units.
+    pub(crate) units: u64,
+    /// What it is at.
+    pub(crate) doing: Doing,
 }
 
 impl Pulse {
-    /// A piece arrived.
+    /// A piece went or came.
     pub(crate) fn beat(&self) {
         self.0.pieces.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Runs `wait`, which waits for a free buffer: meanwhile it is this side that is slow.
+    /// A unit is begun.
+    pub(crate) fn begin(&self) {
+        self.0.doing.store(MOVING, Ordering::Relaxed);
+    }
+
+    /// The unit is through.
+    pub(crate) fn done(&self) {
+        self.0.units.fetch_add(1, Ordering::Relaxed);
+        self.0.doing.store(NOTHING, Ordering::Relaxed);
+    }
+
+    /// Runs `wait`, which waits for a free buffer.
     pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
-        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        self.0.doing.store(WAITING, Ordering::Relaxed);
         let waited = wait();
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        // It waited for this side, not for the other.
+        self.beat();
+        self.0.doing.store(MOVING, Ordering::Relaxed);
         waited
     }
+
+    /// The counters now.
+    pub(crate) fn read(&self) -> Reading {
+        Reading {
+            pieces: self.0.pieces.load(Ordering::Relaxed),
+            units: self.0.units.load(Ordering::Relaxed),
+            doing: match self.0.doing.load(Ordering::Relaxed) {
+                WAITING => Doing::Waiting,
+                MOVING => Doing::Moving,
+                _ => Doing::Nothing,
+            },
+        }
+    }
+}
+
+const NOTHING: u8 = 0;
+const MOVING: u8 = 1;
+const WAITING: u8 = 2;
+
+/// Watches all receiving lanes of a session together.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pieces: u64,
+    since: Instant,
 }
 
 impl Watch {
     /// Begins to watch.
-    pub(crate) fn new(pulse: Pulse) -> Watch {
-        Watch { pulse, pieces: 0, since: Instant::now() }
+    pub(crate) fn new() -> Watch {
+        Watch { pieces: 0, since: Instant::now() }
     }
 
     /// Whether something is `owed`, nothing keeps this side from taking it, and no lane has brought anything for too long.
-    pub(crate) fn is_overdue(&mut self, owed: bool) -> bool {
-        let pieces = self.pulse.0.pieces.load(Ordering::Relaxed);
-        let held_up = self.pulse.0.waiting.load(Ordering::Relaxed) > 0;
+    /// `pieces` came over all lanes so far, lost ones too.
+    pub(crate) fn is_overdue(&mut self, owed: bool, pieces: u64, held_up: bool) -> bool {
         if !owed || held_up || pieces != self.pieces {
             (self.pieces, self.since) = (pieces, Instant::now());
         }

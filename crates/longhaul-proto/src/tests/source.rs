@@ -119,8 +119,8 @@ impl Source {
         *reads += 1;
         if *reads > 1 && !bytes.is_empty() && rng.permille(self.faults * 4) {
             bytes[0] ^= 1;
-            self.bad.insert(file);
         }
+        let otherwise = bytes != self.items[file.0 as usize].bytes[start.0 as usize..][..len as usize];
         let hole = !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
         self.ready.push_back(Ready {
             unit: Unit::Chunk { file, index },
@@ -130,6 +130,7 @@ impl Source {
             kind: map.kind(),
             start,
             chunk: map.size(),
+            otherwise,
         });
     }
 
@@ -169,6 +170,7 @@ impl Source {
                 kind: DigestKind::Root,
                 start: FileOffset(0),
                 chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
+                otherwise: false,
             });
         }
     }

@@ -56,6 +56,8 @@ pub(crate) struct Ready {
     pub(crate) kind: DigestKind,
     pub(crate) start: FileOffset,
     pub(crate) chunk: ChunkSize,
+    /// It was read otherwise than before.
+    pub(crate) otherwise: bool,
 }
 
 /// A unit on its way.

@@ -269,6 +269,9 @@ impl World {
             self.source.never_sent(unit);
             return self.lanes[at].fail_with(&ready);
         }
+        if let (Unit::Chunk { file, .. }, true) = (unit, ready.otherwise) {
+            self.source.bad.insert(file);
+        }
         self.lanes[at].send(ready, self.plan.safe);
         let Some(frame) = self.lanes[at].frames.back_mut() else { return };
         if self.plan.always_flipped.contains(&unit) || self.rng.permille(self.plan.flips) {
