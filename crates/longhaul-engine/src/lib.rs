@@ -20,7 +20,7 @@ mod transfer;
 mod workers;
 
 pub use api::{
-    Event, FileEvent, FileStatus, From, Job, LocalDest, LocalSource, Observer, Progress, Remote, RemotePath, Report,
+    Event, FileEvent, FileStatus, From, Job, LocalDest, LocalSource, Observer, Progress, Redial, Remote, RemotePath, Report,
     Settings, Start, Stop, StopTrigger, To, Trust,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};

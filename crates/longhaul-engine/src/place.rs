@@ -15,6 +15,7 @@ use longhaul_proto::wire::message::Placing;
 use crate::api::{LocalDest, LocalSource};
 
 /// A destination that is ready to be written to.
+#[derive(Clone)]
 pub(crate) struct Destination {
     /// Where names go.
     pub(crate) tree: Arc<dyn TargetTree>,
@@ -71,7 +72,9 @@ pub(crate) fn served_destination(root: &Arc<Tree>, path: &RelPath, opening: Open
     let standing = root.stat(path).or_else(absent).map_err(|e| e.fault())?;
     let is_dir = matches!(standing, Some(Standing::Dir { .. }));
     let (dir, landing) = match (path.parent(), path.name()) {
-        (Some(parent), Some(name)) if opening.placing == Placing::BeneathIfDir && !is_dir => {
+        (Some(parent), Some(name))
+            if opening.placing == Placing::Named || opening.placing == Placing::BeneathIfDir && !is_dir =>
+        {
             (parent, Landing::beneath().renamed_to(name.to_vec()))
         }
         _ => (path.clone(), Landing::beneath()),

@@ -1,10 +1,11 @@
 //! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
-//! decides who may do what; `serve` runs one conversation; `lanes` brings lanes to their sessions.
+//! decides who may do what; `serve` runs one conversation; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself.
 
 mod access;
 mod lanes;
+mod runs;
 mod serve;
 
 pub(crate) use serve::list as list_tree;
@@ -23,6 +24,7 @@ use tokio::sync::Semaphore;
 use crate::api::{Stop, StopTrigger};
 use crate::faults::net_fault;
 use lanes::Registry;
+use runs::Runs;
 
 /// What a client may do beneath a root. A request needs it from the root and from the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +94,7 @@ struct Daemon {
     config: ServeConfig,
     roots: BTreeMap<String, (RootConfig, Arc<Tree>)>,
     registry: Registry,
+    runs: Runs,
     /// MiB of buffers that are free.
     memory: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
@@ -118,6 +121,7 @@ impl Service {
             memory: Arc::new(Semaphore::new(memory)),
             sessions: Arc::new(Semaphore::new(config.sessions)),
             registry: Registry::default(),
+            runs: Runs::default(),
             roots,
             config,
             stop,

@@ -3,6 +3,7 @@
 //! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode};
 use longhaul_disk::{ChunkIo, TargetTree};
@@ -11,14 +12,16 @@ use longhaul_proto::receiver::{Action, Config, Held, Receiver};
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
 use longhaul_sys::Slab;
 
+use super::course::ReceiveCourse;
+use super::lanes::{LaneEnd, Reins};
 use super::link::Wake;
 use super::writing::{Report, Writing, WritingOptions};
-use super::{Event, Link};
+use super::{Event, JoinedLane, Link};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
 use crate::lane;
-use crate::lane::pulse::{OVERDUE, Pulse, Watch};
-use crate::report::Totals;
+use crate::lane::pulse::{OVERDUE, Watch};
+use crate::report::{Moved, Totals};
 
 /// What a receiving session works with.
 pub(crate) struct Receiving {
@@ -36,22 +39,22 @@ pub(crate) struct Receiving {
     pub(crate) base: String,
 }
 
-struct Loop {
+struct Loop<'a> {
     link: Link,
     machine: Receiver,
     writing: Writing,
     slab: Arc<Slab>,
-    pulse: Pulse,
     watch: Watch,
     asked: Asked,
-    totals: Totals,
+    course: &'a mut ReceiveCourse,
     told: (u64, Tally),
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
 }
 
-/// Runs a receiving session to its end.
-pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
+/// Runs a receiving session to its end. The course's totals then hold the fault, if any.
+pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCourse) {
+    course.begin();
     let options = WritingOptions {
         chunk: receiving.config.chunk,
         preserve: receiving.config.preserve,
@@ -65,20 +68,19 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
             let mut link = link;
             link.refuse(&fault, false);
             link.end().await;
-            return Totals::ended_by(fault);
+            course.totals.fault = Some(fault);
+            return;
         }
     };
     machine.handle_timeout(link.now());
-    let (slab, pulse) = (receiving.slab, Pulse::default());
     let mut this = Loop {
         link,
         machine,
         writing,
-        slab,
-        watch: Watch::new(pulse.clone()),
-        pulse,
+        slab: receiving.slab,
+        watch: Watch::new(),
         asked: receiving.asked,
-        totals: Totals::default(),
+        course,
         told: (0, Tally::default()),
         verdict: None,
         told_by_peer: false,
@@ -99,13 +101,13 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         this.machine.handle_timeout(this.link.now());
         this.settle();
     }
-    this.finish(receiving.io).await
+    this.finish(receiving.io).await;
 }
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
 
-impl Loop {
+impl Loop<'_> {
     fn absorb(&mut self, wake: Wake) {
         let now = self.link.now();
         match wake {
@@ -120,19 +122,13 @@ impl Loop {
                 }
             }
             Wake::Event(Event::Lane(joined)) => {
-                let (slab, sink) = (self.slab.clone(), self.link.sink());
-                let (times, pulse) = (self.link.times.clone(), self.pulse.clone());
-                let started = self.link.start_lane(joined, move |stream, id| {
-                    lane::receive::run(stream, id, &slab, (&times, &pulse), |arrival| {
-                        drop(sink.send(Event::Arrived(arrival)))
-                    })
-                    .map(drop)
-                });
-                if let Err(fault) = started {
+                if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
                 }
             }
+            Wake::Event(Event::LaneEnded(end)) => self.machine.handle_lane_ended(now, end.id, end.landed),
             Wake::Event(Event::Arrived(mut arrival)) => {
+                self.course.progressed = Some(Instant::now());
                 self.writing.keep(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
             }
@@ -142,13 +138,30 @@ impl Loop {
             Wake::Event(Event::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
-            Wake::Event(Event::ControlEnded(_) | Event::LaneEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
+            Wake::Event(Event::ControlEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
         }
     }
 
-    /// What the sender says that it sent must come.
+    fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
+        // The sender gave it up before it stood here; dropped, it is closed.
+        if !self.machine.handle_lane_joined(joined.id) {
+            return Ok(());
+        }
+        let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
+        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, .. }| {
+            let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
+            let (landed, result) = lane::receive::run(stream, id, &slab, (&times, &pulse), deliver);
+            LaneEnd { id, fault: result.err(), unfinished: None, landed }
+        })
+    }
+
+    /// What the sender says that it sent must come: over another lane, if one stands still.
     fn watch_lanes(&mut self) {
-        if self.watch.is_overdue(self.machine.is_owed_arrivals()) {
+        for lane in self.link.stalled_lanes(|| self.machine.lanes_owing()) {
+            self.machine.lose_lane(lane);
+        }
+        let (pieces, held_up) = self.link.pieces();
+        if self.watch.is_overdue(self.machine.is_owed_arrivals(), pieces, held_up) {
             let seconds = OVERDUE.as_secs();
             let fault = Fault::new(
                 FaultCode::Lost,
@@ -216,7 +229,7 @@ impl Loop {
             }
             Action::Send(message) => self.link.say(message),
             Action::Survey(page) => {
-                page.iter().for_each(|held| self.totals.found(&held.entry.kind));
+                page.iter().for_each(|held| self.course.totals.found(&held.entry.kind));
                 self.writing.survey(page);
             }
             Action::Create(held) => self.writing.create(held),
@@ -231,6 +244,7 @@ impl Loop {
             Action::SyncDirs(_) => self.writing.sync_dirs(),
             Action::FinishDirs(dirs) => self.writing.finish_dirs(dirs),
             Action::Discard(file) => self.writing.discard(file),
+            Action::CloseLane(lane) => self.link.close_lane(lane),
             Action::Settled(held, outcome) => self.settled(&held, outcome),
             Action::Finished(ending) => self.verdict = Some(Ok(ending)),
             Action::Abort(fault) => self.verdict = Some(Err(fault)),
@@ -238,41 +252,51 @@ impl Loop {
     }
 
     fn settled(&mut self, held: &Held, outcome: Outcome) {
-        tell_settled(held, outcome, &mut self.totals, &*self.link.observer);
+        self.course.progressed = Some(Instant::now());
+        if self.course.is_news(&held.entry) {
+            tell_settled(held, outcome, &mut self.course.totals, &*self.link.observer);
+        }
     }
 
     fn progress(&self) -> Progress {
         let tally = self.machine.tally();
-        Progress {
+        self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
             bytes_received: tally.received,
             bytes_durable: tally.durable,
-            ..self.totals.progress()
-        }
+            ..Progress::default()
+        })
     }
 
     /// Ends everything in order: lanes, then disk work, then what was not published goes.
-    async fn finish(mut self, io: ChunkIo) -> Totals {
+    async fn finish(mut self, io: ChunkIo) {
+        self.link.observer.event(api::Event::Progress(self.progress()));
+        let (tally, resent) = (self.machine.tally(), self.machine.bytes_resent());
+        let totals = &mut self.course.totals;
         match self.verdict.take() {
-            Some(Ok(ending)) => self.totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
+            Some(Ok(ending)) => totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
             Some(Err(fault)) => {
                 self.link.refuse(&fault, self.told_by_peer);
-                self.totals.fault = Some(fault);
+                totals.fault = Some(fault);
             }
             None => {}
         }
-        self.totals.bytes_resent = self.machine.bytes_resent();
-        self.totals.receiver_cpu_us = Some(self.link.cpu_us());
-        self.totals.seconds = self.link.seconds();
-        self.link.observer.event(api::Event::Progress(self.progress()));
-        self.totals.io = Some(io.report());
-        self.totals.stages = self.link.times.seconds();
+        totals.session_over(&Moved {
+            seconds: self.link.seconds(),
+            sent: 0,
+            received: tally.received,
+            durable: tally.durable,
+            resent,
+            lost: tally.received.saturating_sub(tally.committed),
+        });
+        totals.add_receiver_cpu(self.link.cpu_us());
+        totals.io = Some(io.report());
+        totals.add_stages(self.link.times.seconds());
         self.slab.close();
-        let Loop { link, writing, totals, .. } = self;
+        let Loop { link, writing, .. } = self;
         link.end().await;
         // Waits for what is outstanding: not on the runtime's own threads.
         let _ = tokio::task::spawn_blocking(move || drop((writing, io))).await;
-        totals
     }
 }
 

@@ -18,8 +18,10 @@ use crate::handshake;
 use crate::lane::join::nonce;
 use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
+use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::receive::Receiving;
-use crate::session::{self, JoinedLane, Link};
+use crate::session::regrow::Regrow;
+use crate::session::{self, JoinedLane, LaneRules, Link};
 
 impl Run {
     /// Both halves in this process.
@@ -71,9 +73,16 @@ impl Run {
             asked: Asked::default(),
             base: destination.base,
         };
-        let sender = session::send::run(self.half_link(ours, near, self.observer.clone()), sending);
-        let receiver = tokio::spawn(session::receive::run(self.half_link(theirs, far, Arc::new(Nobody)), receiving));
-        let mut totals = sender.await;
+        let near = self.half_link(ours, near, Role::Sender, self.observer.clone());
+        let far = self.half_link(theirs, far, Role::Receiver, Arc::new(Nobody));
+        let receiver = tokio::spawn(async move {
+            let mut course = ReceiveCourse::default();
+            session::receive::run(far, receiving, &mut course).await;
+            course.totals
+        });
+        let mut course = SendCourse::default();
+        session::send::run(near, sending, &mut course).await;
+        let mut totals = course.totals;
         let received = receiver
             .await
             .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
@@ -82,9 +91,17 @@ impl Run {
     }
 
     /// The link of one half of a copy.
-    fn half_link(&self, pipe: tokio::io::DuplexStream, lanes: Vec<JoinedLane>, observer: Arc<dyn Observer>) -> Link {
+    fn half_link(
+        &self,
+        pipe: tokio::io::DuplexStream,
+        lanes: Vec<JoinedLane>,
+        role: Role,
+        observer: Arc<dyn Observer>,
+    ) -> Link {
         let (reader, writer) = tokio::io::split(pipe);
-        self.link_over(Box::new(reader), Box::new(writer), lanes, observer)
+        let target = lanes.len() as u32;
+        let rules = LaneRules { role, target, stall_after: self.settings.stall_after, regrow: Regrow::Never };
+        self.link_over(Box::new(reader), Box::new(writer), lanes, observer, rules)
     }
 }
 

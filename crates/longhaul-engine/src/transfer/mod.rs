@@ -1,11 +1,12 @@
 //! Runs a job from its initiator's side: push, pull, and copy within one process.
 //!
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
-//! here, `link` sets the session up; the session loop does the rest.
+//! here, `link` sets the session up, `redial` decides whether a lost one is followed by another; the session loop does the rest.
 
 mod dial;
 mod embedded;
 mod link;
+mod redial;
 
 pub(crate) use dial::connect;
 
@@ -15,16 +16,20 @@ use std::time::Instant;
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{SourceTree, TargetTree};
 use longhaul_proto::receiver::{Config, Landing, Policy, SyncGroup};
-use longhaul_proto::wire::message::{Far, FarSource, Welcome};
+use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
 
 use crate::api::{Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To};
 use crate::asked::Asked;
 use crate::budget::{self, Machinery, Means};
 use crate::place::{self, Destination, Opening};
+use crate::lane::join::nonce;
 use crate::report::Totals;
 use crate::session;
+use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::receive::Receiving;
 use crate::session::send::Sending;
+use dial::{Agreed, Dialling};
+use redial::Patience;
 
 /// Runs a job to its end. Always gives a report; what ended it early is in there.
 pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
@@ -74,29 +79,48 @@ struct Run {
 impl Run {
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
-        let far = Far::Destination {
-            root: path.root.clone(),
-            path: path.path.clone(),
-            placing: place::placing(path.slash, sources.len(), contents),
-            if_exists: self.settings.if_exists,
-        };
+        let asked = place::placing(path.slash, sources.len(), contents);
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
-        let agreed = self.agree(remote, Role::Sender, far, slots).await?;
         let tree = place::local_source(&sources, self.settings.io);
+        let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
+        loop {
+            // What the first session found there decides for all: it may since have made a directory of that name.
+            let placing = match &course.renamed {
+                None => asked,
+                Some(None) => Placing::Beneath,
+                Some(Some(_)) => Placing::Named,
+            };
+            let (root, path) = (path.root.clone(), path.path.clone());
+            let far = Far::Destination { root, path, placing, if_exists: self.settings.if_exists };
+            let ended = match self.agree(remote, Role::Sender, far, slots, &mut dialling).await {
+                Ok(agreed) => self.push_once(agreed, &tree, slots, &mut course).await,
+                Err(fault) => Err(fault),
+            };
+            let Err(fault) = ended else { return Ok(course.totals) };
+            if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
+                course.totals.fault = Some(fault);
+                return Ok(course.totals);
+            }
+        }
+    }
+
+    /// One session of a push.
+    async fn push_once(
+        &self,
+        agreed: Agreed,
+        tree: &Arc<dyn SourceTree>,
+        slots: usize,
+        course: &mut SendCourse,
+    ) -> Result<(), Fault> {
         let lanes = agreed.lanes.len() as u32;
         let machinery = self.machinery(Role::Sender, slots, lanes, agreed.welcome.chunk)?;
-        let sending = self.sending(tree, machinery, &agreed.welcome);
-        let link = self.link(agreed, "push", slots);
-        Ok(session::send::run(link, sending).await)
+        let sending = self.sending(tree.clone(), machinery, &agreed.welcome);
+        let link = self.link(agreed, Role::Sender, slots);
+        session::send::run(link, sending, course).await;
+        course.totals.fault.take().map_or(Ok(()), Err)
     }
 
     async fn pull(self, remote: &Remote, paths: Vec<RemotePath>, dest: &LocalDest) -> Result<Totals, Fault> {
-        let opening = Opening {
-            direct: self.settings.io,
-            dry_run: self.settings.dry_run,
-            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents)),
-            may_modify: true,
-        };
         let far = Far::Sources {
             sources: paths
                 .iter()
@@ -106,24 +130,77 @@ impl Run {
             names: self.settings.files_from.clone(),
         };
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
-        let agreed = self.agree(remote, Role::Receiver, far, slots).await?;
-        let destination = place::local_destination(dest, opening)?;
-        let tops: Option<Vec<Vec<u8>>> =
-            paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
-        let landing = match tops {
-            Some(tops) => destination.landing.only(tops),
-            None => destination.landing,
+        let again = !self.settings.retry_for.is_zero();
+        let mut course = if again { ReceiveCourse::remembering() } else { ReceiveCourse::default() };
+        let (mut dialling, mut destination) = (self.dialling()?, None);
+        loop {
+            let ended = match self.agree(remote, Role::Receiver, far.clone(), slots, &mut dialling).await {
+                Ok(agreed) => self.pull_once(agreed, &paths, dest, slots, (&mut course, &mut destination)).await,
+                Err(fault) => Err(fault),
+            };
+            let Err(fault) = ended else { return Ok(course.totals) };
+            if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
+                course.totals.fault = Some(fault);
+                return Ok(course.totals);
+            }
+        }
+    }
+
+    /// One session of a pull. The destination is resolved once: the first session may make a directory of that name.
+    async fn pull_once(
+        &self,
+        agreed: Agreed,
+        paths: &[RemotePath],
+        dest: &LocalDest,
+        slots: usize,
+        (course, resolved): (&mut ReceiveCourse, &mut Option<Destination>),
+    ) -> Result<(), Fault> {
+        let destination = match resolved {
+            Some(destination) => destination.clone(),
+            None => resolved.insert(self.pull_destination(paths, dest)?).clone(),
         };
         let lanes = agreed.lanes.len() as u32;
         let Machinery { slab, io } = self.machinery(Role::Receiver, slots, lanes, agreed.welcome.chunk)?;
-        let config = self.receiver_config(landing, &agreed.welcome);
-        let link = self.link(agreed, "pull", slots);
-        let asked = self.asked(&paths);
-        Ok(session::receive::run(
-            link,
-            Receiving { tree: destination.tree, slab, io, config, asked, base: destination.base },
-        )
-        .await)
+        let config = self.receiver_config(destination.landing, &agreed.welcome);
+        let link = self.link(agreed, Role::Receiver, slots);
+        let asked = self.asked(paths);
+        let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base: destination.base };
+        session::receive::run(link, receiving, course).await;
+        course.totals.fault.take().map_or(Ok(()), Err)
+    }
+
+    fn pull_destination(&self, paths: &[RemotePath], dest: &LocalDest) -> Result<Destination, Fault> {
+        let opening = Opening {
+            direct: self.settings.io,
+            dry_run: self.settings.dry_run,
+            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents)),
+            may_modify: true,
+        };
+        let destination = place::local_destination(dest, opening)?;
+        let tops: Option<Vec<Vec<u8>>> =
+            paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
+        Ok(match tops {
+            Some(tops) => Destination { landing: destination.landing.only(tops), ..destination },
+            None => destination,
+        })
+    }
+
+    /// What all sessions of this run have in common.
+    fn dialling(&self) -> Result<Dialling, Fault> {
+        let run = nonce()?;
+        let mut dice = [0; 8];
+        dice.copy_from_slice(&nonce()?[..8]);
+        let dice = u64::from_le_bytes(dice);
+        Ok(Dialling { run, patience: Patience::new(self.settings.retry_for, Instant::now(), dice) })
+    }
+
+    async fn wait(
+        &self,
+        fault: Fault,
+        progressed: Option<Instant>,
+        dialling: &mut Dialling,
+    ) -> Result<(), Fault> {
+        dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
     }
 
     fn machinery(&self, role: Role, slots: usize, lanes: u32, chunk: ChunkSize) -> Result<Machinery, Fault> {
@@ -152,9 +229,11 @@ impl Run {
             io,
             chunk: welcome.chunk,
             bundled_max: welcome.bundled_max,
-            filter: self.settings.filter.clone(),
-            names: self.settings.files_from.clone(),
-            preserve: self.settings.preserve,
+            wanted: Wanted {
+                filter: self.settings.filter.clone(),
+                names: self.settings.files_from.clone(),
+                preserve: self.settings.preserve,
+            },
         }
     }
 

@@ -176,6 +176,11 @@ impl Sender {
         (self.bytes_sent, self.bytes_resent)
     }
 
+    /// Whether the receiver wanted the content of an entry that has no outcome.
+    pub fn is_begun(&self, file: FileId) -> bool {
+        matches!(self.entries.get(&file), Some(State::Small | State::Large(_)))
+    }
+
     /// Whether the session is over for this machine.
     pub fn is_over(&self) -> bool {
         self.over
