@@ -11,7 +11,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{
-    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES, UNACKNOWLEDGED_SECONDS_MAX,
+    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES,
+    UNACKNOWLEDGED_SECONDS_MAX,
 };
 use rustix::net::{RecvFlags, SendFlags, recv};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};

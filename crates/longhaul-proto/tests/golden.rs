@@ -14,9 +14,9 @@ use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
-    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, LaneClosed, LaneLost, Lanes, Listed, ListedKind,
-    Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Settlement, Tally, Transfer, Verdict,
-    WantChunks, Welcome,
+    Answer, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, LaneClosed, LaneLost,
+    Lanes, Listed, ListedKind, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Settlement, Tally,
+    Transfer, Verdict, WantChunks, Welcome,
 };
 
 fn path(text: &str) -> RelPath {

@@ -13,8 +13,8 @@ use longhaul_proto::wire::message::{Heartbeat, Lanes as Granted};
 use longhaul_proto::{Message, Timestamp};
 use tokio::sync::mpsc;
 
-use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
 use super::Event;
+use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
 use crate::api::{Observer, Stop};
 use crate::control::{Outbox, ReadHalf, WriteHalf, read_message, start_writer};
 use crate::cpu::StageTimes;

@@ -205,7 +205,8 @@ impl Loop<'_> {
         self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, quit }| {
             let source = lane::send::Source { queue: &queue, quit: &quit, times: &times, pulse: &pulse };
             let result = lane::send::run(stream, id, &source, |sent| drop(sink.send(Event::Sent(sent))));
-            let (fault, unfinished) = result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
+            let (fault, unfinished) =
+                result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
             LaneEnd { id, fault, unfinished, landed: 0 }
         })
     }

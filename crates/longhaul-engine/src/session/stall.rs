@@ -35,12 +35,7 @@ impl Stalls {
     }
 
     /// The lanes to give up now. `owing` have something to bring even if they have nothing in hand.
-    pub(crate) fn find(
-        &mut self,
-        now: Instant,
-        lanes: &[(LaneId, Reading)],
-        owing: &BTreeSet<LaneId>,
-    ) -> Vec<LaneId> {
+    pub(crate) fn find(&mut self, now: Instant, lanes: &[(LaneId, Reading)], owing: &BTreeSet<LaneId>) -> Vec<LaneId> {
         let units: u64 = lanes.iter().map(|(_, reading)| reading.units).sum();
         let needed = match self.role {
             Role::Receiver => 1,

@@ -21,8 +21,8 @@ use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
 use crate::api::{Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To};
 use crate::asked::Asked;
 use crate::budget::{self, Machinery, Means};
-use crate::place::{self, Destination, Opening};
 use crate::lane::join::nonce;
+use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
 use crate::session;
 use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
@@ -194,12 +194,7 @@ impl Run {
         Ok(Dialling { run, patience: Patience::new(self.settings.retry_for, Instant::now(), dice) })
     }
 
-    async fn wait(
-        &self,
-        fault: Fault,
-        progressed: Option<Instant>,
-        dialling: &mut Dialling,
-    ) -> Result<(), Fault> {
+    async fn wait(&self, fault: Fault, progressed: Option<Instant>, dialling: &mut Dialling) -> Result<(), Fault> {
         dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
     }
 
