@@ -98,7 +98,8 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         ));
     }
     // First of all: the earlier session of this run may hold what the limits would refuse.
-    let place = daemon.runs.take_over(client.key, transfer.run).await?;
+    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
+    let place = daemon.runs.take_over(client.key, run).await?;
     let busy = |what: &str| {
         Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
             .hint("try again later")

@@ -152,15 +152,16 @@ impl Lanes {
         self.regrow.lost(Instant::now());
     }
 
-    /// The lanes to give up now, looked for once a second. `owing` names those that owe something they have not begun.
-    pub(crate) fn find_stalled(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
+    /// The lanes to give up now, looked for once a second. `owing` names those that owe something they have not begun;
+    /// `peer_stalls`: the other side said of late that its disk does.
+    pub(crate) fn find_stalled(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>, peer_stalls: bool) -> Vec<LaneId> {
         let now = Instant::now();
         if now < self.next_look {
             return Vec::new();
         }
         self.next_look = now + LOOK_EVERY;
         let readings: Vec<_> = self.running.iter().map(|(id, lane)| (*id, lane.pulse.read())).collect();
-        let mut found = self.stalls.find(now, &readings, &owing());
+        let mut found = self.stalls.find(now, &readings, &owing(), peer_stalls);
         for (id, lane) in &mut self.running {
             if lane.is_silent(now) && !found.contains(id) {
                 found.push(*id);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::{LANES_MAX, PEER_TEXT_BYTES_MAX};
+use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId};
 use longhaul_net::LaneStream;
 use longhaul_proto::wire::message::{Heartbeat, Lanes as Granted};
@@ -57,6 +57,8 @@ pub(crate) struct Link {
     start: Instant,
     heard: Instant,
     spoke: Instant,
+    /// When the other side last said that its disk stalls.
+    peer_stalled: Option<Instant>,
     next_tick: Instant,
     cpu_start: u64,
     pub(crate) ending: bool,
@@ -99,6 +101,7 @@ impl Link {
             start: now,
             heard: now,
             spoke: now,
+            peer_stalled: None,
             next_tick: now + TICK,
             cpu_start: crate::cpu::process_micros(),
             ending: false,
@@ -164,6 +167,9 @@ impl Link {
         match event {
             Event::Control(message) => {
                 self.heard = Instant::now();
+                if message == Message::Heartbeat(Heartbeat { stalled: true }) {
+                    self.peer_stalled = Some(self.heard);
+                }
                 match message {
                     Message::Lanes(granted) if self.dial(&granted) => Wake::Time,
                     message => Wake::Event(Event::Control(message)),
@@ -186,7 +192,7 @@ impl Link {
 
     /// Dials the lanes that were granted; false if this side never dials.
     fn dial(&mut self, granted: &Granted) -> bool {
-        let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX));
+        let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX)).min(LANES_EVER_MAX);
         self.lanes.dial((granted.first.0..last).map(LaneId), &self.sink)
     }
 
@@ -216,7 +222,8 @@ impl Link {
             }
         }
         if self.spoke.elapsed() >= HEARTBEAT_EVERY {
-            self.say(Message::Heartbeat(Heartbeat { stalled: false }));
+            let (_, stalled) = self.lanes.pieces();
+            self.say(Message::Heartbeat(Heartbeat { stalled }));
         }
         Wake::Time
     }
@@ -245,7 +252,12 @@ impl Link {
 
     /// The lanes that stand still while others move. `owing` names those that owe something they have not begun.
     pub(crate) fn stalled_lanes(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
-        if self.ending { Vec::new() } else { self.lanes.find_stalled(owing) }
+        let of_late = |at: Instant| at.elapsed() < 2 * HEARTBEAT_EVERY;
+        // Where nothing is heard over control either, it is not the lanes.
+        if self.ending || !of_late(self.heard) {
+            return Vec::new();
+        }
+        self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late))
     }
 
     /// Pieces that went or came so far, and whether a lane waits for this side's buffers.

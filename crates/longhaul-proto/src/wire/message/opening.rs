@@ -58,7 +58,7 @@ pub struct Transfer {
     /// The far end of the transfer.
     pub far: Far,
     /// Drawn at random for each run of a command, the same each time it dials: who shows it may take over from the run's own
-    /// earlier session.
+    /// earlier session. Zeros: it never will.
     pub run: [u8; 16],
 }
 
