@@ -9,6 +9,7 @@ mod kit;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use kit::{Arrived, Bench, Contender, Course, Options, Run, Scale, Sides, compete, median, own_cpu_s};
@@ -99,6 +100,8 @@ fn settings(protection: Protection) -> Settings {
         filter: Filter::default(),
         files_from: None,
         dry_run: false,
+        retry_for: Duration::ZERO,
+        stall_after: Duration::from_secs(20),
     }
 }
 

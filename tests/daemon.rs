@@ -272,18 +272,19 @@ fn two_clients_at_once_do_not_disturb_each_other() {
 }
 
 #[test]
-fn one_session_more_than_allowed_is_told_to_come_back() {
+fn one_session_more_than_allowed_is_told_to_come_back_and_does() {
     let site = Site::with(DaemonConfig::default().line("[limits]\nsessions = 1"));
     files::make_sparse(site.client.path("long"), 1 << 40, &[]);
     files::make(site.client.path("f"), 1, 10);
     let running = site.client.run(["push", "--json", "long", &site.url("")]).start();
     running.wait_type("start");
-    let outcome = site.client.run(["push", "--json", "f", &site.url("")]).fail(5);
+    let outcome = site.client.run(["push", "--json", "--retry-for", "0", "f", &site.url("")]).fail(5);
     assert_eq!(outcome.events_of("fault")[0]["code"], "busy", "{outcome}");
+    let patient = site.client.run(["push", "f", &site.url("")]).start();
+    patient.wait_stderr("dialling again");
     running.signal(Signal::INT);
     running.fail(130);
-    site.daemon.wait_log("ended: push");
-    site.client.run(["push", "f", &site.url("")]).succeed();
+    patient.fail(0);
 }
 
 #[test]

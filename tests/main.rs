@@ -16,6 +16,7 @@ mod exits;
 mod hostile;
 mod keys;
 mod layering;
+mod links;
 mod listing;
 mod mapping;
 mod overlap;

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
-use longhaul_core::{ChunkSize, DigestKind, IfExists, Preserve, Unit};
+use longhaul_core::{ChunkSize, DigestKind, IfExists, LaneId, Preserve, Unit};
 use longhaul_fuzz::messages;
 use longhaul_proto::receiver::{Action, Config, Landed, LandedRow, Landing, Policy, Receiver, Seen, SyncGroup, Ticket};
 use longhaul_proto::wire::data::Piece;
@@ -22,6 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
     };
     let mut receiver = Receiver::new(config, String::new());
+    (0..4).for_each(|lane| drop(receiver.handle_lane_joined(LaneId(lane))));
     for (second, message) in (0..).zip(messages(bytes)) {
         let now = Timestamp(second * 1_000_000);
         if let Message::Digests(list) = &message {
@@ -77,6 +78,7 @@ fn obey(receiver: &mut Receiver, now: Timestamp) {
                 receiver.handle_published(now, renames.iter().map(|(id, _)| (*id, Ok(()))).collect());
             }
             Action::SyncDirs(_) => receiver.handle_dirs_synced(now, Ok(())),
+            Action::CloseLane(lane) => receiver.handle_lane_ended(now, lane, 1),
             Action::FinishDirs(dirs) => {
                 receiver.handle_dirs_finished(now, dirs.iter().map(|held| (held.id, Ok(()))).collect());
             }

@@ -10,6 +10,7 @@ use longhaul_proto::sender::{Action, Config, Sent};
 fuzz_target!(|bytes: &[u8]| {
     let chunk = ChunkSize::from_log2(10).expect("in range");
     let mut sender = Sender::new(Config { chunk, bundled_max: 256 });
+    sender.handle_lane_joined(LaneId(0));
     let mut scanned = 0u64;
     let mut seq = 0;
     for message in messages(bytes) {
@@ -32,6 +33,10 @@ fuzz_target!(|bytes: &[u8]| {
                     (Unit::Chunk { file, index }, attempt, Digest::Cv([0; 32]))
                 }
                 Action::Pack { bundle, attempt, .. } => (Unit::Bundle(bundle), attempt, Digest::Root([0; 32])),
+                Action::CloseLane(lane) => {
+                    sender.handle_lane_ended(lane, None);
+                    continue;
+                }
                 Action::CheckSource(file) => {
                     sender.handle_checked(file, Ok(()));
                     continue;

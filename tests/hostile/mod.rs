@@ -14,7 +14,7 @@ mod links;
 mod listings;
 mod noise;
 mod peer;
-mod proxy;
+pub(crate) mod proxy;
 mod receivers;
 mod requests;
 mod senders;
@@ -30,28 +30,28 @@ use crate::fixture::{Host, Run, Site, files, tree};
 use proxy::{Kind, Meddler, Proxy, Way};
 
 /// A client that reaches its daemon through a proxy.
-struct Wired {
-    site: Site,
-    proxy: Proxy,
+pub(crate) struct Wired {
+    pub(crate) site: Site,
+    pub(crate) proxy: Proxy,
 }
 
 /// Which way a transfer goes: from the client's `f` to the daemon's, or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+pub(crate) enum Direction {
     Push,
     Pull,
 }
 
 impl Wired {
     /// A site with a proxy in between, through the meddlers that `make` makes.
-    fn new(make: impl Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync + 'static) -> Wired {
+    pub(crate) fn new(make: impl Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync + 'static) -> Wired {
         let site = Site::new();
         let proxy = Proxy::start(daemon_addr(&site), make);
         Wired { site, proxy }
     }
 
     /// Puts `f` at the sending end: a file of `len` bytes, or whatever `make` makes under that path.
-    fn source(&self, direction: Direction, make: impl FnOnce(&std::path::Path)) {
+    pub(crate) fn source(&self, direction: Direction, make: impl FnOnce(&std::path::Path)) {
         make(&self.end(direction, End::From));
     }
 
@@ -74,7 +74,7 @@ impl Wired {
     }
 
     /// Where `f` stands, or will, at one end.
-    fn end(&self, direction: Direction, end: End) -> std::path::PathBuf {
+    pub(crate) fn end(&self, direction: Direction, end: End) -> std::path::PathBuf {
         match (direction, end) {
             (Direction::Push, End::From) | (Direction::Pull, End::To) => self.site.client.path("f"),
             (Direction::Push, End::To) | (Direction::Pull, End::From) => self.site.root().join("f"),
@@ -83,7 +83,7 @@ impl Wired {
 
     /// Fails if the target holds anything else than an exact copy, or if anything temporary is left at either end.
     #[track_caller]
-    fn assert_copied(&self, direction: Direction, context: &str) {
+    pub(crate) fn assert_copied(&self, direction: Direction, context: &str) {
         let (from, to) = (self.end(direction, End::From), self.end(direction, End::To));
         tree::assert_same(&tree::Tree::of(from), &tree::Tree::of(to), context);
         self.assert_clean(context);
@@ -102,7 +102,7 @@ impl Wired {
     }
 
     #[track_caller]
-    fn assert_clean(&self, context: &str) {
+    pub(crate) fn assert_clean(&self, context: &str) {
         // The client is gone; the daemon says when it is done with the session.
         self.site.daemon.wait_log("ended: ");
         assert_sane(&self.site, context);
@@ -113,16 +113,16 @@ impl Wired {
 
 /// The ends of a transfer.
 #[derive(Clone, Copy)]
-enum End {
+pub(crate) enum End {
     From,
     To,
 }
 
 impl Direction {
-    const BOTH: [Direction; 2] = [Direction::Push, Direction::Pull];
+    pub(crate) const BOTH: [Direction; 2] = [Direction::Push, Direction::Pull];
 
     /// The way in which payload goes.
-    fn way(self) -> Way {
+    pub(crate) fn way(self) -> Way {
         match self {
             Direction::Push => Way::ToDaemon,
             Direction::Pull => Way::ToClient,
@@ -170,7 +170,7 @@ fn client(site: &Site) -> peer::Client {
 }
 
 /// Where a site's daemon listens.
-fn daemon_addr(site: &Site) -> SocketAddr {
+pub(crate) fn daemon_addr(site: &Site) -> SocketAddr {
     site.daemon.addr().parse().unwrap()
 }
 

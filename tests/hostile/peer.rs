@@ -344,6 +344,7 @@ pub(super) fn transfer(role: Role, far: Far) -> Transfer {
         dry_run: false,
         set: 0,
         far,
+        run: [0; 16],
     }
 }
 

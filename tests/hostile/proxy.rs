@@ -12,7 +12,7 @@ use longhaul_net::SAFE_MAGIC;
 
 /// What a connection is, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Control,
     PrivateLane,
     SafeLane,
@@ -20,14 +20,14 @@ pub(super) enum Kind {
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     ToDaemon,
     ToClient,
 }
 
 /// Sees everything that goes one way over one connection. What it leaves in `bytes` goes on; while it does not return,
 /// nothing does.
-pub(super) trait Meddler: Send {
+pub(crate) trait Meddler: Send {
     fn pass(&mut self, bytes: &mut Vec<u8>);
 }
 
@@ -42,7 +42,7 @@ impl<F: FnMut(&mut Vec<u8>) + Send> Meddler for F {
 type Make = dyn Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync;
 
 /// The running proxy; dropping it cuts everything.
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     addr: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -50,20 +50,35 @@ pub(super) struct Proxy {
 struct Shared {
     daemon: SocketAddr,
     make: Box<Make>,
-    links: Mutex<Vec<(Kind, TcpStream, TcpStream)>>,
+    links: Mutex<Vec<Link>>,
+    dialled: Condvar,
     over: AtomicBool,
+}
+
+/// A connection that is passed on.
+struct Link {
+    kind: Kind,
+    client: TcpStream,
+    daemon: TcpStream,
+    /// The daemon is not told that the client is gone.
+    deserted: Arc<AtomicBool>,
 }
 
 impl Proxy {
     /// Listens on a free port and passes everything on to `daemon`, through the meddlers that `make` makes.
-    pub(super) fn start(
+    pub(crate) fn start(
         daemon: SocketAddr,
         make: impl Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync + 'static,
     ) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = listener.local_addr().expect("bound");
-        let shared =
-            Arc::new(Shared { daemon, make: Box::new(make), links: Mutex::default(), over: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            daemon,
+            make: Box::new(make),
+            links: Mutex::default(),
+            dialled: Condvar::new(),
+            over: AtomicBool::new(false),
+        });
         let accepting = shared.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -79,17 +94,39 @@ impl Proxy {
     }
 
     /// Where the client dials.
-    pub(super) fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// Ends all connections of a kind that stand now, at both ends.
-    pub(super) fn cut(&self, kind: Kind) {
-        let links = self.shared.links.lock().expect("links");
-        for (_, client, daemon) in links.iter().filter(|(k, ..)| *k == kind) {
-            let _ = client.shutdown(Shutdown::Both);
-            let _ = daemon.shutdown(Shutdown::Both);
+    pub(crate) fn cut(&self, kind: Kind) {
+        self.shared.links.lock().expect("links").iter().filter(|link| link.kind == kind).for_each(Link::cut);
+    }
+
+    /// Ends the first of all connections of a kind, at both ends.
+    pub(crate) fn cut_first(&self, kind: Kind) {
+        self.shared.links.lock().expect("links").iter().find(|link| link.kind == kind).expect("a connection").cut();
+    }
+
+    /// The client loses all connections, and the daemon hears nothing of that: its ends stay open and silent.
+    pub(crate) fn desert(&self) {
+        for link in self.shared.links.lock().expect("links").iter() {
+            link.deserted.store(true, Ordering::Release);
+            let _ = link.client.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Waits until so many connections of a kind were dialled, at all.
+    pub(crate) fn wait_count(&self, kind: Kind, count: usize) {
+        let links = self.shared.links.lock().expect("links");
+        let enough = |links: &mut Vec<Link>| links.iter().filter(|link| link.kind == kind).count() < count;
+        let waited = self.shared.dialled.wait_timeout_while(links, REACHED_MAX, enough);
+        assert!(!waited.expect("links").1.timed_out(), "no {count} connections in {REACHED_MAX:?}");
+    }
+
+    /// How many connections of a kind there were.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        self.shared.links.lock().expect("links").iter().filter(|link| link.kind == kind).count()
     }
 }
 
@@ -102,16 +139,27 @@ impl Drop for Proxy {
     }
 }
 
+impl Link {
+    fn cut(&self) {
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.daemon.shutdown(Shutdown::Both);
+    }
+}
+
 fn carry(shared: &Arc<Shared>, mut client: TcpStream) -> std::io::Result<()> {
     let (kind, first) = recognise(&mut client)?;
     let daemon = TcpStream::connect(shared.daemon)?;
     client.set_nodelay(true)?;
     daemon.set_nodelay(true)?;
-    shared.links.lock().expect("links").push((kind, client.try_clone()?, daemon.try_clone()?));
+    let deserted = Arc::new(AtomicBool::new(false));
+    let link = Link { kind, client: client.try_clone()?, daemon: daemon.try_clone()?, deserted: deserted.clone() };
+    shared.links.lock().expect("links").push(link);
+    shared.dialled.notify_all();
     let (back_from, back_to) = (daemon.try_clone()?, client.try_clone()?);
     let back = (shared.make)(kind, Way::ToClient);
-    std::thread::spawn(move || pump(Vec::new(), back_from, back_to, back));
-    pump(first, client, daemon, (shared.make)(kind, Way::ToDaemon));
+    let silent = deserted.clone();
+    std::thread::spawn(move || pump(Vec::new(), back_from, back_to, back, &silent));
+    pump(first, client, daemon, (shared.make)(kind, Way::ToDaemon), &deserted);
     Ok(())
 }
 
@@ -137,7 +185,14 @@ fn recognise(client: &mut TcpStream) -> std::io::Result<(Kind, Vec<u8>)> {
     }
 }
 
-fn pump(first: Vec<u8>, mut from: TcpStream, mut to: TcpStream, mut meddler: Option<Box<dyn Meddler>>) {
+/// Passes on what comes `from` one end, and its end too; while the daemon is `deserted`, nothing and no end.
+fn pump(
+    first: Vec<u8>,
+    mut from: TcpStream,
+    mut to: TcpStream,
+    mut meddler: Option<Box<dyn Meddler>>,
+    deserted: &AtomicBool,
+) {
     let mut bytes = first;
     let mut part = vec![0; 64 << 10];
     loop {
@@ -145,7 +200,7 @@ fn pump(first: Vec<u8>, mut from: TcpStream, mut to: TcpStream, mut meddler: Opt
             if let Some(meddler) = &mut meddler {
                 meddler.pass(&mut bytes);
             }
-            if to.write_all(&bytes).is_err() {
+            if to.write_all(&bytes).is_err() && !deserted.load(Ordering::Acquire) {
                 let _ = from.shutdown(Shutdown::Both);
                 return;
             }
@@ -155,6 +210,7 @@ fn pump(first: Vec<u8>, mut from: TcpStream, mut to: TcpStream, mut meddler: Opt
                 bytes.clear();
                 bytes.extend_from_slice(&part[..n]);
             }
+            _ if deserted.load(Ordering::Acquire) => return,
             _ => {
                 let _ = to.shutdown(Shutdown::Write);
                 return;
@@ -165,7 +221,7 @@ fn pump(first: Vec<u8>, mut from: TcpStream, mut to: TcpStream, mut meddler: Opt
 
 /// A place where a meddler waits until the test lets it go on.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct GateState {
@@ -175,7 +231,7 @@ struct GateState {
 
 impl Gate {
     /// The meddler has come here and waits; for ever only if the test died, which ends the process.
-    pub(super) fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let (state, changed) = &*self.0;
         let mut state = state.lock().expect("gate");
         state.reached = true;
@@ -186,14 +242,14 @@ impl Gate {
     }
 
     /// Waits until a meddler stands at the gate.
-    pub(super) fn wait_reached(&self) {
+    pub(crate) fn wait_reached(&self) {
         let (state, changed) = &*self.0;
         let waited = changed.wait_timeout_while(state.lock().expect("gate"), REACHED_MAX, |s| !s.reached);
         assert!(!waited.expect("gate").1.timed_out(), "nothing came to the gate in {REACHED_MAX:?}");
     }
 
     /// Lets everyone go on, now and later.
-    pub(super) fn open(&self) {
+    pub(crate) fn open(&self) {
         let (state, changed) = &*self.0;
         state.lock().expect("gate").open = true;
         changed.notify_all();
@@ -201,7 +257,7 @@ impl Gate {
 }
 
 /// Holds a connection's way at `gate` once `bytes` have passed.
-pub(super) fn hold_after(bytes: u64, gate: Gate) -> Box<dyn Meddler> {
+pub(crate) fn hold_after(bytes: u64, gate: Gate) -> Box<dyn Meddler> {
     let mut passed = 0;
     Box::new(move |part: &mut Vec<u8>| {
         passed += part.len() as u64;
@@ -212,7 +268,7 @@ pub(super) fn hold_after(bytes: u64, gate: Gate) -> Box<dyn Meddler> {
 }
 
 /// Inverts one bit of the byte at `at` of a connection's way.
-pub(super) fn flip_at(at: u64) -> Box<dyn Meddler> {
+pub(crate) fn flip_at(at: u64) -> Box<dyn Meddler> {
     let mut passed = 0;
     Box::new(move |part: &mut Vec<u8>| {
         if let Some(byte) = at.checked_sub(passed).and_then(|at| part.get_mut(usize::try_from(at).ok()?)) {

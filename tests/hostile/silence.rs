@@ -49,7 +49,7 @@ fn a_lane_that_falls_silent_is_noticed_while_another_keeps_the_session_busy() {
         let digest = digest_of(&unit, DigestKind::Root, FileOffset(0));
         let piece = Piece { unit: Unit::Bundle(BundleId(n)), ..peer::bundle(unit.len() as u64) };
         peer::send_unit(&mut busy, piece, &unit, digest.bytes());
-        client.speech.say(&Message::Heartbeat(Heartbeat { stalled: false }));
+        client.speech.say(&Message::Heartbeat(Heartbeat { stalled: false, answer: false }));
         let refused = client.speech.hear_until(|message| match message {
             Message::Refuse(fault) => Some(Some(fault)),
             Message::Verdicts(_) => Some(None),

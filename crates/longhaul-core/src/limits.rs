@@ -40,10 +40,22 @@ pub const BUNDLED_FILE_BYTES_MAX: u64 = 256 << 10;
 /// Most files in one bundle.
 pub const BUNDLE_FILES_MAX: usize = 1024;
 
-/// Most lanes of one session.
+/// Most lanes of one session at a time.
 pub const LANES_MAX: u32 = 128;
+/// Most lanes that one session ever has, lost ones and those in their place together.
+pub const LANES_EVER_MAX: u32 = 32 * LANES_MAX;
 /// Deadline for everything before a peer is authenticated, in seconds.
 pub const HANDSHAKE_SECONDS_MAX: u64 = 10;
+/// A connection over which nothing goes is asked for life after so long, in seconds: routers forget idle flows after minutes.
+pub const KEEPALIVE_IDLE_SECONDS: u64 = 15;
+/// ... and asked again so often, in seconds, ...
+pub const KEEPALIVE_INTERVAL_SECONDS: u64 = 5;
+/// ... until it has not answered so often: half a minute in all, as long as a peer may be silent.
+pub const KEEPALIVE_PROBES: u32 = 3;
+/// A control connection whose data the other host has not acknowledged for so long is lost, in seconds.
+pub const UNACKNOWLEDGED_SECONDS_MAX: u64 = 30;
+/// A lane that makes no progress for so long, while others do, is given up, in seconds, unless the user says otherwise.
+pub const LANE_STALL_SECONDS: u64 = 20;
 /// A lane id that was named over control is good for this long, in seconds.
 pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
 /// Most bytes of text in a peer's error message; the rest is cut.
@@ -60,4 +72,5 @@ const _: () = assert!(
 );
 const _: () =
     assert!(BUNDLED_FILE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundled file must fit a bundle of the smallest chunk");
+const _: () = assert!(LANES_EVER_MAX > LANES_MAX, "a lost lane must be replaced");
 const _: () = assert!(PAGE_ENTRIES_MAX * 2 <= ENTRIES_UNSETTLED_MAX, "pages must flow while entries settle");

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath};
@@ -124,6 +125,10 @@ pub struct Settings {
     pub files_from: Option<Vec<RelPath>>,
     /// Show the mapping, move nothing.
     pub dry_run: bool,
+    /// For how long after the last progress a lost session is dialled again; zero never. Not between two local directories.
+    pub retry_for: Duration,
+    /// A lane that moves nothing for so long, while others do, is given up and replaced.
+    pub stall_after: Duration,
 }
 
 /// What the engine says while it works. Called from its session loop: must return quickly.
@@ -135,7 +140,7 @@ pub trait Observer: Send + Sync {
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The session stands, lanes are joined.
+    /// The first session stands, lanes are joined.
     Start(Start),
     /// About once a second.
     Progress(Progress),
@@ -148,6 +153,10 @@ pub enum Event {
         /// The same for people, with what it is.
         message: String,
     },
+    /// The session is lost; another will be dialled.
+    Redial(Redial),
+    /// Another session stands in its place: its id, hex.
+    Redialled(String),
     /// Something went wrong; the run may go on (a file) or end (its report then carries the same fault).
     Fault(Fault),
 }
@@ -173,10 +182,19 @@ pub struct Start {
     pub notes: Vec<String>,
 }
 
-/// The counters of a session, never mixed. Zero where this side cannot know.
+/// A lost session that is to be dialled again.
+#[derive(Clone, Debug)]
+pub struct Redial {
+    /// What it was lost by.
+    pub fault: Fault,
+    /// The wait before the next dial.
+    pub wait: Duration,
+}
+
+/// The counters of a transfer, never mixed. Zero where this side cannot know.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Seconds since the session stood.
+    /// Seconds in which a session stood.
     pub seconds: f64,
     /// Files and links known so far; final once `scanned`.
     pub files_total: u64,
@@ -251,7 +269,7 @@ pub struct Report {
     pub files_total: u64,
     /// Bytes under their final names.
     pub bytes_committed: u64,
-    /// Bytes sent again after a mismatch.
+    /// Bytes sent again: after a mismatch, over another lane, or in another session.
     pub bytes_resent: u64,
     /// Bytes that earlier sessions had brought and that were not sent again.
     pub bytes_resumed: u64,
@@ -273,6 +291,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Stop {
     code: watch::Receiver<Option<FaultCode>>,
+    also: Option<watch::Receiver<Option<FaultCode>>>,
 }
 
 /// Pulls the trigger of a [`Stop`].
@@ -285,15 +304,31 @@ impl Stop {
     /// A trigger and what it stops.
     pub fn new() -> (StopTrigger, Stop) {
         let (tx, rx) = watch::channel(None);
-        (StopTrigger { code: Arc::new(tx) }, Stop { code: rx })
+        (StopTrigger { code: Arc::new(tx) }, Stop { code: rx, also: None })
+    }
+
+    /// Stops when either of two plain ones does.
+    pub(crate) fn or(self, other: Stop) -> Stop {
+        Stop { code: self.code, also: Some(other.code) }
     }
 
     /// Waits until the run must stop, and says with which code. Never, if the trigger is gone.
     pub(crate) async fn stopped(&mut self) -> FaultCode {
-        match self.code.wait_for(Option::is_some).await.map(|code| *code) {
-            Ok(Some(code)) => code,
-            _ => std::future::pending().await,
+        match &mut self.also {
+            None => pulled(&mut self.code).await,
+            Some(also) => tokio::select! {
+                biased;
+                code = pulled(&mut self.code) => code,
+                code = pulled(also) => code,
+            },
         }
+    }
+}
+
+async fn pulled(code: &mut watch::Receiver<Option<FaultCode>>) -> FaultCode {
+    match code.wait_for(Option::is_some).await.map(|code| *code) {
+        Ok(Some(code)) => code,
+        _ => std::future::pending().await,
     }
 }
 

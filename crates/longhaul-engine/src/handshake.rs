@@ -24,7 +24,11 @@ pub(crate) fn bundled_max(chunk: ChunkSize) -> u64 {
 
 /// The next message, within the handshake's deadline; a refusal becomes the error that it tells.
 pub(crate) async fn answer(reader: &mut ReadHalf) -> Result<Message, Fault> {
-    match tokio::time::timeout(HANDSHAKE, read_message(reader)).await {
+    answer_within(reader, HANDSHAKE).await
+}
+
+async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Message, Fault> {
+    match tokio::time::timeout(patience, read_message(reader)).await {
         Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time")
             .hint("run the same command again")),
         Ok(Ok(Some(Message::Refuse(fault)))) => Err(fault.seen_from_afar()),
@@ -37,14 +41,15 @@ pub(crate) async fn answer(reader: &mut ReadHalf) -> Result<Message, Fault> {
     }
 }
 
-/// Asks for a transfer; gives what was agreed and the lanes to dial.
+/// Asks for a transfer, and waits so long for the answer; gives what was agreed and the lanes to dial.
 pub(crate) async fn ask(
     reader: &mut ReadHalf,
     writer: &mut WriteHalf,
     request: Request,
+    patience: Duration,
 ) -> Result<(Welcome, Lanes), Fault> {
     write_message(writer, &hello(request)).await?;
-    let Message::Welcome(welcome) = answer(reader).await? else { return Err(unexpected()) };
+    let Message::Welcome(welcome) = answer_within(reader, patience).await? else { return Err(unexpected()) };
     if welcome.version != VERSION {
         return Err(Fault::protocol(format_args!(
             "the other side chose version {}, which was not offered",

@@ -22,8 +22,8 @@ mod transfer;
 mod workers;
 
 pub use api::{
-    Event, FileEvent, FileStatus, From, Job, LocalDest, LocalSource, Observer, Progress, Remote, RemotePath, Report,
-    Settings, Start, Stop, StopTrigger, To, Trust,
+    Event, FileEvent, FileStatus, From, Job, LocalDest, LocalSource, Observer, Progress, Redial, Remote, RemotePath,
+    Report, Settings, Start, Stop, StopTrigger, To, Trust,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
 pub use list::{Listed, ListedKind, list, list_local};

@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath};
@@ -20,6 +20,7 @@ use crate::partials::{Ledger, Store, Who};
 use crate::presence::Presence;
 
 /// A destination that is ready to be written to.
+#[derive(Clone)]
 pub(crate) struct Destination {
     /// Where names go.
     pub(crate) tree: Arc<dyn TargetTree>,
@@ -73,20 +74,41 @@ fn spec(source: &LocalSource) -> SourceSpec {
     SourceSpec { path: source.path.clone(), contents: source.contents }
 }
 
-/// The destination on this host. A link to a directory that the user names is followed, as by rsync.
-pub(crate) fn local_destination(dest: &LocalDest, opening: Opening) -> Result<Destination, Fault> {
-    let (dir, name) = landing_at(dest, opening.placing)?;
-    let landing = match name {
-        Some(name) => Landing::beneath().renamed_to(checked_name(name.as_bytes())?),
-        None => Landing::beneath(),
-    };
-    let base = Escaped(dir.as_os_str().as_bytes()).to_string();
-    if opening.dry_run && !is_directory(dir) {
-        return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
+/// A destination on this host, resolved: sessions of one run go to the same place, whatever the first of them made there.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalSite {
+    dir: PathBuf,
+    landing: Landing,
+    opening: Opening,
+}
+
+impl LocalSite {
+    /// Resolves a destination. A link to a directory that the user names is followed, as by rsync.
+    pub(crate) fn new(dest: &LocalDest, opening: Opening) -> Result<LocalSite, Fault> {
+        let (dir, name) = landing_at(dest, opening.placing)?;
+        let landing = match name {
+            Some(name) => Landing::beneath().renamed_to(checked_name(name.as_bytes())?),
+            None => Landing::beneath(),
+        };
+        Ok(LocalSite { dir: dir.to_owned(), landing, opening })
     }
-    let target = FsTarget::open(dir, opening.direct).map_err(|e| e.fault())?;
-    let store = Store::new(target.shelf().clone());
-    written(target, landing, base, opening, &store, &Who::local(), RelPath::root())
+
+    /// Whether its directory stands already: something may be left in it.
+    pub(crate) fn stands(&self) -> bool {
+        is_directory(&self.dir)
+    }
+
+    /// Opens it for a session, making its directory if that is missing.
+    pub(crate) fn open(&self) -> Result<Destination, Fault> {
+        let (opening, landing) = (self.opening, self.landing.clone());
+        let base = Escaped(self.dir.as_os_str().as_bytes()).to_string();
+        if opening.dry_run && !self.stands() {
+            return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
+        }
+        let target = FsTarget::open(&self.dir, opening.direct).map_err(|e| e.fault())?;
+        let store = Store::new(target.shelf().clone());
+        written(target, landing, base, opening, &store, &Who::local(), RelPath::root())
+    }
 }
 
 /// A destination whose sessions are written down, unless nothing is done there.
@@ -106,12 +128,6 @@ fn written(
     let ledger = store.begin(who, nonce()?, prefix, presence.clone())?;
     let tree = Arc::new(target.tagged(ledger.tag()));
     Ok(Destination { tree, landing, base, ledger: Some(Arc::new(ledger)), presence })
-}
-
-/// Whether the directory that a destination on this host is in, or is, stands already: something may be left in it.
-pub(crate) fn stands(dest: &LocalDest, placing: Placing) -> bool {
-    let above = || dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    is_directory(&dest.path) || placing == Placing::BeneathIfDir && is_directory(above())
 }
 
 /// The directory that names go to, and the name that the one source takes there if it does not keep its own.
@@ -163,7 +179,9 @@ pub(crate) fn served_destination(
     let standing = root.stat(path).or_else(absent).map_err(|e| e.fault())?;
     let is_dir = matches!(standing, Some(Standing::Dir { .. }));
     let (dir, landing) = match (path.parent(), path.name()) {
-        (Some(parent), Some(name)) if opening.placing == Placing::BeneathIfDir && !is_dir => {
+        (Some(parent), Some(name))
+            if opening.placing == Placing::Named || opening.placing == Placing::BeneathIfDir && !is_dir =>
+        {
             (parent, Landing::beneath().renamed_to(name.to_vec()))
         }
         _ => (path.clone(), Landing::beneath()),

@@ -1,11 +1,11 @@
-//! Counting what became of a session's entries, for progress and for the report.
+//! Counting what became of a transfer's entries, over all of its sessions, for progress and for the report.
 
 use longhaul_core::{EntryKind, Fault, FaultCode};
 use longhaul_disk::EngineReport;
 
 use crate::api::{FileStatus, Progress, Report};
 
-/// What a session side counted. Directories count only when they fail.
+/// What one side of a transfer counted. Directories count only when they fail.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) fault: Option<Fault>,
@@ -20,13 +20,36 @@ pub(crate) struct Totals {
     files_mismatched: u64,
     bytes_committed: u64,
     bytes_done_without: u64,
-    pub(crate) bytes_resent: u64,
-    pub(crate) bytes_resumed: u64,
-    pub(crate) seconds: f64,
+    bytes_resent: u64,
+    bytes_resumed: u64,
+    /// Whether a session is over.
+    later: bool,
+    /// What sessions that are over moved, and what of the last one's will have to be sent again if there is another.
+    before: Progress,
+    bytes_lost: u64,
     pub(crate) sender_cpu_us: Option<u64>,
     pub(crate) receiver_cpu_us: Option<u64>,
     pub(crate) stages: Vec<(&'static str, f64)>,
     pub(crate) io: Option<EngineReport>,
+}
+
+/// What a session moved, once it is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    /// Seconds since it stood.
+    pub(crate) seconds: f64,
+    /// Payload handed to lanes.
+    pub(crate) sent: u64,
+    /// Payload taken from lanes and verified.
+    pub(crate) received: u64,
+    /// Bytes that are durable, those that it resumed with them.
+    pub(crate) durable: u64,
+    /// Bytes that an earlier session had brought.
+    pub(crate) resumed: u64,
+    /// Payload that was sent again within the session.
+    pub(crate) resent: u64,
+    /// Payload that came to nothing, as its file was not committed.
+    pub(crate) lost: u64,
 }
 
 /// Codes kept of single failures; beyond that only their number.
@@ -36,6 +59,64 @@ impl Totals {
     /// Of a session that a fault ended before it began.
     pub(crate) fn ended_by(fault: Fault) -> Totals {
         Totals { fault: Some(fault), ..Totals::default() }
+    }
+
+    /// Another session begins that goes on with what has no outcome yet.
+    pub(crate) fn begin_session(&mut self) {
+        self.fault = None;
+        self.bytes_resent += std::mem::take(&mut self.bytes_lost);
+    }
+
+    /// The next session's sender names every entry again.
+    pub(crate) fn count_anew(&mut self) {
+        (self.files_total, self.bytes_total) = (0, 0);
+    }
+
+    /// A session is over.
+    pub(crate) fn session_over(&mut self, moved: &Moved) {
+        self.before = Progress {
+            seconds: self.before.seconds + moved.seconds,
+            bytes_sent: self.before.bytes_sent + moved.sent,
+            bytes_received: self.before.bytes_received + moved.received,
+            bytes_durable: self.before.bytes_durable + self.durable_of(moved.durable, moved.resumed),
+            bytes_committed: self.bytes_committed,
+            files_committed: self.files_committed,
+            ..self.before
+        };
+        if !std::mem::replace(&mut self.later, true) {
+            self.bytes_resumed = moved.resumed;
+        }
+        self.bytes_resent += moved.resent;
+        self.bytes_lost = moved.lost;
+    }
+
+    /// What a session adds to the durable bytes: a later one resumes what an earlier one of this run was counted for.
+    pub(crate) fn durable_of(&self, durable: u64, resumed: u64) -> u64 {
+        if self.later { durable.saturating_sub(resumed) } else { durable }
+    }
+
+    /// A file of this many bytes was committed by an earlier session: they were not lost after all.
+    pub(crate) fn was_committed_before(&mut self, bytes: u64) {
+        self.bytes_resent = self.bytes_resent.saturating_sub(bytes);
+    }
+
+    /// The sending process spent so much more.
+    pub(crate) fn add_sender_cpu(&mut self, us: u64) {
+        *self.sender_cpu_us.get_or_insert(0) += us;
+    }
+
+    /// The receiving process spent so much more.
+    pub(crate) fn add_receiver_cpu(&mut self, us: u64) {
+        *self.receiver_cpu_us.get_or_insert(0) += us;
+    }
+
+    /// CPU seconds by stage of a session that is over.
+    pub(crate) fn add_stages(&mut self, stages: Vec<(&'static str, f64)>) {
+        if self.stages.is_empty() {
+            self.stages = stages;
+            return;
+        }
+        self.stages.iter_mut().zip(stages).for_each(|((_, sum), (_, more))| *sum += more);
     }
 
     /// An entry is known.
@@ -82,17 +163,22 @@ impl Totals {
         }
     }
 
-    /// The counters that depend on entries.
-    pub(crate) fn progress(&self) -> Progress {
+    /// The counters, with those of the session that is under way.
+    pub(crate) fn progress_with(&self, session: &Progress) -> Progress {
+        let before = &self.before;
         Progress {
+            seconds: before.seconds + session.seconds,
+            bytes_sent: before.bytes_sent + session.bytes_sent,
+            bytes_received: before.bytes_received + session.bytes_received,
+            bytes_durable: before.bytes_durable + session.bytes_durable,
+            // The receiver's own count runs ahead of the outcomes heard.
+            bytes_committed: self.bytes_committed.max(before.bytes_committed + session.bytes_committed),
+            files_committed: self.files_committed.max(before.files_committed + session.files_committed),
             files_total: self.files_total,
             bytes_total: self.bytes_total,
             scanned: self.scanned,
-            files_committed: self.files_committed,
-            bytes_committed: self.bytes_committed,
             bytes_done_without: self.bytes_done_without,
             limited_by: LIMIT_UNKNOWN,
-            ..Progress::default()
         }
     }
 

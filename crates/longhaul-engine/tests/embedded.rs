@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
@@ -35,6 +36,8 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
         filter: Filter::default(),
         files_from: None,
         dry_run: false,
+        retry_for: Duration::ZERO,
+        stall_after: Duration::from_secs(20),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use crate::error::NetError;
 use crate::keys::{Identity, PublicKey};
 use crate::tls::{CONTROL, PeerCheck, client_config, nominal_name, proved_key};
-use crate::wire::{canonical, connect_error, tune};
+use crate::wire::{canonical, connect_error, tune, tune_control};
 
 /// One authenticated control connection, either end.
 pub struct Control {
@@ -43,7 +43,10 @@ impl Control {
         let (tcp, tls) = stream.get_ref();
         let (peer_addr, local_addr) = tcp
             .peer_addr()
-            .and_then(|peer| Ok((canonical(peer), canonical(tcp.local_addr()?))))
+            .and_then(|peer| {
+                tune_control(SockRef::from(tcp))?;
+                Ok((canonical(peer), canonical(tcp.local_addr()?)))
+            })
             .map_err(|source| NetError::Lost { peer: "a new connection".to_owned(), source })?;
         let peer = peer_addr.to_string();
         let peer_key = proved_key(tls, CONTROL).map_err(|e| NetError::tls(&peer, e))?;

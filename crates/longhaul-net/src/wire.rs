@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
+use longhaul_core::limits::{
+    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES,
+    UNACKNOWLEDGED_SECONDS_MAX,
+};
 use rustix::net::{RecvFlags, SendFlags, recv};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
@@ -61,9 +64,10 @@ impl LaneCloser {
         }
     }
 
-    /// How long ago anything came in from the network, read or not; none for a lane that is gone or never leaves this process.
-    pub fn quiet(&self) -> Option<Duration> {
-        longhaul_sys::tcp_quiet(&*self.socket.upgrade()?).ok()
+    /// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is, or when the
+    /// lane does not run over TCP. See [`longhaul_sys::tcp::unacknowledged`].
+    pub fn unacknowledged(&self) -> Option<Duration> {
+        longhaul_sys::tcp::unacknowledged(&*self.socket.upgrade()?).ok()?
     }
 }
 
@@ -273,8 +277,15 @@ pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(KEEPALIVE_IDLE_SECONDS))
         .with_interval(Duration::from_secs(KEEPALIVE_INTERVAL_SECONDS))
-        .with_retries(KEEPALIVE_RETRIES);
+        .with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)
+}
+
+/// What a control connection wants besides: its reader never stalls, so data that stays unacknowledged means that the other
+/// host is not reached. (Lanes cannot have that: the kernel also counts the time in which the other host takes no data, and
+/// a disk may stall for longer; see [`LaneCloser::unacknowledged`].)
+pub(crate) fn tune_control(socket: SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(UNACKNOWLEDGED_SECONDS_MAX)))
 }
 
 /// An IPv4 peer of a socket that serves both families, written as IPv4.
@@ -316,9 +327,5 @@ fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
 
 /// A header and a piece are two; more parts than this take more system calls.
 const PARTS_AT_ONCE: usize = 16;
-/// A silent connection is asked for life after this, and given up 80 s later: routers forget idle flows after minutes.
-const KEEPALIVE_IDLE_SECONDS: u64 = 30;
-const KEEPALIVE_INTERVAL_SECONDS: u64 = 10;
-const KEEPALIVE_RETRIES: u32 = 5;
 /// What an ordinary user may choose.
 const CONGESTION_OFFERED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";

@@ -14,9 +14,9 @@ use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
-    Answer, CheckChunks, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, Lanes,
-    Listed, ListedKind, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Resume, Settlement,
-    Tally, Transfer, Verdict, WantChunks, Welcome,
+    Answer, CheckChunks, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, LaneClosed,
+    LaneLost, Lanes, Listed, ListedKind, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Resume,
+    Settlement, Tally, Transfer, Verdict, WantChunks, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -43,6 +43,7 @@ fn transfer(far: Far) -> Message {
         dry_run: false,
         set: 0,
         far,
+        run: [0x22; 16],
     };
     hello(Request::Transfer(Box::new(transfer)))
 }
@@ -173,12 +174,14 @@ fn messages() -> Vec<(Message, &'static str)> {
         (listing(), GOLDEN[21]),
         (resume(), GOLDEN[24]),
         (check(), GOLDEN[25]),
+        (Message::LaneLost(LaneLost { lane: LaneId(300) }), GOLDEN[26]),
+        (Message::LaneClosed(LaneClosed { lane: LaneId(2), landed: 300 }), GOLDEN[27]),
     ]
 }
 
-const GOLDEN: [&str; 26] = [
-    "20000000010101000000010016160401010001000000046461746106696e2f626f780102",
-    "27000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e",
+const GOLDEN: [&str; 28] = [
+    "30000000010101000000010016160401010001000000046461746106696e2f626f78010222222222222222222222222222222222",
+    "37000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e22222222222222222222222222222222",
     "050000000101010001",
     "0c000000010101000204646174610178",
     "18000000020100111111111111111111111111111111111616808010",
@@ -203,6 +206,8 @@ const GOLDEN: [&str; 26] = [
     "040000000e010104",
     "4e00000014ac02160200ac0200abababababababababababababababababababababababababababababababab80040101cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd01",
     "4500000015ac020702ababababababababababababababababababababababababababababababababcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+    "0300000017ac02",
+    "040000001802ac02",
 ];
 
 fn resume() -> Message {
@@ -239,8 +244,10 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).collect::<Vec<_>>());
-    assert!(Message::decode(&[22]).is_err(), "a new number needs its golden bytes here");
+    assert_eq!(numbers, (1..=21).chain(23..=24).collect::<Vec<_>>());
+    for new in [22, 25] {
+        assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
+    }
 }
 
 /// Fault codes travel by their place in the enum: names in that order.

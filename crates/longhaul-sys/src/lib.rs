@@ -11,10 +11,9 @@ pub mod lock;
 mod ring;
 pub mod rlimit;
 mod slab;
-mod tcp;
+pub mod tcp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
 pub use ring::RingSlots;
 pub use rlimit::{memlock_limit, raise_nofile_limit};
 pub use slab::{Slab, Slot};
-pub use tcp::tcp_quiet;

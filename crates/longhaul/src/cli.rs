@@ -88,9 +88,13 @@ pub struct NetworkOptions {
     /// private: encrypted and verified; safe: NOT encrypted, readable on the way, still verified [default: private]
     #[arg(long, value_name = "LEVEL")]
     pub protect: Option<OsString>,
-    /// Keep re-dialling after a lost link; only 0 (end with exit 5 at once) exists so far [default: 0]
+    /// Keep dialling again after a lost link, for so long since the last progress: 90s, 10min, 2h; 0 = exit 5 at once
+    /// [default: 10min]
     #[arg(long, value_name = "TIME")]
     pub retry_for: Option<OsString>,
+    /// Give up a lane that moves nothing for so long while others do, and dial another: 1s to 1h [default: 20s]
+    #[arg(long, value_name = "TIME")]
+    pub stall_timeout: Option<OsString>,
 }
 
 /// Buffers and devices.

@@ -10,9 +10,10 @@ mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use longhaul_core::filter::{Filter, Rule, RuleKind};
-use longhaul_core::limits::CHUNK_BYTES_USER_MAX;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, LANE_STALL_SECONDS};
 use longhaul_core::{ByteCount, ChunkSize, RelPath};
 use longhaul_engine::{Congestion, DirectMode, EngineKind, Settings};
 use longhaul_net::PublicKey;
@@ -100,6 +101,10 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         filter: filter(choice, layers)?,
         files_from: files_from(choice, layers)?,
         dry_run: layers.switch("dry-run", choice.dry_run)?,
+        retry_for: layers.parsed("retry-for", &network.retry_for, values::retry_for)?.unwrap_or(RETRY_FOR_DEFAULT),
+        stall_after: layers
+            .parsed("stall-timeout", &network.stall_timeout, values::stall_timeout)?
+            .unwrap_or(Duration::from_secs(LANE_STALL_SECONDS)),
     };
     Ok(TransferSettings {
         engine,
@@ -152,7 +157,6 @@ fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
 /// Options of which only the default exists so far: other values are said to be unbuilt, not ignored.
 fn refuse_unbuilt(args: &NetworkOptions, layers: &Layers) -> Result<(), Error> {
     layers.parsed("transport", &args.transport, values::transport)?;
-    layers.parsed("retry-for", &args.retry_for, values::retry_for)?;
     Ok(())
 }
 
@@ -197,6 +201,8 @@ fn filter(args: &ChoiceOptions, layers: &Layers) -> Result<Filter, Error> {
 /// Fewer buffers than this and a reader, the wire and a writer wait for each other.
 const CHUNKS_MIN: u64 = 4;
 const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
+/// A router restarts, a daemon is upgraded.
+const RETRY_FOR_DEFAULT: Duration = Duration::from_secs(600);
 
 const _: () =
     assert!(MEMORY_DEFAULT.get() >= CHUNKS_MIN * CHUNK_BYTES_USER_MAX, "the default must hold 4 of the largest chunks");

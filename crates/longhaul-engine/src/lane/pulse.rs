@@ -1,116 +1,112 @@
-//! Notices lanes that have fallen silent: that an acknowledged byte reached the other end is what TCP says, not what is true
-//! where something stands between.
+//! Signs of life of a lane: whether it moves, has something in hand, or waits for this side's own buffers.
 //!
-//! In: beats from receiving lanes, one for each piece, and which lanes still owe what was declared. Out: the lanes' watch, asked
-//! by the session loop. The control channel tells of a peer that lives, not of bytes that were lost on the way: this is how a
-//! receiver learns that it would wait for them for ever.
+//! A lane's thread beats with every piece; the session loop reads. On a `safe` lane whoever is on the way can make a header
+//! promise more than was ever sent, or take bytes out: without this the lane, and the session, would wait for them for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_core::LaneId;
-use longhaul_net::LaneCloser;
-
-/// What one receiving lane beats on.
+/// What one lane beats on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<Beats>);
 
 #[derive(Debug, Default)]
 struct Beats {
     pieces: AtomicU64,
-    waiting: AtomicBool,
-    within: AtomicBool,
+    units: AtomicU64,
+    doing: AtomicU8,
 }
 
-/// Watches the lanes of a session.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    lanes: Vec<Watched>,
-    next: Instant,
-    /// Since when nothing came on any lane that is owed.
-    since: Instant,
+/// What a lane is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It has nothing in hand.
+    Nothing,
+    /// A unit is under way.
+    Moving,
+    /// A unit waits for a free buffer: meanwhile it is this side that is slow.
+    Waiting,
 }
 
-#[derive(Debug)]
-struct Watched {
-    id: LaneId,
-    pulse: Pulse,
-    lane: LaneCloser,
-    pieces: u64,
-    /// Since when nothing came that is due.
-    since: Instant,
+/// A lane's counters at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Pieces that went or came so far.
+    pub(crate) pieces: u64,
+    /// Whole units.
+    pub(crate) units: u64,
+    /// What it is at.
+    pub(crate) doing: Doing,
 }
 
 impl Pulse {
-    /// A piece arrived.
+    /// A piece went or came.
     pub(crate) fn beat(&self) {
         self.0.pieces.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Runs `wait`, which waits for a free buffer: meanwhile it is this side that is slow.
+    /// A unit is begun.
+    pub(crate) fn begin(&self) {
+        self.0.doing.store(MOVING, Ordering::Relaxed);
+    }
+
+    /// The unit is through.
+    pub(crate) fn done(&self) {
+        self.0.units.fetch_add(1, Ordering::Relaxed);
+        self.0.doing.store(NOTHING, Ordering::Relaxed);
+    }
+
+    /// Runs `wait`, which waits for a free buffer.
     pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
-        self.0.waiting.store(true, Ordering::Relaxed);
+        self.0.doing.store(WAITING, Ordering::Relaxed);
         let waited = wait();
-        self.0.waiting.store(false, Ordering::Relaxed);
+        // It waited for this side, not for the other.
+        self.beat();
+        self.0.doing.store(MOVING, Ordering::Relaxed);
         waited
     }
 
-    /// Runs `receive`, which takes in what a header announced: the sender has all of it and owes it at once.
-    pub(crate) fn within<T>(&self, receive: impl FnOnce() -> T) -> T {
-        self.0.within.store(true, Ordering::Relaxed);
-        let received = receive();
-        self.0.within.store(false, Ordering::Relaxed);
-        received
+    /// The counters now.
+    pub(crate) fn read(&self) -> Reading {
+        Reading {
+            pieces: self.0.pieces.load(Ordering::Relaxed),
+            units: self.0.units.load(Ordering::Relaxed),
+            doing: match self.0.doing.load(Ordering::Relaxed) {
+                WAITING => Doing::Waiting,
+                MOVING => Doing::Moving,
+                _ => Doing::Nothing,
+            },
+        }
     }
+}
+
+const NOTHING: u8 = 0;
+const MOVING: u8 = 1;
+const WAITING: u8 = 2;
+
+/// Watches all receiving lanes of a session together.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pieces: u64,
+    since: Instant,
 }
 
 impl Watch {
     /// Begins to watch.
     pub(crate) fn new() -> Watch {
-        let now = Instant::now();
-        Watch { lanes: Vec::new(), next: now + LOOK_EVERY, since: now }
+        Watch { pieces: 0, since: Instant::now() }
     }
 
-    /// Watches one more lane, which is to beat on the pulse.
-    pub(crate) fn add(&mut self, id: LaneId, lane: LaneCloser) -> Pulse {
-        let pulse = Pulse::default();
-        self.lanes.push(Watched { id, pulse: pulse.clone(), lane, pieces: 0, since: Instant::now() });
-        pulse
-    }
-
-    /// Whether it is time to look; the answer is asked for often, and costs.
-    pub(crate) fn is_due(&self) -> bool {
-        Instant::now() >= self.next
-    }
-
-    /// Whether what is due stays away for too long though nothing keeps this side from taking it: on one lane in the middle of a
-    /// unit or `owing` one, whatever the others bring; or on all of them, if anything is owed.
-    pub(crate) fn is_overdue(&mut self, owing: &[LaneId]) -> bool {
-        let now = Instant::now();
-        self.next = now + LOOK_EVERY;
-        let mut stands_still = !owing.is_empty();
-        let mut overdue = false;
-        for lane in &mut self.lanes {
-            let held_up = lane.pulse.0.waiting.load(Ordering::Relaxed);
-            let pieces = lane.pulse.0.pieces.load(Ordering::Relaxed);
-            let moves = held_up || pieces != lane.pieces;
-            let due = lane.pulse.0.within.load(Ordering::Relaxed) || owing.contains(&lane.id);
-            if moves || !due {
-                (lane.pieces, lane.since) = (pieces, now);
-            }
-            stands_still &= !moves;
-            // A slow lane, one of many, may take longer for a piece: the kernel knows whether bytes still come.
-            overdue |= now - lane.since >= OVERDUE && lane.lane.quiet().is_some_and(|quiet| quiet >= OVERDUE);
+    /// Whether something is `owed`, nothing keeps this side from taking it, and no lane has brought anything for too long.
+    /// `pieces` came over all lanes so far, lost ones too.
+    pub(crate) fn is_overdue(&mut self, owed: bool, pieces: u64, held_up: bool) -> bool {
+        if !owed || held_up || pieces != self.pieces {
+            (self.pieces, self.since) = (pieces, Instant::now());
         }
-        if !stands_still {
-            self.since = now;
-        }
-        overdue || now - self.since >= OVERDUE
+        self.since.elapsed() >= OVERDUE
     }
 }
 
 /// As long as a peer may be silent. A piece of 256 KiB takes less on any lane of more than 9 KB/s.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(30);
-/// Fine enough for [`OVERDUE`].
-const LOOK_EVERY: Duration = Duration::from_secs(1);

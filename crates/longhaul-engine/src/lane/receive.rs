@@ -30,7 +30,8 @@ pub(crate) struct Arrival {
     pub(crate) rows: Vec<(FileId, Range<usize>)>,
 }
 
-/// Receives until the sender is done with the lane. `Ok(false)`: this side is ending and gave no more buffers.
+/// Receives until the sender is done with the lane, or this side gives no more buffers. Gives the number of units that were
+/// delivered, however it ended.
 ///
 /// # Errors
 /// A [`Fault`] when the lane breaks or carries what no sender sends.
@@ -40,9 +41,19 @@ pub(crate) fn run(
     slab: &Arc<Slab>,
     (times, pulse): (&StageTimes, &Pulse),
     deliver: impl Fn(Arrival),
-) -> Result<bool, Fault> {
+) -> (u64, Result<(), Fault>) {
     let protection = stream.protection();
-    receive_all(&mut stream, lane, slab, (times, pulse), deliver).map_err(|fault| match (protection, fault.code) {
+    let mut landed = 0;
+    let result = loop {
+        match receive_unit(&mut stream, Ticket { lane, seq: landed }, slab, (times, pulse)) {
+            Ok(Some(arrival)) => deliver(arrival),
+            Ok(None) => break Ok(()),
+            Err(fault) => break Err(fault),
+        }
+        landed += 1;
+        pulse.done();
+    };
+    let result = result.map_err(|fault| match (protection, fault.code) {
         // Whoever is on the way may have done that: not the sender's fault, and another try may find a cleaner way.
         (Protection::Safe, FaultCode::Protocol) => Fault::new(
             FaultCode::Lost,
@@ -51,37 +62,30 @@ pub(crate) fn run(
         )
         .hint("run the same command again, or with --protect private"),
         _ => fault,
-    })
+    });
+    (landed, result)
 }
 
-fn receive_all(
+/// The next unit; none when the sender is done with the lane, or this side gives no more buffers.
+fn receive_unit(
     stream: &mut LaneStream,
-    lane: LaneId,
+    ticket: Ticket,
     slab: &Arc<Slab>,
     (times, pulse): (&StageTimes, &Pulse),
-    deliver: impl Fn(Arrival),
-) -> Result<bool, Fault> {
+) -> Result<Option<Arrival>, Fault> {
     let trailers = stream.protection() == Protection::Private;
-    for seq in 0.. {
-        let mut header = [0; HEADER_BYTES];
-        if !stream.recv_or_end(&mut header).map_err(|e| lane_fault(&e))? {
-            return Err(Fault::new(FaultCode::Lost, Blame::Path, "a lane ended without saying so"));
-        }
-        let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else {
-            return Ok(true);
-        };
-        check(&piece, slab, trailers)?;
-        let received = pulse.within(|| {
-            let Some((slot, computed)) = receive(stream, &piece, slab, (times, pulse))? else { return Ok(None) };
-            let declared = if trailers { Some(receive_trailer(stream, &piece)?) } else { None };
-            Ok(Some((slot, computed, declared)))
-        });
-        let Some((slot, computed, declared)) = received? else { return Ok(false) };
-        let (rows, places) = times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
-        let landed = Landed { ticket: Ticket { lane, seq }, piece, computed, declared, rows };
-        deliver(Arrival { landed, slot, rows: places });
+    let mut header = [0; HEADER_BYTES];
+    if !stream.recv_or_end(&mut header).map_err(|e| lane_fault(&e))? {
+        return Err(Fault::new(FaultCode::Lost, Blame::Path, "a lane ended without saying so"));
     }
-    Ok(true)
+    pulse.begin();
+    let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else { return Ok(None) };
+    check(&piece, slab, trailers)?;
+    let Some((slot, computed)) = receive(stream, &piece, slab, (times, pulse))? else { return Ok(None) };
+    let declared = if trailers { Some(receive_trailer(stream, &piece)?) } else { None };
+    let (rows, places) = times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
+    let landed = Landed { ticket, piece, computed, declared, rows };
+    Ok(Some(Arrival { landed, slot, rows: places }))
 }
 
 /// A byte-stream lane carries each unit as one piece, with a digest behind it exactly if the lane authenticates.

@@ -1,16 +1,18 @@
 //! A sending lane's thread: takes filled slots from the one queue of its session, hashes and sends them.
 //!
-//! In: [`Ready`] from `source`. Out: a report of each sent unit to the session loop. A fast lane takes more.
+//! In: [`Ready`] from `source`. Out: a report of each sent unit to the session loop, and at the end what it had in hand. A
+//! fast lane takes more.
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, select};
 use longhaul_core::digest::{ChunkHasher, Digest};
-use longhaul_core::{Attempt, ChunkSize, DigestKind, Fault, FileOffset, LaneId, Unit};
+use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, LaneId, Unit};
 use longhaul_net::{LaneStream, NetError, Protection};
-use longhaul_proto::sender::Sent;
+use longhaul_proto::sender::{Sent, Unfinished};
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_sys::Slot;
 
 use super::PIECE_BYTES;
+use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
 
@@ -40,25 +42,49 @@ pub(crate) enum Payload {
     Hole,
 }
 
+/// Where a lane's thread gets its units, and what it beats on.
+pub(crate) struct Source<'a> {
+    /// Units to send; at its end the lane is done.
+    pub(crate) queue: &'a Receiver<Ready>,
+    /// Ends when the lane is given up.
+    pub(crate) quit: &'a Receiver<()>,
+    /// Where CPU time is counted.
+    pub(crate) times: &'a StageTimes,
+    /// Its signs of life.
+    pub(crate) pulse: &'a Pulse,
+}
+
 /// Sends units until the queue ends, then says so to the other end.
 ///
 /// # Errors
-/// A [`Fault`] when the lane breaks; what it was sending is lost.
+/// A [`Fault`] when the lane breaks, with what it had in hand.
 pub(crate) fn run(
     mut stream: LaneStream,
     lane: LaneId,
-    queue: &Receiver<Ready>,
-    times: &StageTimes,
+    source: &Source<'_>,
     report: impl Fn(Sent),
-) -> Result<(), Fault> {
-    for (seq, ready) in (0..).zip(queue.iter()) {
-        let declared = stream.protection() == Protection::Private;
-        let (digest, len) = send_unit(&mut stream, &ready, declared, times).map_err(|e| lane_fault(&e))?;
-        report(Sent { unit: ready.unit, attempt: ready.attempt, digest, len, lane, seq, declared });
+) -> Result<(), (Fault, Option<Unfinished>)> {
+    let declared = stream.protection() == Protection::Private;
+    for seq in 0.. {
+        let taken = select! {
+            recv(source.queue) -> ready => ready.ok(),
+            recv(source.quit) -> _ => return Err((given_up(), None)),
+        };
+        let Some(ready) = taken else { break };
+        let Ready { unit, attempt, .. } = ready;
+        source.pulse.begin();
+        let (digest, len) = send_unit(&mut stream, &ready, declared, source)
+            .map_err(|e| (lane_fault(&e), Some(Unfinished { unit, attempt })))?;
+        source.pulse.done();
+        report(Sent { unit, attempt, digest, len, lane, seq, declared });
     }
-    stream.send(&[&Header::End.encode()]).map_err(|e| lane_fault(&e))?;
+    stream.send(&[&Header::End.encode()]).map_err(|e| (lane_fault(&e), None))?;
     stream.finish();
     Ok(())
+}
+
+fn given_up() -> Fault {
+    Fault::new(FaultCode::Lost, Blame::Path, "a lane was given up").hint("run the same command again")
 }
 
 /// Sends a unit; gives its digest and the payload bytes that it took.
@@ -66,7 +92,7 @@ fn send_unit(
     stream: &mut LaneStream,
     ready: &Ready,
     trailer: bool,
-    times: &StageTimes,
+    Source { times, pulse, .. }: &Source<'_>,
 ) -> Result<(Digest, u64), NetError> {
     let same = ready.expect.is_some_and(|expect| times.count(Stage::Hash, || is_same(ready, expect)));
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
@@ -97,6 +123,7 @@ fn send_unit(
         let more = trailer || pieces.peek().is_some();
         times
             .count(Stage::Net, || if more { stream.send_more(&[head, piece]) } else { stream.send(&[head, piece]) })?;
+        pulse.beat();
         head = &[];
     }
     let digest = if same { ready.expect.unwrap_or_else(|| hasher.finish()) } else { hasher.finish() };

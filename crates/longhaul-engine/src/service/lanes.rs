@@ -6,13 +6,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
+use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX};
 use longhaul_core::{Fault, LaneId};
 use longhaul_net::{Congestion, LaneCloser, LaneStream, Protection, PublicKey};
 use longhaul_proto::join::JoinKey;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::lane::join;
+use crate::session::regrow::Open;
 use crate::session::{Event, JoinedLane};
 
 /// Sessions that expect lanes.
@@ -39,6 +40,8 @@ pub(super) struct Expecting {
     pub(super) protection: Protection,
     /// Ids that may join, until when.
     pub(super) open: HashMap<LaneId, Instant>,
+    /// The next id that was never named.
+    pub(super) next: u32,
     /// Where lanes go.
     pub(super) sink: UnboundedSender<Event>,
 }
@@ -52,7 +55,7 @@ pub(super) struct Registered {
 impl Expecting {
     /// The ids `0..count`, open from now.
     pub(super) fn ids(count: u32) -> HashMap<LaneId, Instant> {
-        let until = Instant::now() + Duration::from_secs(LANE_JOIN_SECONDS_MAX);
+        let until = Instant::now() + GOOD_FOR;
         (0..count).map(|n| (LaneId(n), until)).collect()
     }
 
@@ -71,6 +74,18 @@ impl Registry {
     pub(super) fn expect(&self, session: [u8; 16], expecting: Expecting) -> Registered {
         self.lock().insert(session, expecting);
         Registered { registry: self.clone(), session }
+    }
+
+    /// Opens another id of a session, from now; none if it has had too many, or is over.
+    fn open_another(&self, session: &[u8; 16]) -> Option<LaneId> {
+        let mut sessions = self.lock();
+        let expecting = sessions.get_mut(session).filter(|expecting| expecting.next < LANES_EVER_MAX)?;
+        let now = Instant::now();
+        expecting.open.retain(|_, until| now < *until);
+        let id = LaneId(expecting.next);
+        expecting.next += 1;
+        expecting.open.insert(id, now + GOOD_FOR);
+        Some(id)
     }
 
     /// Has a lane prove where it belongs, and brings it there. A lane that cannot is closed without a word.
@@ -132,11 +147,21 @@ impl Registry {
     }
 }
 
+impl Registered {
+    /// Opens further ids of the session, one at each call.
+    pub(super) fn opener(&self) -> Open {
+        let (registry, session) = (self.registry.clone(), self.session);
+        Box::new(move || registry.open_another(&session))
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         self.registry.lock().remove(&self.session);
     }
 }
 
+/// A lane id is good for so long.
+const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX);
 /// Lanes that prove at a time; twice as many lanes as one session may have, and half of the threads that the runtime gives.
 const JOINING_MAX: usize = 256;

@@ -1,14 +1,14 @@
 //! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
-//! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard;
-//! `listing` answers those who look; `lanes` brings lanes to their
-//! sessions.
+//! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard; `listing` answers those who
+//! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself.
 
 mod access;
 mod lanes;
 mod listing;
 mod lobby;
+mod runs;
 mod serve;
 
 pub(crate) use listing::page as list_page;
@@ -29,6 +29,7 @@ use crate::faults::net_fault;
 use crate::partials::Store;
 use lanes::Registry;
 use lobby::Lobby;
+use runs::Runs;
 
 /// What a client may do beneath a root. A request needs it from the root and from the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,6 +100,7 @@ struct Daemon {
     roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<Store>)>,
     registry: Registry,
     lobby: Lobby,
+    runs: Runs,
     /// MiB of buffers that are free.
     memory: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
@@ -127,6 +129,7 @@ impl Service {
             sessions: Arc::new(Semaphore::new(config.sessions)),
             registry: Registry::default(),
             lobby: Lobby::default(),
+            runs: Runs::default(),
             roots,
             config,
             stop,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::filter::Filter;
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, SOURCES_MAX};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS, SOURCES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, RelPath, Role};
 use longhaul_disk::{FsSource, Tree};
 use longhaul_net::Control;
@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::access::{need, need_protection};
 use super::lanes::{Expecting, Registered};
 use super::listing::Names;
+use super::runs::Place;
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
@@ -28,9 +29,11 @@ use crate::lane::join::nonce;
 use crate::partials::{Store, Who};
 use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
+use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::receive::Receiving;
+use crate::session::regrow::{Grants, Regrow};
 use crate::session::send::Sending;
-use crate::session::{self, Link, LinkParts};
+use crate::session::{self, LaneRules, Link, LinkParts};
 
 /// Runs a conversation to its end.
 pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
@@ -81,7 +84,8 @@ struct Prepared {
     lanes: u32,
     chunk_max: ChunkSize,
     machinery: Machinery,
-    _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    /// Its place among the runs goes last: then it has let go.
+    held: (OwnedSemaphorePermit, OwnedSemaphorePermit, Place),
 }
 
 enum Side {
@@ -119,6 +123,9 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
             "this build does not know how to do what is asked",
         ));
     }
+    // First of all: the earlier session of this run may hold what the limits would refuse.
+    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
+    let place = daemon.runs.take_over(client.key, run).await?;
     let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
     let (side, what) = side(daemon, client, &transfer).await?;
     let chunk_max = match &side {
@@ -145,7 +152,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         lanes: means.lanes,
         chunk_max,
         machinery,
-        _permits: (session, buffers),
+        held: (session, buffers, place),
     })
 }
 
@@ -247,6 +254,7 @@ async fn welcome(
             peer: control.peer_key,
             protection: handshake::from_wire(prepared.transfer.protect),
             open: Expecting::ids(count),
+            next: count,
             sink: events.0.clone(),
         },
     );
@@ -257,12 +265,20 @@ async fn welcome(
         Side::Receive(destination, _) => destination.presence.clone(),
         Side::Send(..) => Arc::default(),
     };
-    let link = Link::start(LinkParts { reader, writer, observer, stop: daemon.stop.clone(), presence, events });
+    let rules = LaneRules {
+        role: prepared.transfer.role.other(),
+        target: count,
+        stall_after: Duration::from_secs(LANE_STALL_SECONDS),
+        regrow: Regrow::Grant(Grants::new(count, registered.opener())),
+    };
+    let stop = prepared.held.2.stop().or(daemon.stop.clone());
+    let link = Link::start(LinkParts { reader, writer, observer, stop, presence, events, rules });
     Ok((link, registered, welcome))
 }
 
 async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
-    let Prepared { transfer, side, machinery: Machinery { slab, io }, .. } = prepared;
+    // What is held goes at the end of this.
+    let Prepared { transfer, side, machinery: Machinery { slab, io }, held: _held, .. } = prepared;
     let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
     match side {
         Side::Receive(destination, policy) => {
@@ -276,36 +292,20 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
                 dry_run: transfer.dry_run,
                 group: SyncGroup::default(),
             };
-            session::receive::run(
-                link,
-                Receiving {
-                    tree: destination.tree,
-                    slab,
-                    io,
-                    config,
-                    asked: Asked::default(),
-                    base: destination.base,
-                    ledger: destination.ledger,
-                },
-            )
-            .await
+            let (asked, base) = (Asked::default(), destination.base);
+            let mut course = ReceiveCourse::default();
+            let ledger = destination.ledger;
+            let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
+            session::receive::run(link, receiving, &mut course).await;
+            course.totals
         }
         Side::Send(source, filter, names) => {
-            session::send::run(
-                link,
-                Sending {
-                    tree: Arc::new(source),
-                    slab,
-                    io,
-                    chunk,
-                    chunk_max: welcome.chunk_max,
-                    bundled_max,
-                    filter,
-                    names,
-                    preserve,
-                },
-            )
-            .await
+            let wanted = Wanted { filter, names, preserve };
+            let mut course = SendCourse::default();
+            let sending =
+                Sending { tree: Arc::new(source), slab, io, chunk, chunk_max: welcome.chunk_max, bundled_max, wanted };
+            session::send::run(link, sending, &mut course).await;
+            course.totals
         }
     }
 }

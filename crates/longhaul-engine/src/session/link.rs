@@ -1,21 +1,23 @@
-//! What both roles share of a session: events in, messages out, lanes, signs of life, the counters of a report.
+//! What both roles share of a session: events in, messages out, signs of life, the way to an end.
+//!
+//! Owns the control channel's tasks and the [`Lanes`]. Decides only when a session cannot go on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, PEER_TEXT_BYTES_MAX};
+use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId};
-use longhaul_net::{LaneCloser, LaneStream};
-use longhaul_proto::wire::message::Heartbeat;
+use longhaul_net::LaneStream;
+use longhaul_proto::wire::message::{Heartbeat, Lanes as Granted};
 use longhaul_proto::{Message, Timestamp};
 use tokio::sync::mpsc;
 
 use super::Event;
+use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
 use crate::api::{Observer, Stop};
 use crate::control::{Outbox, ReadHalf, WriteHalf, read_message, start_writer};
 use crate::cpu::StageTimes;
-use crate::faults::system_fault;
 use crate::presence::Presence;
 
 /// A lane whose proof was accepted.
@@ -40,6 +42,8 @@ pub(crate) struct LinkParts {
     pub(crate) presence: Arc<Presence>,
     /// Where lanes that join later come in, and what they are put into.
     pub(crate) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
+    /// How lanes are treated.
+    pub(crate) rules: LaneRules,
 }
 
 /// The running link. See the module.
@@ -51,12 +55,14 @@ pub(crate) struct Link {
     outbox: Option<Outbox>,
     writer: tokio::task::JoinHandle<()>,
     reader: tokio::task::JoinHandle<()>,
-    lanes: Vec<(LaneCloser, JoinHandle<()>)>,
+    lanes: Lanes,
     stop: Stop,
     presence: Arc<Presence>,
     start: Instant,
     heard: Instant,
     spoke: Instant,
+    /// When the other side last said that its disk stalls.
+    peer_stalled: Option<Instant>,
     next_tick: Instant,
     cpu_start: u64,
     pub(crate) ending: bool,
@@ -64,7 +70,9 @@ pub(crate) struct Link {
     stopping: bool,
     /// A refusal was said, which the other side should hear.
     refused: bool,
-    /// A lane broke: the reason is told unless the other side tells a better one within a moment.
+    /// The other side is known to listen no more: it has dialled anew.
+    deserted: bool,
+    /// A lane ended so that the session must: the reason is told unless the other side tells a better one within a moment.
     lane_fault: Option<(Instant, Fault)>,
 }
 
@@ -94,17 +102,19 @@ impl Link {
             outbox: Some(outbox),
             writer,
             reader,
-            lanes: Vec::new(),
+            lanes: Lanes::new(parts.rules),
             stop: parts.stop,
             presence: parts.presence,
             start: now,
             heard: now,
             spoke: now,
+            peer_stalled: None,
             next_tick: now + TICK,
             cpu_start: crate::cpu::process_micros(),
             ending: false,
             stopping: false,
             refused: false,
+            deserted: false,
             lane_fault: None,
         }
     }
@@ -134,7 +144,8 @@ impl Link {
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         let now = Instant::now();
         // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
-        let due = self.lane_fault.as_ref().map_or(self.next_tick, |(at, _)| self.next_tick.min(*at));
+        let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), self.lanes.grant_at()];
+        let due = due.into_iter().flatten().min().unwrap_or(now);
         if now >= due {
             self.next_tick = now + TICK;
             return self.tick();
@@ -148,11 +159,13 @@ impl Link {
             biased;
             code = self.stop.stopped(), if !self.stopping => {
                 self.stopping = true;
+                self.deserted = code == FaultCode::Lost;
                 Wake::Stop(stopped(code))
             }
             () = self.presence.evicted(), if !self.stopping => {
                 self.stopping = true;
-                Wake::Stop(Fault::new(FaultCode::Lost, Blame::Path, "another session took the place of this one, which had fallen silent"))
+                self.deserted = true;
+                Wake::Stop(stopped(FaultCode::Lost))
             }
             Some(event) = self.events.recv() => self.hear(event),
             () = tokio::time::sleep(until) => Wake::Time,
@@ -169,25 +182,39 @@ impl Link {
             Event::Control(message) => {
                 self.heard = Instant::now();
                 self.presence.hear();
-                if matches!(message, Message::Heartbeat(Heartbeat { answer: true, .. })) {
-                    self.say(Message::Heartbeat(Heartbeat { stalled: false, answer: false }));
+                if let Message::Heartbeat(Heartbeat { stalled, answer }) = &message {
+                    if *stalled {
+                        self.peer_stalled = Some(self.heard);
+                    }
+                    if *answer {
+                        let (_, stalled) = self.lanes.pieces();
+                        self.say(Message::Heartbeat(Heartbeat { stalled, answer: false }));
+                    }
                 }
-                Wake::Event(Event::Control(message))
+                match message {
+                    Message::Lanes(granted) if self.dial(&granted) => Wake::Time,
+                    message => Wake::Event(Event::Control(message)),
+                }
             }
             Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
                 Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection")
                     .hint("run the same command again")
             })),
-            Event::LaneEnded(ended) if !self.ending => {
-                // A sender ends its lanes when the session is over, not before.
-                let fault = ended
-                    .err()
-                    .unwrap_or_else(|| Fault::new(FaultCode::Lost, Blame::Path, "a lane ended before its session"));
-                self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
-                Wake::Time
+            // A sender ends its lanes when the session is over, not before.
+            Event::LaneEnded(end) if !self.ending => {
+                if let Some(fault) = self.lanes.ended(&end) {
+                    self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
+                }
+                Wake::Event(Event::LaneEnded(end))
             }
             event => Wake::Event(event),
         }
+    }
+
+    /// Dials the lanes that were granted; false if this side never dials.
+    fn dial(&mut self, granted: &Granted) -> bool {
+        let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX)).min(LANES_EVER_MAX);
+        self.lanes.dial((granted.first.0..last).map(LaneId), &self.sink)
     }
 
     fn tick(&mut self) -> Wake {
@@ -207,15 +234,18 @@ impl Link {
         if self.ending && self.heard.elapsed() >= SILENCE_MAX {
             return Wake::Event(Event::ControlEnded(None));
         }
-        if !self.ending && self.lanes.is_empty() && self.start.elapsed() >= LANELESS_MAX {
-            return Wake::Stop(
-                Fault::new(FaultCode::Lost, Blame::Path, "no lane joined the session in time")
-                    .hint("check that a firewall lets several connections to the port through"),
-            );
+        if !self.ending {
+            if let Some(fault) = self.lanes.without_any() {
+                return Wake::Stop(fault);
+            }
+            for first in self.lanes.grant() {
+                self.say(Message::Lanes(Granted { first, count: 1 }));
+            }
         }
         let answer = self.presence.take_question();
         if answer || self.spoke.elapsed() >= HEARTBEAT_EVERY {
-            self.say(Message::Heartbeat(Heartbeat { stalled: false, answer }));
+            let (_, stalled) = self.lanes.pieces();
+            self.say(Message::Heartbeat(Heartbeat { stalled, answer }));
         }
         Wake::Time
     }
@@ -232,16 +262,29 @@ impl Link {
     pub(crate) fn start_lane(
         &mut self,
         lane: JoinedLane,
-        run: impl FnOnce(LaneStream, LaneId) -> Result<(), Fault> + Send + 'static,
+        run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
-        let closer = lane.stream.closer();
-        let sink = self.sink.clone();
-        let thread = std::thread::Builder::new()
-            .name(format!("lane-{}", lane.id.0))
-            .spawn(move || drop(sink.send(Event::LaneEnded(run(lane.stream, lane.id)))))
-            .map_err(|e| system_fault("a lane's thread", &e))?;
-        self.lanes.push((closer, thread));
-        Ok(())
+        self.lanes.start(lane, self.sink.clone(), run)
+    }
+
+    /// Closes this side's end of a lane, if it is here.
+    pub(crate) fn close_lane(&mut self, id: LaneId) {
+        self.lanes.close(id);
+    }
+
+    /// The lanes that stand still while others move. `owing` names those that owe something they have not begun.
+    pub(crate) fn stalled_lanes(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
+        let of_late = |at: Instant| at.elapsed() < 2 * HEARTBEAT_EVERY;
+        // Where nothing is heard over control either, it is not the lanes.
+        if self.ending || !of_late(self.heard) {
+            return Vec::new();
+        }
+        self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late))
+    }
+
+    /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
+    pub(crate) fn pieces(&self) -> (u64, bool) {
+        self.lanes.pieces()
     }
 
     /// Says `fault` to the other side, unless it said so itself, and closes the lanes at once.
@@ -257,30 +300,23 @@ impl Link {
             self.refused = true;
         }
         self.ending = true;
-        self.lanes.iter().for_each(|(closer, _)| closer.close());
+        self.lanes.close_all();
     }
 
     /// Ends the link: what was said is written, threads and tasks are over when this returns.
     pub(crate) async fn end(mut self) {
         self.ending = true;
         self.outbox = None;
-        let _ = tokio::time::timeout(FAREWELL_MAX, &mut self.writer).await;
+        let farewell = if self.deserted { Duration::ZERO } else { FAREWELL_MAX };
+        let _ = tokio::time::timeout(farewell, &mut self.writer).await;
         self.writer.abort();
         // A connection that is closed with words unread is reset, and our last ones are lost with it: hear the other side out.
-        if self.refused {
+        if self.refused && !self.deserted {
             let _ = tokio::time::timeout(HEARING_OUT_MAX, &mut self.reader).await;
         }
         self.reader.abort();
-        let lanes = std::mem::take(&mut self.lanes);
-        let joined = tokio::task::spawn_blocking(move || {
-            for (closer, thread) in lanes {
-                if !thread.is_finished() {
-                    closer.close();
-                }
-                let _ = thread.join();
-            }
-        });
-        let _ = joined.await;
+        let lanes = self.lanes;
+        let _ = tokio::task::spawn_blocking(move || lanes.join()).await;
     }
 }
 
@@ -303,6 +339,7 @@ fn stopped(code: FaultCode) -> Fault {
     let why = match code {
         FaultCode::Terminated => "terminated",
         FaultCode::Busy => "the daemon is shutting down",
+        FaultCode::Lost => "the client dialled again and goes on in another session",
         _ => "interrupted",
     };
     Fault::new(code, Blame::Local, why)
@@ -314,8 +351,6 @@ const TICK: Duration = Duration::from_secs(1);
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 /// A side that is not heard of for so long is taken for dead (six heartbeats).
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// A session without any lane is given up: ids are good for 10 s, a handshake under way may take as long again.
-const LANELESS_MAX: Duration = Duration::from_secs(2 * LANE_JOIN_SECONDS_MAX);
 /// When a lane breaks, the other side is often about to say why over control.
 const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
 /// Last words are given so long to leave.

@@ -1,14 +1,20 @@
 //! A session on one side: one loop that owns one machine, hears everything that happens, and has it done.
 //!
 //! `send` and `receive` are the two loops; `reading` and `writing` do what their machines order on disks; `link` is
-//! what both have in common: control channel, lanes, heartbeats, the way to an end.
+//! what both have in common: control channel, heartbeats, the way to an end; `lanes`, `stall` and `regrow` keep the lanes
+//! going. `course` is what of a transfer outlives a session.
 
+pub(crate) mod course;
+mod lanes;
 mod link;
 mod reading;
 pub(crate) mod receive;
+pub(crate) mod regrow;
 pub(crate) mod send;
+mod stall;
 mod writing;
 
+pub(crate) use lanes::{LaneEnd, LaneRules};
 pub(crate) use link::{JoinedLane, Link, LinkParts};
 
 use longhaul_core::{Fault, FileId};
@@ -28,7 +34,7 @@ pub(crate) enum Event {
     /// A lane joined.
     Lane(JoinedLane),
     /// A lane's thread is over.
-    LaneEnded(Result<(), Fault>),
+    LaneEnded(LaneEnd),
     /// A receiving lane brought a unit.
     Arrived(Arrival),
     /// A sending lane sent a unit.

@@ -3,6 +3,7 @@
 //! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode};
 use longhaul_disk::{ChunkIo, TargetTree};
@@ -12,15 +13,17 @@ use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
 use longhaul_sys::Slab;
 
+use super::course::ReceiveCourse;
+use super::lanes::{LaneEnd, Reins};
 use super::link::Wake;
 use super::writing::{Report, Writing, WritingOptions};
-use super::{Event, Link};
+use super::{Event, JoinedLane, Link};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
 use crate::lane;
 use crate::lane::pulse::{OVERDUE, Watch};
 use crate::partials::Ledger;
-use crate::report::Totals;
+use crate::report::{Moved, Totals};
 
 /// What a receiving session works with.
 pub(crate) struct Receiving {
@@ -40,14 +43,14 @@ pub(crate) struct Receiving {
     pub(crate) ledger: Option<Arc<Ledger>>,
 }
 
-struct Loop {
+struct Loop<'a> {
     link: Link,
     machine: Receiver,
     writing: Writing,
     slab: Arc<Slab>,
     watch: Watch,
     asked: Asked,
-    totals: Totals,
+    course: &'a mut ReceiveCourse,
     told: (u64, Tally),
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
@@ -55,8 +58,9 @@ struct Loop {
     batch_over: bool,
 }
 
-/// Runs a receiving session to its end.
-pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
+/// Runs a receiving session to its end. The course's totals then hold the fault, if any.
+pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCourse) {
+    course.begin();
     let options = WritingOptions {
         chunk: receiving.config.chunk,
         bundled_max: bundled_max(receiving.config.chunk, receiving.config.bundled_max),
@@ -78,7 +82,8 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
             let mut link = link;
             link.refuse(&fault, false);
             link.end().await;
-            return Totals::ended_by(fault);
+            course.totals.fault = Some(fault);
+            return;
         }
     };
     machine.handle_timeout(link.now());
@@ -89,7 +94,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         slab: receiving.slab,
         watch: Watch::new(),
         asked: receiving.asked,
-        totals: Totals::default(),
+        course,
         told: (0, Tally::default()),
         verdict: None,
         told_by_peer: false,
@@ -111,13 +116,13 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         this.machine.handle_timeout(this.link.now());
         this.settle();
     }
-    this.finish(receiving.io).await
+    this.finish(receiving.io).await;
 }
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
 
-impl Loop {
+impl Loop<'_> {
     fn absorb(&mut self, wake: Wake) {
         let now = self.link.now();
         match wake {
@@ -132,19 +137,13 @@ impl Loop {
                 }
             }
             Wake::Event(Event::Lane(joined)) => {
-                let (slab, sink) = (self.slab.clone(), self.link.sink());
-                let (times, pulse) = (self.link.times.clone(), self.watch.add(joined.id, joined.stream.closer()));
-                let started = self.link.start_lane(joined, move |stream, id| {
-                    lane::receive::run(stream, id, &slab, (&times, &pulse), |arrival| {
-                        drop(sink.send(Event::Arrived(arrival)))
-                    })
-                    .map(drop)
-                });
-                if let Err(fault) = started {
+                if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
                 }
             }
+            Wake::Event(Event::LaneEnded(end)) => self.machine.handle_lane_ended(now, end.id, end.landed),
             Wake::Event(Event::Arrived(mut arrival)) => {
+                self.course.progressed = Some(Instant::now());
                 self.writing.keep(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
             }
@@ -154,13 +153,30 @@ impl Loop {
             Wake::Event(Event::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
-            Wake::Event(Event::ControlEnded(_) | Event::LaneEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
+            Wake::Event(Event::ControlEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
         }
     }
 
-    /// What the sender says that it sent must come.
+    fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
+        // The sender gave it up before it stood here; dropped, it is closed.
+        if !self.machine.handle_lane_joined(joined.id) {
+            return Ok(());
+        }
+        let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
+        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, .. }| {
+            let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
+            let (landed, result) = lane::receive::run(stream, id, &slab, (&times, &pulse), deliver);
+            LaneEnd { id, fault: result.err(), unfinished: None, landed }
+        })
+    }
+
+    /// What the sender says that it sent must come: over another lane, if one stands still.
     fn watch_lanes(&mut self) {
-        if self.watch.is_due() && self.watch.is_overdue(&self.machine.lanes_owing()) {
+        for lane in self.link.stalled_lanes(|| self.machine.lanes_owing()) {
+            self.machine.lose_lane(lane);
+        }
+        let (pieces, held_up) = self.link.pieces();
+        if self.watch.is_overdue(self.machine.is_owed_arrivals(), pieces, held_up) {
             let seconds = OVERDUE.as_secs();
             let fault = Fault::new(
                 FaultCode::Lost,
@@ -230,7 +246,7 @@ impl Loop {
             }
             Action::Send(message) => self.link.say(message),
             Action::Survey(page) => {
-                page.iter().for_each(|held| self.totals.found(&held.entry.kind));
+                page.iter().for_each(|held| self.course.totals.found(&held.entry.kind));
                 self.writing.survey(page);
             }
             Action::Create(held, partial) => self.writing.create(held, partial),
@@ -250,6 +266,7 @@ impl Loop {
             Action::FinishDirs(dirs) => self.writing.finish_dirs(dirs),
             Action::Discard(file) => self.writing.discard(file),
             Action::Keep(file) => self.writing.leave(file),
+            Action::CloseLane(lane) => self.link.close_lane(lane),
             Action::Settled(held, outcome) => self.settled(&held, outcome),
             Action::Finished(ending) => self.verdict = Some(Ok(ending)),
             Action::Abort(fault) => self.verdict = Some(Err(fault)),
@@ -257,44 +274,55 @@ impl Loop {
     }
 
     fn settled(&mut self, held: &Arc<Held>, outcome: Outcome) {
+        self.course.progressed = Some(Instant::now());
         self.writing.settled(held, &outcome);
-        tell_settled(held, outcome, &mut self.totals, &*self.link.observer);
+        if self.course.is_news(&held.entry) {
+            tell_settled(held, outcome, &mut self.course.totals, &*self.link.observer);
+        }
     }
 
     fn progress(&self) -> Progress {
         let tally = self.machine.tally();
-        Progress {
+        self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
             bytes_received: tally.received,
-            bytes_durable: tally.durable,
-            ..self.totals.progress()
-        }
+            bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
+            ..Progress::default()
+        })
     }
 
     /// Ends everything in order: lanes, then disk work, then what was not published goes.
-    async fn finish(mut self, io: ChunkIo) -> Totals {
+    async fn finish(mut self, io: ChunkIo) {
+        self.link.observer.event(api::Event::Progress(self.progress()));
+        let (tally, resent) = (self.machine.tally(), self.machine.bytes_resent());
+        let totals = &mut self.course.totals;
         match self.verdict.take() {
-            Some(Ok(ending)) => self.totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
+            Some(Ok(ending)) => totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
             Some(Err(fault)) => {
                 self.link.refuse(&fault, self.told_by_peer);
-                self.totals.fault = Some(fault);
+                totals.fault = Some(fault);
                 self.writing.give_up();
             }
             None => {}
         }
-        self.totals.bytes_resent = self.machine.bytes_resent();
-        self.totals.bytes_resumed = self.machine.tally().resumed;
-        self.totals.receiver_cpu_us = Some(self.link.cpu_us());
-        self.totals.seconds = self.link.seconds();
-        self.link.observer.event(api::Event::Progress(self.progress()));
-        self.totals.io = Some(io.report());
-        self.totals.stages = self.link.times.seconds();
+        let fresh = tally.durable.saturating_sub(tally.resumed);
+        totals.session_over(&Moved {
+            seconds: self.link.seconds(),
+            sent: 0,
+            received: tally.received,
+            durable: tally.durable,
+            resumed: tally.resumed,
+            resent,
+            lost: tally.received.saturating_sub(fresh),
+        });
+        totals.add_receiver_cpu(self.link.cpu_us());
+        totals.io = Some(io.report());
+        totals.add_stages(self.link.times.seconds());
         self.slab.close();
-        let Loop { link, writing, totals, .. } = self;
+        let Loop { link, writing, .. } = self;
         link.end().await;
         // Waits for what is outstanding: not on the runtime's own threads.
         let _ = tokio::task::spawn_blocking(move || drop((writing, io))).await;
-        totals
     }
 }
 

@@ -3,13 +3,12 @@
 //! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders. Scanned entries are
 //! taken only while the machine has room, so that the scan goes no faster than the receiver's credit.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
-use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Meta, Preserve, RelPath};
-use longhaul_disk::{ChunkIo, ScanRequest, Scanned, SourceTree};
+use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Held, Landing};
 use longhaul_proto::sender::{Action, Config, Sender};
@@ -17,14 +16,15 @@ use longhaul_proto::wire::message::{Ending, Outcome};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
+use super::course::{Known, SendCourse, Source, Wanted};
+use super::lanes::{LaneEnd, Reins};
 use super::link::Wake;
 use super::reading::{ChunkOrder, Origin, Reading, Report};
 use super::receive::tell_settled;
-use super::{Event, Link};
+use super::{Event, JoinedLane, Link};
 use crate::api::{self, Progress};
-use crate::faults::system_fault;
 use crate::lane;
-use crate::report::Totals;
+use crate::report::Moved;
 
 /// What a sending session works with.
 pub(crate) struct Sending {
@@ -39,64 +39,61 @@ pub(crate) struct Sending {
     pub(crate) chunk_max: ChunkSize,
     pub(crate) bundled_max: u64,
     /// What of the sources is sent.
-    pub(crate) filter: Filter,
-    pub(crate) names: Option<Vec<RelPath>>,
-    pub(crate) preserve: Preserve,
+    pub(crate) wanted: Wanted,
 }
 
-struct Loop {
+struct Loop<'a> {
     link: Link,
     machine: Sender,
     reading: Reading,
-    scan: Option<mpsc::Receiver<Scanned>>,
-    outstanding: HashMap<FileId, (Arc<Held>, Source)>,
+    course: &'a mut SendCourse,
+    outstanding: HashMap<FileId, Known>,
+    /// Directories that are settled and whose end is not.
+    dirs: HashMap<RelPath, Known>,
+    scan_end_said: bool,
     landing: Landing,
     preserve: Preserve,
-    totals: Totals,
+    /// Bytes of files that were committed in this session.
+    bytes_committed: u64,
     told: u64,
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
 }
 
-/// What this side knows of an entry that the receiver does not.
-enum Source {
-    /// Where to read it.
-    Readable(Origin),
-    /// Why it cannot be read, with more than is told the receiver.
-    Failed(Fault),
-    /// It is never read.
-    Special,
-}
-
-/// Runs a sending session to its end.
-pub(crate) async fn run(mut link: Link, sending: Sending) -> Totals {
-    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, filter, names, preserve } = sending;
+/// Runs a sending session to its end. What has no outcome then stays in the course, whose totals hold the fault, if any.
+pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCourse) {
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted } = sending;
+    let preserve = wanted.preserve;
     let started = Reading::start(tree.clone(), slab, io.clone(), chunk, link.times.clone(), link.sink())
-        .and_then(|reading| Ok((reading, start_scan(tree, filter, names, preserve)?)));
-    let (reading, scan) = match started {
-        Ok(started) => started,
+        .and_then(|reading| course.begin(tree, wanted).map(|()| reading));
+    let reading = match started {
+        Ok(reading) => reading,
         Err(fault) => {
             link.refuse(&fault, false);
             link.end().await;
-            return Totals::ended_by(fault);
+            course.totals.fault = Some(fault);
+            return;
         }
     };
     let mut this = Loop {
         link,
         machine: Sender::new(Config { chunk, chunk_max, bundled_max }),
         reading,
-        scan: Some(scan),
+        course,
         outstanding: HashMap::new(),
+        dirs: HashMap::new(),
+        scan_end_said: false,
         landing: Landing::beneath(),
         preserve,
-        totals: Totals::default(),
+        bytes_committed: 0,
         told: 0,
         verdict: None,
         told_by_peer: false,
     };
     while this.verdict.is_none() {
-        let wake = match &mut this.scan {
-            Some(scan) if this.machine.has_room() => tokio::select! {
+        let has_room = this.machine.has_room();
+        let wake = match this.course.scan() {
+            Some(scan) if has_room => tokio::select! {
                 biased;
                 wake = this.link.wait(None) => Some(wake),
                 scanned = scan.recv() => {
@@ -110,43 +107,25 @@ pub(crate) async fn run(mut link: Link, sending: Sending) -> Totals {
             this.absorb(wake);
         }
         this.take_ready();
+        this.lose_stalled();
         this.settle();
     }
-    this.finish(io).await
+    this.finish(io).await;
 }
 
-/// Scanned entries that wait for the loop: enough for a page, so that a page fills without a wait for each entry.
-const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
-
-fn start_scan(
-    tree: Arc<dyn SourceTree>,
-    filter: Filter,
-    files_from: Option<Vec<RelPath>>,
-    preserve: Preserve,
-) -> Result<mpsc::Receiver<Scanned>, Fault> {
-    let (tx, rx) = mpsc::channel(SCAN_AHEAD);
-    let scan = move || {
-        let request = ScanRequest { filter: &filter, preserve, files_from };
-        tree.scan(&request, &mut |scanned| match tx.blocking_send(scanned) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
-        });
-    };
-    std::thread::Builder::new()
-        .name("scan".to_owned())
-        .spawn(scan)
-        .map_err(|e| system_fault("the scanning thread", &e))?;
-    Ok(rx)
-}
-
-impl Loop {
+impl Loop<'_> {
     /// Takes what else was scanned or happened already, as far as there is room.
     fn take_ready(&mut self) {
         while let Some(wake) = self.link.try_next() {
             self.absorb(wake);
         }
         while self.machine.has_room()
-            && let Some(scan) = &mut self.scan
+            && let Some(known) = self.course.again.pop_front()
+        {
+            self.offer_again(known);
+        }
+        while self.machine.has_room()
+            && let Some(scan) = self.course.scan()
         {
             match scan.try_recv() {
                 Ok(scanned) => self.take_scanned(Some(scanned)),
@@ -154,34 +133,43 @@ impl Loop {
                 Err(mpsc::error::TryRecvError::Disconnected) => self.take_scanned(None),
             }
         }
+        if self.course.totals.scanned && self.course.again.is_empty() && !self.scan_end_said {
+            self.scan_end_said = true;
+            self.machine.handle_scan_end();
+        }
     }
 
     fn take_scanned(&mut self, scanned: Option<Scanned>) {
         match scanned {
-            None => {
-                self.scan = None;
-                self.totals.scanned = true;
-                self.machine.handle_scan_end();
-            }
+            None => self.course.scan_is_over(),
             Some(Scanned::Entry { entry, source, identity }) => {
                 let sparse = self.preserve.sparse && matches!(entry.kind, EntryKind::File { sparse: true, .. });
-                self.offer(entry, Source::Readable(Origin { at: source, identity, sparse }));
+                self.offer_new(entry, Source::Readable(Origin { at: source, identity, sparse }));
             }
             Some(Scanned::Skipped { path, why }) => {
-                self.offer(unsent(path, None, why.to_owned()), Source::Special);
+                self.offer_new(unsent(path, None, why.to_owned()), Source::Special);
             }
             Some(Scanned::Failed { path, error }) => {
                 let fault = error.fault();
-                self.offer(unsent(path, Some(fault.code), fault.message.clone()), Source::Failed(fault));
+                self.offer_new(unsent(path, Some(fault.code), fault.message.clone()), Source::Failed(fault));
             }
         }
     }
 
-    fn offer(&mut self, entry: Entry, source: Source) {
-        self.totals.found(&entry.kind);
+    fn offer_new(&mut self, entry: Entry, source: Source) {
+        self.course.totals.found(&entry.kind);
+        self.offer(entry, source, false);
+    }
+
+    /// Offers what an earlier session left without outcome.
+    fn offer_again(&mut self, known: Known) {
+        self.offer(known.held.entry.clone(), known.source, known.begun);
+    }
+
+    fn offer(&mut self, entry: Entry, source: Source, begun: bool) {
         let placed = self.place(&entry);
         let id = self.machine.handle_scanned(entry.clone());
-        self.outstanding.insert(id, (Arc::new(Held { id, entry, placed }), source));
+        self.outstanding.insert(id, Known { held: Arc::new(Held { id, entry, placed }), source, begun });
     }
 
     /// Where the receiver says that it puts an entry; its own name if it does not say.
@@ -195,30 +183,52 @@ impl Loop {
             Wake::Stop(fault) => self.machine.abort(fault),
             Wake::Event(Event::Control(message)) => self.hear(message),
             Wake::Event(Event::Lane(joined)) => {
-                let (queue, times, sink) = (self.reading.queue(), self.link.times.clone(), self.link.sink());
-                let started = self.link.start_lane(joined, move |stream, id| {
-                    lane::send::run(stream, id, &queue, &times, |sent| drop(sink.send(Event::Sent(sent))))
-                });
-                if let Err(fault) = started {
+                if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
                 }
             }
+            Wake::Event(Event::LaneEnded(end)) => self.machine.handle_lane_ended(end.id, end.unfinished),
             Wake::Event(Event::Sent(sent)) => self.machine.handle_sent(sent),
             Wake::Event(Event::Read(Report::Unreadable(file, fault))) => self.machine.handle_unreadable(file, &fault),
             Wake::Event(Event::Read(Report::Packed { bundle, missing, empty })) => {
                 self.machine.handle_packed(bundle, missing, empty)
             }
             Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
-            Wake::Event(Event::ControlEnded(_) | Event::LaneEnded(_) | Event::Arrived(_) | Event::Wrote(_)) => {}
+            Wake::Event(Event::ControlEnded(_) | Event::Arrived(_) | Event::Wrote(_)) => {}
+        }
+    }
+
+    fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
+        let (queue, times, sink) = (self.reading.queue(), self.link.times.clone(), self.link.sink());
+        self.machine.handle_lane_joined(joined.id);
+        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, quit }| {
+            let source = lane::send::Source { queue: &queue, quit: &quit, times: &times, pulse: &pulse };
+            let result = lane::send::run(stream, id, &source, |sent| drop(sink.send(Event::Sent(sent))));
+            let (fault, unfinished) =
+                result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
+            LaneEnd { id, fault, unfinished, landed: 0 }
+        })
+    }
+
+    fn lose_stalled(&mut self) {
+        for lane in self.link.stalled_lanes(BTreeSet::new) {
+            self.machine.lose_lane(lane);
         }
     }
 
     fn hear(&mut self, message: Message) {
         self.told_by_peer |= matches!(message, Message::Refuse(_));
-        if let Message::Offer(offer) = &message
-            && let Some(name) = &offer.renamed
-        {
-            self.landing = Landing::beneath().renamed_to(name.clone());
+        match &message {
+            Message::Offer(offer) => {
+                self.course.renamed.get_or_insert_with(|| offer.renamed.clone());
+                if let Some(name) = &offer.renamed {
+                    self.landing = Landing::beneath().renamed_to(name.clone());
+                }
+            }
+            Message::Answer(_) | Message::WantChunks(_) | Message::Verdicts(_) | Message::Settled(_) => {
+                self.course.progressed = Some(Instant::now());
+            }
+            _ => {}
         }
         self.machine.handle_message(message);
     }
@@ -245,22 +255,23 @@ impl Loop {
             }
             Action::Send(message) => self.link.say(message),
             Action::ReadChunk { file, index, attempt, map, expect } => {
-                if let Some((_, Source::Readable(origin))) = self.outstanding.get(&file) {
+                if let Some(Source::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
                     self.reading.chunk(ChunkOrder { file, index, attempt, map, expect, origin: origin.clone() });
                 }
             }
             Action::Pack { bundle, attempt, files } => {
-                let origin = |(id, len)| match self.outstanding.get(&id) {
-                    Some((_, Source::Readable(origin))) => Some((id, len, origin.clone())),
+                let origin = |(id, len)| match self.outstanding.get(&id).map(|known| &known.source) {
+                    Some(Source::Readable(origin)) => Some((id, len, origin.clone())),
                     _ => None,
                 };
                 self.reading.bundle(bundle, attempt, files.into_iter().filter_map(origin).collect());
             }
             Action::CheckSource(file) => {
-                if let Some((_, Source::Readable(origin))) = self.outstanding.get(&file) {
+                if let Some(Source::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
                     self.reading.check(file, origin.clone());
                 }
             }
+            Action::CloseLane(lane) => self.link.close_lane(lane),
             Action::Settled(file, outcome) => self.settled(file, outcome),
             Action::Finished(ending) => self.verdict = Some(Ok(ending)),
             Action::Abort(fault) => self.verdict = Some(Err(fault)),
@@ -269,54 +280,83 @@ impl Loop {
 
     fn settled(&mut self, file: FileId, outcome: Outcome) {
         self.reading.forget(file);
-        let Some((held, source)) = self.outstanding.remove(&file) else { return };
-        let outcome = match (outcome, source) {
+        let Some(known) = self.outstanding.remove(&file) else { return };
+        let (held, begun) = (known.held.clone(), known.begun);
+        let bytes = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
+        match held.entry.kind {
+            EntryKind::Dir if !matches!(outcome, Outcome::Failed(_)) => {
+                self.dirs.insert(held.entry.path.clone(), known.clone());
+            }
+            EntryKind::DirEnd => drop(self.dirs.remove(&held.entry.path)),
+            _ => {}
+        }
+        let outcome = match (outcome, known.source) {
             (Outcome::Failed(_), Source::Failed(fault)) => Outcome::Failed(fault),
             (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
+            // It did not stand there before: an earlier session committed it and was lost before that was heard.
+            (Outcome::Skipped, _) if begun => {
+                self.course.totals.was_committed_before(bytes);
+                Outcome::Committed(None)
+            }
+            (Outcome::Committed(root), _) => {
+                self.bytes_committed += bytes;
+                Outcome::Committed(root)
+            }
             (other, _) => other,
         };
-        tell_settled(&held, outcome, &mut self.totals, &*self.link.observer);
+        tell_settled(&held, outcome, &mut self.course.totals, &*self.link.observer);
     }
 
     fn progress(&self) -> Progress {
         let tally = self.machine.tally();
-        Progress {
+        self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
             bytes_sent: self.machine.bytes_sent().0,
             bytes_received: tally.received,
-            bytes_durable: tally.durable,
+            bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             bytes_committed: tally.committed,
             files_committed: tally.files,
-            ..self.totals.progress()
-        }
+            ..Progress::default()
+        })
     }
 
     /// Ends everything in order: the lanes' queue, the lanes, the reads.
-    async fn finish(mut self, io: ChunkIo) -> Totals {
+    async fn finish(mut self, io: ChunkIo) {
+        self.link.observer.event(api::Event::Progress(self.progress()));
+        let (sent, resent) = self.machine.bytes_sent();
+        let totals = &mut self.course.totals;
         match self.verdict.take() {
-            Some(Ok(ending)) => self.totals.receiver_cpu_us = Some(ending.cpu_us),
+            Some(Ok(ending)) => totals.receiver_cpu_us = Some(ending.cpu_us),
             Some(Err(fault)) => {
                 self.link.refuse(&fault, self.told_by_peer);
-                self.totals.fault = Some(fault);
+                totals.fault = Some(fault);
             }
-            None => {
-                self.totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict"))
-            }
+            None => totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict")),
         }
-        self.totals.bytes_resent = self.machine.bytes_sent().1;
-        self.totals.bytes_resumed = self.machine.tally().resumed;
-        self.totals.sender_cpu_us = Some(self.link.cpu_us());
-        self.totals.seconds = self.link.seconds();
-        self.link.observer.event(api::Event::Progress(self.progress()));
-        self.totals.io = Some(io.report());
-        self.totals.stages = self.link.times.seconds();
-        self.scan = None;
+        let tally = self.machine.tally();
+        totals.session_over(&Moved {
+            seconds: self.link.seconds(),
+            sent,
+            received: tally.received,
+            durable: tally.durable,
+            resumed: tally.resumed,
+            resent,
+            lost: (sent - resent).saturating_sub(tally.durable.saturating_sub(tally.resumed)),
+        });
+        totals.add_sender_cpu(self.link.cpu_us());
+        totals.io = Some(io.report());
+        totals.add_stages(self.link.times.seconds());
+        let machine = &self.machine;
+        let unsettled = self.outstanding.into_iter().map(|(id, known)| {
+            let begun = known.begun || machine.is_begun(id);
+            Known { begun, ..known }
+        });
+        self.course.keep(unsettled, self.dirs);
         self.reading.close();
-        let Loop { link, reading, totals, .. } = self;
+        let Loop { link, reading, .. } = self;
         // The lanes' queue ends when the last read is through, so reading goes first.
         let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
         link.end().await;
-        totals
     }
 }
 

@@ -3,25 +3,41 @@
 //! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to `transfer`, or a bare control connection to `list`. Knows no
 //! disks and moves no payload.
 
-use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
 use longhaul_net::{Control, Identity, LaneOptions, LaneStream, PeerCheck, Protection, PublicKey, dial_control};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, Welcome};
 
 use super::Run;
+use super::redial::Patience;
 use crate::api::Remote;
 use crate::budget::{self, LANES_DEFAULT};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::join;
 use crate::session::JoinedLane;
+use crate::session::regrow::Dial;
 
 /// A session that was agreed on, its lanes joined.
 pub(super) struct Agreed {
     pub(super) control: Control,
     pub(super) welcome: Welcome,
     pub(super) lanes: Vec<JoinedLane>,
+    /// Dials further lanes of the session.
+    pub(super) dial: Dial,
+    /// An earlier session of the same run stood before.
+    pub(super) again: bool,
+}
+
+/// What all dials of one run have in common.
+pub(super) struct Dialling {
+    /// Shown with each dial, so that the daemon knows the run's own earlier session.
+    pub(super) run: [u8; 16],
+    pub(super) patience: Patience,
 }
 
 impl Run {
@@ -33,12 +49,13 @@ impl Run {
         far: Far,
         slots: usize,
         chunk_max: ChunkSize,
+        dialling: &mut Dialling,
     ) -> Result<Agreed, Fault> {
         let mut stop = self.stop.clone();
         tokio::select! {
             biased;
             code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
-            agreed = self.agree_unhurried(remote, role, far, slots, chunk_max) => agreed,
+            agreed = self.agree_unhurried(remote, role, far, slots, chunk_max, dialling) => agreed,
         }
     }
 
@@ -49,6 +66,7 @@ impl Run {
         far: Far,
         slots: usize,
         chunk_max: ChunkSize,
+        dialling: &mut Dialling,
     ) -> Result<Agreed, Fault> {
         let mut control = connect(remote).await?;
         let protection = self.settings.protect.unwrap_or(Protection::Private);
@@ -64,8 +82,11 @@ impl Run {
             dry_run: self.settings.dry_run,
             set: 0,
             far,
+            run: dialling.run,
         }));
-        let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request).await?;
+        let again = dialling.patience.met();
+        let patience = if again { TAKE_OVER } else { HANDSHAKE };
+        let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request, patience).await?;
         let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), chunk_max.bytes()];
         if welcome.chunk.bytes() > self.settings.chunk.bytes() || !sizes.is_sorted() {
             return Err(Fault::protocol("the other side chose larger chunks than were offered"));
@@ -73,38 +94,38 @@ impl Run {
         if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > wanted {
             return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
         }
-        let lanes = self.dial_lanes(remote, &control, &welcome, &granted, protection).await?;
-        Ok(Agreed { control, welcome, lanes })
+        dialling.patience.has_met();
+        let dial = self.dial_of(remote, &control, &welcome, protection);
+        let lanes = dial_lanes(&dial, &granted).await?;
+        Ok(Agreed { control, welcome, lanes, dial, again })
     }
 
-    /// Dials all lanes at once: one round trip more or less, whatever their number.
-    async fn dial_lanes(
-        &self,
-        remote: &Remote,
-        control: &Control,
-        welcome: &Welcome,
-        granted: &Lanes,
-        protection: Protection,
-    ) -> Result<Vec<JoinedLane>, Fault> {
+    /// How lanes of a session are dialled and joined to it.
+    fn dial_of(&self, remote: &Remote, control: &Control, welcome: &Welcome, protection: Protection) -> Dial {
         let key = JoinKey(control.exporter);
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
-        let dial = |n: u32| {
-            let (key, options, identity) = (key.clone(), options.clone(), remote.identity.clone());
-            let (addr, pinned, session) = (control.peer_addr, control.peer_key, welcome.session);
-            let id = LaneId(granted.first.0 + n);
-            tokio::task::spawn_blocking(move || {
-                let mut stream = dial_lane(protection, addr, &identity, pinned, &options)?;
-                join(&mut stream, &key, session, id)?;
-                Ok(JoinedLane { id, stream })
-            })
-        };
-        let dialling: Vec<_> = (0..granted.count).map(dial).collect();
-        let mut lanes = Vec::with_capacity(dialling.len());
-        for lane in dialling {
-            lanes.push(lane.await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))??);
-        }
-        Ok(lanes)
+        let (identity, session) = (remote.identity.clone(), welcome.session);
+        let (addr, pinned) = (control.peer_addr, control.peer_key);
+        Arc::new(move |id| {
+            let mut stream = dial_lane(protection, addr, &identity, pinned, &options)?;
+            join(&mut stream, &key, session, id)?;
+            Ok(JoinedLane { id, stream })
+        })
     }
+}
+
+/// Dials all lanes at once: one round trip more or less, whatever their number.
+async fn dial_lanes(dial: &Dial, granted: &Lanes) -> Result<Vec<JoinedLane>, Fault> {
+    let one = |n: u32| {
+        let (dial, id) = (dial.clone(), LaneId(granted.first.0 + n));
+        tokio::task::spawn_blocking(move || dial(id))
+    };
+    let dialling: Vec<_> = (0..granted.count).map(one).collect();
+    let mut lanes = Vec::with_capacity(dialling.len());
+    for lane in dialling {
+        lanes.push(lane.await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))??);
+    }
+    Ok(lanes)
 }
 
 /// A control connection to a daemon whose key was judged.
@@ -129,3 +150,8 @@ fn dial_lane(
     }
     .map_err(|e| net_fault(&e))
 }
+
+/// A daemon answers within this, ...
+const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+/// ... unless it first has to end this run's own earlier session, for which it takes up to 30 s.
+const TAKE_OVER: Duration = Duration::from_secs(40);

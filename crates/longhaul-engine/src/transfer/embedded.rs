@@ -18,11 +18,13 @@ use crate::budget::{self, LANES_DEFAULT};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::nonce;
-use crate::place::{self, Destination, Opening};
+use crate::place::{self, Destination, LocalSite, Opening};
 use crate::presence::Presence;
 use crate::report::Totals;
+use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::receive::Receiving;
-use crate::session::{self, JoinedLane, Link};
+use crate::session::regrow::Regrow;
+use crate::session::{self, JoinedLane, LaneRules, Link};
 
 impl Run {
     /// Both halves in this process.
@@ -41,7 +43,7 @@ impl Run {
             _ => None,
         };
         place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
-        let destination = place::local_destination(dest, opening)?;
+        let destination = LocalSite::new(dest, opening)?.open()?;
         let source = place::local_source(sources, self.settings.io);
         self.embedded(source, destination).await
     }
@@ -85,12 +87,16 @@ impl Run {
             base: destination.base,
             ledger: destination.ledger,
         };
-        let sender = session::send::run(self.half_link(ours, near, self.observer.clone(), Arc::default()), sending);
-        let receiver = tokio::spawn(session::receive::run(
-            self.half_link(theirs, far, Arc::new(Nobody), destination.presence),
-            receiving,
-        ));
-        let mut totals = sender.await;
+        let near = self.half_link(ours, near, Role::Sender, self.observer.clone(), Arc::default());
+        let far = self.half_link(theirs, far, Role::Receiver, Arc::new(Nobody), destination.presence);
+        let receiver = tokio::spawn(async move {
+            let mut course = ReceiveCourse::default();
+            session::receive::run(far, receiving, &mut course).await;
+            course.totals
+        });
+        let mut course = SendCourse::default();
+        session::send::run(near, sending, &mut course).await;
+        let mut totals = course.totals;
         let received = receiver
             .await
             .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
@@ -103,11 +109,14 @@ impl Run {
         &self,
         pipe: tokio::io::DuplexStream,
         lanes: Vec<JoinedLane>,
+        role: Role,
         observer: Arc<dyn Observer>,
         presence: Arc<Presence>,
     ) -> Link {
         let (reader, writer) = tokio::io::split(pipe);
-        self.link_over(Box::new(reader), Box::new(writer), lanes, observer, presence)
+        let target = lanes.len() as u32;
+        let rules = LaneRules { role, target, stall_after: self.settings.stall_after, regrow: Regrow::Never };
+        self.link_over((Box::new(reader), Box::new(writer)), lanes, observer, presence, rules)
     }
 }
 

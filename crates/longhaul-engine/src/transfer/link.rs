@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use longhaul_core::Role;
 use longhaul_net::Protection;
 use longhaul_proto::wire::message::Welcome;
 use tokio::sync::mpsc;
@@ -14,31 +15,53 @@ use crate::api::{Event, Observer, Start};
 use crate::budget::{self, LANES_DEFAULT};
 use crate::control::{ReadHalf, WriteHalf};
 use crate::presence::Presence;
-use crate::session::{self, JoinedLane, Link, LinkParts};
+use crate::session::regrow::Regrow;
+use crate::session::{self, JoinedLane, LaneRules, Link, LinkParts};
 
 impl Run {
     /// The link of a session with a daemon.
-    pub(super) fn link(&self, agreed: Agreed, direction: &'static str, slots: usize, presence: Arc<Presence>) -> Link {
+    pub(super) fn link(&self, agreed: Agreed, role: Role, slots: usize, presence: Arc<Presence>) -> Link {
         let protection = self.settings.protect.unwrap_or(Protection::Private);
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         debug_assert!(agreed.lanes.len() <= budget::lanes(wanted, slots) as usize || agreed.lanes.is_empty());
-        self.announce(direction, "tcp", &agreed.welcome, &agreed.lanes, protection, wanted);
-        self.link_over(agreed.control.reader, agreed.control.writer, agreed.lanes, self.observer.clone(), presence)
+        let direction = match role {
+            Role::Sender => "push",
+            Role::Receiver => "pull",
+        };
+        if agreed.again {
+            self.observer.event(Event::Redialled(hex(&agreed.welcome.session)));
+        } else {
+            self.announce(direction, "tcp", &agreed.welcome, &agreed.lanes, protection, wanted);
+        }
+        let rules = LaneRules {
+            role,
+            target: agreed.lanes.len() as u32,
+            stall_after: self.settings.stall_after,
+            regrow: Regrow::dialling(agreed.dial),
+        };
+        self.link_over(
+            (agreed.control.reader, agreed.control.writer),
+            agreed.lanes,
+            self.observer.clone(),
+            presence,
+            rules,
+        )
     }
 
     pub(super) fn link_over(
         &self,
-        reader: ReadHalf,
-        writer: WriteHalf,
+        control: (ReadHalf, WriteHalf),
         lanes: Vec<JoinedLane>,
         observer: Arc<dyn Observer>,
         presence: Arc<Presence>,
+        rules: LaneRules,
     ) -> Link {
         let events = mpsc::unbounded_channel();
         for lane in lanes {
             let _ = events.0.send(session::Event::Lane(lane));
         }
-        Link::start(LinkParts { reader, writer, observer, stop: self.stop.clone(), presence, events })
+        let (reader, writer) = control;
+        Link::start(LinkParts { reader, writer, observer, stop: self.stop.clone(), presence, events, rules })
     }
 
     pub(super) fn announce(
@@ -66,7 +89,7 @@ impl Run {
             );
         }
         self.observer.event(Event::Start(Start {
-            session: welcome.session.iter().map(|b| format!("{b:02x}")).collect(),
+            session: hex(&welcome.session),
             direction,
             transport,
             protect: protection,
@@ -76,4 +99,8 @@ impl Run {
             notes,
         }));
     }
+}
+
+fn hex(session: &[u8; 16]) -> String {
+    session.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -1,11 +1,12 @@
 //! Runs a job from its initiator's side: push, pull, and copy within one process.
 //!
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
-//! here, `link` sets the session up; the session loop does the rest.
+//! here, `link` sets the session up, `redial` decides whether a lost one is followed by another; the session loop does the rest.
 
 mod dial;
 mod embedded;
 mod link;
+mod redial;
 
 pub(crate) use dial::connect;
 
@@ -15,16 +16,20 @@ use std::time::Instant;
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{SourceTree, TargetTree};
 use longhaul_proto::receiver::{Config, Landing, Policy, SyncGroup};
-use longhaul_proto::wire::message::{Far, FarSource, Welcome};
+use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
 
 use crate::api::{Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To};
 use crate::asked::Asked;
 use crate::budget::{self, Machinery, Means};
-use crate::place::{self, Destination, Opening};
+use crate::lane::join::nonce;
+use crate::place::{self, Destination, LocalSite, Opening};
 use crate::report::Totals;
 use crate::session;
+use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::receive::Receiving;
 use crate::session::send::Sending;
+use dial::{Agreed, Dialling};
+use redial::Patience;
 
 /// Runs a job to its end. Always gives a report; what ended it early is in there.
 pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
@@ -74,31 +79,49 @@ struct Run {
 impl Run {
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
-        let far = Far::Destination {
-            root: path.root.clone(),
-            path: path.path.clone(),
-            placing: place::placing(path.slash, sources.len(), contents),
-            if_exists: self.settings.if_exists,
-        };
+        let asked = place::placing(path.slash, sources.len(), contents);
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
         let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk);
-        let agreed = self.agree(remote, Role::Sender, far, slots, chunk_max).await?;
-        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
         let tree = place::local_source(&sources, self.settings.io);
+        let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
+        loop {
+            // What the first session found there decides for all: it may since have made a directory of that name.
+            let placing = match &course.renamed {
+                None => asked,
+                Some(None) => Placing::Beneath,
+                Some(Some(_)) => Placing::Named,
+            };
+            let (root, path) = (path.root.clone(), path.path.clone());
+            let far = Far::Destination { root, path, placing, if_exists: self.settings.if_exists };
+            let ended = match self.agree(remote, Role::Sender, far, slots, chunk_max, &mut dialling).await {
+                Ok(agreed) => self.push_once(agreed, &tree, &mut course).await,
+                Err(fault) => Err(fault),
+            };
+            let Err(fault) = ended else { return Ok(course.totals) };
+            if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
+                course.totals.fault = Some(fault);
+                return Ok(course.totals);
+            }
+        }
+    }
+
+    /// One session of a push.
+    async fn push_once(
+        &self,
+        agreed: Agreed,
+        tree: &Arc<dyn SourceTree>,
+        course: &mut SendCourse,
+    ) -> Result<(), Fault> {
         let lanes = agreed.lanes.len() as u32;
+        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
         let machinery = self.machinery(Role::Sender, slots, lanes, agreed.welcome.chunk_max)?;
-        let sending = self.sending(tree, machinery, &agreed.welcome);
-        let link = self.link(agreed, "push", slots, Arc::default());
-        Ok(session::send::run(link, sending).await)
+        let sending = self.sending(tree.clone(), machinery, &agreed.welcome);
+        let link = self.link(agreed, Role::Sender, slots, Arc::default());
+        session::send::run(link, sending, course).await;
+        course.totals.fault.take().map_or(Ok(()), Err)
     }
 
     async fn pull(self, remote: &Remote, paths: Vec<RemotePath>, dest: &LocalDest) -> Result<Totals, Fault> {
-        let opening = Opening {
-            direct: self.settings.io,
-            dry_run: self.settings.dry_run,
-            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents)),
-            may_modify: true,
-        };
         let far = Far::Sources {
             sources: paths
                 .iter()
@@ -107,18 +130,49 @@ impl Run {
             rules: self.settings.filter.rules().to_vec(),
             names: self.settings.files_from.clone(),
         };
-        let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
+
+        let again = !self.settings.retry_for.is_zero();
+        let mut course = if again { ReceiveCourse::remembering() } else { ReceiveCourse::default() };
+        let mut dialling = self.dialling()?;
+        let opening = Opening {
+            direct: self.settings.io,
+            dry_run: self.settings.dry_run,
+            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents)),
+            may_modify: true,
+        };
+        // Resolved once: the first session may make a directory of that name.
+        let site = LocalSite::new(dest, opening)?;
+        loop {
+            let ended = self.pull_once(remote, &far, &paths, &site, (&mut course, &mut dialling)).await;
+            let Err(fault) = ended else { return Ok(course.totals) };
+            if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
+                course.totals.fault = Some(fault);
+                return Ok(course.totals);
+            }
+        }
+    }
+
+    /// One session of a pull.
+    async fn pull_once(
+        &self,
+        remote: &Remote,
+        far: &Far,
+        paths: &[RemotePath],
+        site: &LocalSite,
+        (course, dialling): (&mut ReceiveCourse, &mut Dialling),
+    ) -> Result<(), Fault> {
+        let (memory, chunk) = (self.settings.memory, self.settings.chunk);
         // What is left in a destination that stands says how large buffers must be; one that does not is made only when the
         // daemon has agreed.
-        let standing =
-            if place::stands(dest, opening.placing) { Some(place::local_destination(dest, opening)?) } else { None };
-        let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
-        let chunk_max = standing.as_ref().map_or(self.settings.chunk, |d| d.chunk_max(self.settings.chunk).min(limit));
-        let agreed = self.agree(remote, Role::Receiver, far, slots, chunk_max).await?;
-        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
+        let standing = if site.stands() { Some(site.open()?) } else { None };
+        let limit = budget::largest_chunk(memory, chunk);
+        let chunk_max = standing.as_ref().map_or(chunk, |d| d.chunk_max(chunk).min(limit));
+        let slots = budget::slots(memory, chunk_max)?;
+        let agreed = self.agree(remote, Role::Receiver, far.clone(), slots, chunk_max, dialling).await?;
+        let slots = budget::slots(memory, agreed.welcome.chunk_max)?;
         let destination = match standing {
             Some(destination) => destination,
-            None => place::local_destination(dest, opening)?,
+            None => site.open()?,
         };
         let tops: Option<Vec<Vec<u8>>> =
             paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
@@ -129,25 +183,28 @@ impl Run {
         let lanes = agreed.lanes.len() as u32;
         let Machinery { slab, io } = self.machinery(Role::Receiver, slots, lanes, agreed.welcome.chunk_max)?;
         let config = self.receiver_config(landing, &agreed.welcome);
-        let link = self.link(agreed, "pull", slots, destination.presence);
-        let own = match &paths[..] {
+        let link = self.link(agreed, Role::Receiver, slots, destination.presence);
+        let own = match paths {
             [source] if !contents(source) => source.path.name(),
             _ => None,
         };
-        let asked = self.asked(own);
-        Ok(session::receive::run(
-            link,
-            Receiving {
-                tree: destination.tree,
-                slab,
-                io,
-                config,
-                asked,
-                base: destination.base,
-                ledger: destination.ledger,
-            },
-        )
-        .await)
+        let (asked, base, ledger) = (self.asked(own), destination.base, destination.ledger);
+        let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
+        session::receive::run(link, receiving, course).await;
+        course.totals.fault.take().map_or(Ok(()), Err)
+    }
+
+    /// What all sessions of this run have in common.
+    fn dialling(&self) -> Result<Dialling, Fault> {
+        let run = nonce()?;
+        let mut dice = [0; 8];
+        dice.copy_from_slice(&nonce()?[..8]);
+        let dice = u64::from_le_bytes(dice);
+        Ok(Dialling { run, patience: Patience::new(self.settings.retry_for, Instant::now(), dice) })
+    }
+
+    async fn wait(&self, fault: Fault, progressed: Option<Instant>, dialling: &mut Dialling) -> Result<(), Fault> {
+        dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
     }
 
     fn machinery(&self, role: Role, slots: usize, lanes: u32, chunk: ChunkSize) -> Result<Machinery, Fault> {
@@ -174,9 +231,11 @@ impl Run {
             chunk: welcome.chunk,
             chunk_max: welcome.chunk_max,
             bundled_max: welcome.bundled_max,
-            filter: self.settings.filter.clone(),
-            names: self.settings.files_from.clone(),
-            preserve: self.settings.preserve,
+            wanted: Wanted {
+                filter: self.settings.filter.clone(),
+                names: self.settings.files_from.clone(),
+                preserve: self.settings.preserve,
+            },
         }
     }
 

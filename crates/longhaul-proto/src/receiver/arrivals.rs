@@ -60,10 +60,19 @@ impl Arrivals {
         }
     }
 
-    /// The lanes of what was declared and has not landed, each once.
-    pub(super) fn lanes_owing(&self) -> Vec<LaneId> {
-        let lanes: BTreeSet<LaneId> = self.declared.keys().map(|ticket| ticket.lane).collect();
-        lanes.into_iter().collect()
+    /// Nothing more arrives on a lane: what was declared of it and never came is forgotten.
+    pub(super) fn close(&mut self, lane: LaneId) {
+        self.declared.retain(|ticket, _| ticket.lane != lane);
+    }
+
+    /// The lanes of which something was declared that has not landed.
+    pub(super) fn owing(&self) -> BTreeSet<LaneId> {
+        self.declared.keys().map(|ticket| ticket.lane).collect()
+    }
+
+    /// Whether something was declared that has not landed.
+    pub(super) fn is_owed(&self) -> bool {
+        !self.declared.is_empty()
     }
 
     /// When the oldest arrival has waited too long.

@@ -42,6 +42,10 @@ impl Receiver {
     /// Declarations of a `safe` lane's units came.
     pub(super) fn on_digests(&mut self, list: Vec<Declared>) -> Result<(), Fault> {
         for declared in list {
+            // What was on its way on a lane that is closed never arrives; the sender sends and declares it anew.
+            if self.lanes.is_beyond(declared.lane, declared.seq) {
+                continue;
+            }
             if let Some((landed, declared)) = self.arrivals.declare(declared)? {
                 self.judge(&landed, &declared)?;
             }

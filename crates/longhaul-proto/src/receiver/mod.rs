@@ -15,6 +15,7 @@ mod entries;
 mod flow;
 mod journal;
 mod judge;
+mod lanes;
 mod large;
 mod order;
 mod partial;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGES_UNANSWERED_MAX};
-use longhaul_core::{Attempt, Blame, BundleId, EntryKind, Fault, FaultCode, FileId, LaneId, RelPath};
+use longhaul_core::{Attempt, Blame, BundleId, EntryKind, Fault, FaultCode, FileId, RelPath};
 
 use crate::time::Timestamp;
 use crate::wire::bundle::bundled_max;
@@ -38,6 +39,7 @@ use commit::Committer;
 use drain::Drain;
 use journal::JournalFlow;
 pub use journal::Record;
+use lanes::Lanes;
 use large::{Large, Unsynced};
 pub use order::{Action, Config, Created, Held, Landed, LandedRow, Replace, Surveyed, SyncGroup, Ticket};
 pub use partial::{Partial, Source};
@@ -68,6 +70,7 @@ pub struct Receiver {
     chunks_wanted: usize,
     /// Bundles that are wanted again: the attempt that is admitted.
     bundles_again: HashMap<BundleId, Attempt>,
+    lanes: Lanes,
     arrivals: Arrivals,
     unsynced: Unsynced,
     journal: JournalFlow,
@@ -144,6 +147,7 @@ impl Receiver {
             large_open: 0,
             chunks_wanted: 0,
             bundles_again: HashMap::new(),
+            lanes: Lanes::default(),
             arrivals: Arrivals::default(),
             unsynced: Unsynced::default(),
             journal: JournalFlow::default(),
@@ -195,6 +199,7 @@ impl Receiver {
             Message::FileEnd(end) => self.on_file_end(end),
             Message::FileFault(fault) => self.on_file_fault(fault),
             Message::Bye(ending) => self.on_bye(ending),
+            Message::LaneLost(lost) => self.on_lane_lost(lost.lane),
             Message::Heartbeat(_) => Ok(()),
             Message::Refuse(fault) => Err(fault.seen_from_afar()),
             other => Err(Fault::protocol(format_args!("a sender does not say {}", other.name()))),
@@ -212,9 +217,9 @@ impl Receiver {
         self.bytes_resent
     }
 
-    /// The lanes on which the sender has declared units that have not arrived, each once.
-    pub fn lanes_owing(&self) -> Vec<LaneId> {
-        self.arrivals.lanes_owing()
+    /// Whether the sender has declared units that have not arrived.
+    pub fn is_owed_arrivals(&self) -> bool {
+        self.arrivals.is_owed()
     }
 
     /// Whether the session is on its way to its end by a fault: nothing is taken in any more.

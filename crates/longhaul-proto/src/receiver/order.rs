@@ -160,6 +160,8 @@ pub enum Action {
     Discard(FileId),
     /// Close this file; what is journalled of it stays for another session.
     Keep(FileId),
+    /// Close this side's end of this lane: [`Receiver::handle_lane_ended`](super::Receiver::handle_lane_ended).
+    CloseLane(LaneId),
     /// An entry came to its end; nothing of it is held any more.
     Settled(Arc<Held>, Outcome),
     /// Every entry is settled and the sender knows: the session is over.

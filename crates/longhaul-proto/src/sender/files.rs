@@ -9,7 +9,8 @@ use longhaul_core::digest::{Digest, Hash32, RootMerger};
 use longhaul_core::limits::ATTEMPTS_MAX;
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, DigestKind, Fault, FaultCode, FileId, Unit};
 
-use super::{Action, CHUNKS_OUTSTANDING_MAX, Sender, State, once_too_often, wrong_digest};
+use super::lanes::Carrier;
+use super::{Action, CHUNKS_OUTSTANDING_MAX, Sender, Sent, State, once_too_often, wrong_digest};
 use crate::wire::message::{FileEnd, Finding, Message, Resume};
 
 /// A file that goes in chunks.
@@ -35,11 +36,12 @@ struct Chunk {
     sent: Option<Digest>,
     /// A good verdict that overtook the lane's report.
     good: Option<Digest>,
+    carrier: Carrier,
 }
 
 impl Chunk {
     fn wanted(attempt: Attempt, first: Option<Digest>) -> Chunk {
-        Chunk { attempt, first, sent: None, good: None }
+        Chunk { attempt, first, sent: None, good: None, carrier: Carrier::None }
     }
 }
 
@@ -59,6 +61,21 @@ impl Large {
         self.chunks.len()
     }
 
+    /// Chunks without a good verdict, for `lanes`: which, which sending, and what carries them.
+    pub(super) fn carried(&mut self) -> impl Iterator<Item = (ChunkIndex, Attempt, &mut Carrier)> {
+        self.chunks.iter_mut().map(|(index, chunk)| (*index, chunk.attempt, &mut chunk.carrier))
+    }
+
+    /// What carries a chunk, if that sending of it is outstanding.
+    pub(super) fn carrier(&mut self, index: ChunkIndex, attempt: Option<Attempt>) -> Option<&mut Carrier> {
+        let chunk = self.chunks.get_mut(&index).filter(|chunk| attempt.is_none_or(|a| a == chunk.attempt));
+        chunk.map(|chunk| &mut chunk.carrier)
+    }
+
+    pub(super) fn map(&self) -> ChunkMap {
+        self.map
+    }
+
     /// The root, once it was said to the receiver.
     pub(super) fn root_said(&self) -> Option<Hash32> {
         self.merger.root().filter(|_| self.ended)
@@ -66,7 +83,7 @@ impl Large {
 }
 
 impl Sender {
-    fn large(&mut self, file: FileId) -> Option<&mut Large> {
+    pub(super) fn large(&mut self, file: FileId) -> Option<&mut Large> {
         match self.entries.get_mut(&file) {
             Some(State::Large(large)) => Some(large),
             _ => None,
@@ -152,12 +169,14 @@ impl Sender {
         Ok(())
     }
 
-    pub(super) fn chunk_sent(&mut self, file: FileId, index: ChunkIndex, attempt: Attempt, digest: Digest) {
+    pub(super) fn chunk_sent(&mut self, file: FileId, index: ChunkIndex, sent: &Sent) {
+        let digest = sent.digest;
         let Some(large) = self.large(file) else { return };
         let Some(chunk) = large.chunks.get_mut(&index) else { return };
         // A report that was overtaken by the next attempt still says what was read first.
-        if chunk.attempt == attempt {
+        if chunk.attempt == sent.attempt {
             chunk.sent = Some(digest);
+            chunk.carrier = Carrier::of(sent);
         }
         let good = chunk.good;
         let first = *chunk.first.get_or_insert(digest);

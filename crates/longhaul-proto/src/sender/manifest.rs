@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId};
 
 use super::files::Large;
+use super::lanes::Carrier;
 use super::{Action, Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, State};
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, Message, Offer, Page, PageCredit};
@@ -170,7 +171,8 @@ impl Sender {
             self.files_bundled += files.len();
             let (bundle, attempt) = (self.next_bundle, Attempt::FIRST);
             self.next_bundle = BundleId(bundle.0 + 1);
-            self.bundles.insert(bundle, Bundle { files: files.clone(), attempt, sent: None, good: None });
+            let carrier = Carrier::None;
+            self.bundles.insert(bundle, Bundle { files: files.clone(), attempt, sent: None, good: None, carrier });
             self.actions.push_back(Action::Pack { bundle, attempt, files });
         }
         if self.files_bundled > FILES_BUNDLED_MAX {

@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod audit;
 mod files;
+mod lanes;
 mod manifest;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -21,6 +22,8 @@ use crate::wire::bundle::bundled_max;
 use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
 
 use files::Large;
+pub use lanes::Unfinished;
+use lanes::{Carrier, Lanes};
 use manifest::Manifest;
 
 /// What is to be done next.
@@ -54,6 +57,8 @@ pub enum Action {
     },
     /// Everything of this file was read: is it still what it was when it was opened? [`Sender::handle_checked`].
     CheckSource(FileId),
+    /// Close this side's end of this lane, if it is there: [`Sender::handle_lane_ended`].
+    CloseLane(LaneId),
     /// An entry came to its end; nothing of it is needed any more (close it, forget it, say it).
     Settled(FileId, Outcome),
     /// Every entry is settled: the session is over.
@@ -104,6 +109,7 @@ pub struct Sender {
     bundles: HashMap<BundleId, Bundle>,
     files_bundled: usize,
     next_bundle: BundleId,
+    lanes: Lanes,
     /// What was sent on `safe` lanes and not yet declared.
     undeclared: Vec<Declared>,
     chunks_outstanding: usize,
@@ -134,6 +140,7 @@ struct Bundle {
     sent: Option<Digest>,
     /// A good verdict that overtook the lane's report.
     good: Option<Digest>,
+    carrier: Carrier,
 }
 
 impl Sender {
@@ -147,6 +154,7 @@ impl Sender {
             bundles: HashMap::new(),
             files_bundled: 0,
             next_bundle: BundleId(0),
+            lanes: Lanes::default(),
             undeclared: Vec::new(),
             chunks_outstanding: 0,
             bytes_sent: 0,
@@ -172,6 +180,11 @@ impl Sender {
     /// Payload bytes handed to lanes, and how many of them were sent before.
     pub fn bytes_sent(&self) -> (u64, u64) {
         (self.bytes_sent, self.bytes_resent)
+    }
+
+    /// Whether the receiver wanted the content of an entry that has no outcome.
+    pub fn is_begun(&self, file: FileId) -> bool {
+        matches!(self.entries.get(&file), Some(State::Small | State::Large(_)))
     }
 
     /// Whether the session is over for this machine.
@@ -200,6 +213,14 @@ impl Sender {
                 self.tally = tally;
                 Ok(())
             }
+            Message::LaneLost(lost) => {
+                self.on_lane_lost(lost.lane);
+                Ok(())
+            }
+            Message::LaneClosed(closed) => {
+                self.on_lane_closed(&closed);
+                Ok(())
+            }
             Message::Complete(ending) => self.on_complete(ending),
             Message::Heartbeat(_) => Ok(()),
             Message::Refuse(fault) => Err(fault.seen_from_afar()),
@@ -224,7 +245,7 @@ impl Sender {
             return;
         }
         self.bytes_sent += sent.len;
-        if sent.attempt > Attempt::FIRST {
+        if sent.attempt > Attempt::FIRST || self.was_lost(sent.unit) {
             self.bytes_resent += sent.len;
         }
         if !sent.declared {
@@ -237,14 +258,15 @@ impl Sender {
             });
         }
         match sent.unit {
-            Unit::Chunk { file, index } => self.chunk_sent(file, index, sent.attempt, sent.digest),
-            Unit::Bundle(id) => self.bundle_sent(id, sent.attempt, sent.digest),
+            Unit::Chunk { file, index } => self.chunk_sent(file, index, &sent),
+            Unit::Bundle(id) => self.bundle_sent(id, &sent),
         }
     }
 
-    fn bundle_sent(&mut self, id: BundleId, attempt: Attempt, digest: Digest) {
-        let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == attempt) else { return };
-        bundle.sent = Some(digest);
+    fn bundle_sent(&mut self, id: BundleId, sent: &Sent) {
+        let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == sent.attempt) else { return };
+        bundle.sent = Some(sent.digest);
+        bundle.carrier = Carrier::of(sent);
         if let Some(good) = bundle.good
             && let Err(fault) = self.acknowledge_bundle(id, good)
         {
@@ -319,6 +341,7 @@ impl Sender {
                 bundle.attempt = attempt.next();
                 bundle.sent = None;
                 bundle.good = None;
+                bundle.carrier = Carrier::None;
                 let pack = Action::Pack { bundle: id, attempt: bundle.attempt, files: bundle.files.clone() };
                 self.actions.push_back(pack);
                 Ok(())

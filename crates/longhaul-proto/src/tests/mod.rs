@@ -3,6 +3,7 @@
 mod disk;
 mod hostile_receiver;
 mod hostile_sender;
+mod lanes;
 mod overtaking;
 mod plan;
 mod rng;

@@ -53,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) flips: u32,
     /// In a thousand sendings on a `safe` lane: its header is changed so that it still parses.
     pub(crate) alters: u32,
+    /// In a thousand turns: a lane breaks, or one side gives it up.
+    pub(crate) losses: u32,
     /// Units that never arrive as they were sent.
     pub(crate) always_flipped: HashSet<Unit>,
     /// In a thousand: an operation of the target's disk fails, with this code.
@@ -80,6 +82,7 @@ impl Plan {
             dawdling: 20,
             flips: 0,
             alters: 0,
+            losses: 0,
             always_flipped: HashSet::new(),
             disk_faults: (0, FaultCode::Io),
             source_faults: 0,
@@ -123,6 +126,7 @@ impl Plan {
             any_class_order: rng.permille(300),
             flips: rare(rng, 300),
             alters: rare(rng, 200),
+            losses: rare(rng, 60),
             disk_faults: (rare(rng, 60), FaultCode::Io),
             source_faults: rare(rng, 60),
             ..Plan::new(items).seed(seed)

@@ -144,7 +144,12 @@ impl Target {
             !self.dry_run
                 || matches!(
                     action,
-                    Action::Survey(_) | Action::Settled(..) | Action::Send(_) | Action::Finished(_) | Action::Abort(_)
+                    Action::Survey(_)
+                        | Action::Settled(..)
+                        | Action::Send(_)
+                        | Action::CloseLane(_)
+                        | Action::Finished(_)
+                        | Action::Abort(_)
                 ),
             "a dry run orders {action:?}"
         );
@@ -221,7 +226,7 @@ impl Target {
                     assert_eq!(std::mem::discriminant(said), std::mem::discriminant(&settlement.outcome));
                 }
             }
-            Action::Send(_) | Action::Finished(_) | Action::Abort(_) => {}
+            Action::Send(_) | Action::CloseLane(_) | Action::Finished(_) | Action::Abort(_) => {}
         }
     }
 

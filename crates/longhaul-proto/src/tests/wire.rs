@@ -10,7 +10,7 @@ use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Digest, DigestKind, FileId, 
 use super::rng::Rng;
 use crate::Message;
 use crate::receiver::{Landed, LandedRow, Ticket};
-use crate::sender::Sent;
+use crate::sender::{Sent, Unfinished};
 use crate::wire::bundle;
 use crate::wire::data::{HEADER_BYTES, Header, Piece};
 use crate::wire::frame::{LENGTH_BYTES, announced};
@@ -58,6 +58,8 @@ pub(crate) struct Ready {
     pub(crate) kind: DigestKind,
     pub(crate) start: FileOffset,
     pub(crate) chunk: ChunkSize,
+    /// It was read otherwise than before.
+    pub(crate) otherwise: bool,
 }
 
 /// A unit on its way.
@@ -75,7 +77,23 @@ pub(crate) struct Lane {
     pub(crate) frames: VecDeque<Frame>,
     pub(crate) reports: VecDeque<Sent>,
     sent: u64,
-    landed: u64,
+    pub(crate) landed: u64,
+    /// The ends, the sender's and the receiver's.
+    pub(crate) near: LaneEnd,
+    pub(crate) far: LaneEnd,
+    /// What the sending end had in hand when it broke.
+    pub(crate) unfinished: Option<Unfinished>,
+}
+
+/// Where an end of a lane stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LaneEnd {
+    #[default]
+    Up,
+    /// It is broken or being closed; its machine has not heard of its end.
+    Down,
+    /// Its machine has heard of its end.
+    Gone,
 }
 
 /// A bundle's files in its payload.
@@ -84,6 +102,26 @@ pub(crate) type Rows = Vec<(FileId, Range<usize>)>;
 impl Lane {
     pub(crate) fn new(id: usize) -> Lane {
         Lane { id: LaneId(id as u32), ..Lane::default() }
+    }
+
+    /// The way breaks: what is on it is lost from some unit on, and both ends will notice.
+    pub(crate) fn break_off(&mut self, rng: &mut Rng) {
+        self.frames.truncate(rng.below(self.frames.len() + 1));
+        for end in [&mut self.near, &mut self.far] {
+            *end = (*end).max_down();
+        }
+    }
+
+    /// The sending end fails while it has this in hand.
+    pub(crate) fn fail_with(&mut self, ready: &Ready) {
+        self.near = LaneEnd::Down;
+        self.unfinished = Some(Unfinished { unit: ready.unit, attempt: ready.attempt });
+    }
+
+    /// The receiving end is closed: what was on its way is gone.
+    pub(crate) fn close_far(&mut self) {
+        self.frames.clear();
+        self.far = self.far.max_down();
     }
 
     /// The sending end takes a unit.
@@ -107,7 +145,9 @@ impl Lane {
             same: ready.same,
             trailer: !safe,
         });
-        self.frames.push_back(Frame { header: header.encode(), payload, trailer: (!safe).then_some(digest) });
+        if self.far == LaneEnd::Up {
+            self.frames.push_back(Frame { header: header.encode(), payload, trailer: (!safe).then_some(digest) });
+        }
         self.reports.push_back(Sent {
             unit: ready.unit,
             attempt: ready.attempt,
@@ -152,6 +192,13 @@ fn rows_of(piece: &Piece, payload: &[u8]) -> (Vec<LandedRow>, Rows) {
             (landed, (row.file, row.bytes))
         })
         .unzip()
+}
+
+impl LaneEnd {
+    /// Down, if it was up.
+    pub(crate) fn max_down(self) -> LaneEnd {
+        if self == LaneEnd::Up { LaneEnd::Down } else { self }
+    }
 }
 
 impl Frame {

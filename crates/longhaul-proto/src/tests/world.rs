@@ -10,7 +10,7 @@ use super::plan::{CHUNK, Plan};
 use super::rng::Rng;
 use super::source::Source;
 use super::target::{Standing, Target};
-use super::wire::{Lane, Pipe};
+use super::wire::{Lane, LaneEnd, Pipe};
 use crate::sender::Sent;
 use crate::wire::message::{Finding, Message, Outcome};
 use crate::{Receiver, Sender, Timestamp, receiver, sender};
@@ -34,6 +34,8 @@ pub(crate) struct World {
     to_sender: Pipe,
     to_receiver: Pipe,
     pub(crate) lanes: Vec<Lane>,
+    /// Lanes that were lost.
+    pub(crate) lost: usize,
     scan_over: bool,
     /// What each side heard of each entry.
     pub(crate) told: BTreeMap<FileId, Outcome>,
@@ -58,6 +60,8 @@ enum Turn {
     LaneTakes,
     LaneBrings(usize),
     LaneReports(usize),
+    LaneEndsNear(usize),
+    LaneEndsFar(usize),
     Disk,
     SenderActs,
     ReceiverActs,
@@ -76,7 +80,7 @@ impl World {
             dry_run: plan.dry_run,
             group: plan.group,
         };
-        World {
+        let mut world = World {
             rng: Rng::new(plan.seed ^ 0x5eed),
             now: Timestamp(0),
             sender: Sender::new(sender::Config { chunk, chunk_max: config.chunk_max, bundled_max: plan.bundled_max }),
@@ -85,7 +89,8 @@ impl World {
             target: Target::new(&plan),
             to_sender: Pipe::default(),
             to_receiver: Pipe::default(),
-            lanes: (0..plan.lanes).map(Lane::new).collect(),
+            lanes: Vec::new(),
+            lost: 0,
             scan_over: false,
             told: BTreeMap::new(),
             sendings: BTreeMap::new(),
@@ -96,7 +101,16 @@ impl World {
             steps: 0,
             waits: 0,
             plan,
-        }
+        };
+        (0..world.plan.lanes).for_each(|_| world.join_lane());
+        world
+    }
+
+    fn join_lane(&mut self) {
+        let lane = Lane::new(self.lanes.len());
+        self.sender.handle_lane_joined(lane.id);
+        assert!(self.receiver.handle_lane_joined(lane.id));
+        self.lanes.push(lane);
     }
 
     /// Runs until both sides are at their end; panics if that takes too long or if nothing can happen any more.
@@ -158,7 +172,7 @@ impl World {
             may(!self.scan_over && self.sender.has_room(), Turn::Scan);
             may(!self.to_sender.is_empty(), Turn::SenderHears);
             may(!self.source.is_idle(), Turn::Read);
-            may(!self.source.ready.is_empty(), Turn::LaneTakes);
+            may(!self.source.ready.is_empty() && self.lanes.iter().any(|l| l.near == LaneEnd::Up), Turn::LaneTakes);
             may(self.sender.has_actions(), Turn::SenderActs);
         }
         if self.ends.1.is_none() {
@@ -169,6 +183,9 @@ impl World {
         for (at, lane) in self.lanes.iter().enumerate() {
             may(!lane.frames.is_empty() && self.ends.1.is_none(), Turn::LaneBrings(at));
             may(!lane.reports.is_empty() && self.ends.0.is_none(), Turn::LaneReports(at));
+            let (near, far) = (lane.near == LaneEnd::Down, lane.far == LaneEnd::Down);
+            may(near && lane.reports.is_empty() && self.ends.0.is_none(), Turn::LaneEndsNear(at));
+            may(far && lane.frames.is_empty() && self.ends.1.is_none(), Turn::LaneEndsFar(at));
         }
         turns
     }
@@ -177,6 +194,9 @@ impl World {
         if self.rng.permille(self.plan.dawdling) {
             self.now = Timestamp(self.now.0 + self.rng.below(300_000) as u64);
             self.receiver.handle_timeout(self.now);
+        }
+        if self.rng.permille(self.plan.losses) {
+            self.lose_lane();
         }
         match turn {
             Turn::Scan => self.scan(),
@@ -196,6 +216,22 @@ impl World {
             Turn::LaneReports(at) => {
                 let report: Option<Sent> = self.lanes[at].reports.pop_front();
                 report.into_iter().for_each(|sent| self.sender.handle_sent(sent));
+            }
+            Turn::LaneEndsNear(at) => {
+                let lane = &mut self.lanes[at];
+                lane.near = LaneEnd::Gone;
+                let (id, unfinished) = (lane.id, lane.unfinished.take());
+                // A socket that is closed at one end breaks at the other.
+                lane.far = lane.far.max_down();
+                self.sender.handle_lane_ended(id, unfinished);
+                self.replace_lane(at);
+            }
+            Turn::LaneEndsFar(at) => {
+                let lane = &mut self.lanes[at];
+                lane.far = LaneEnd::Gone;
+                let (id, landed) = (lane.id, lane.landed);
+                self.receiver.handle_lane_ended(self.now, id, landed);
+                self.replace_lane(at);
             }
             Turn::Disk => self.target.step(&mut self.rng, self.now, &mut self.receiver),
             Turn::SenderActs => self.sender_acts(),
@@ -222,10 +258,23 @@ impl World {
     }
 
     fn lane_takes(&mut self) {
+        let up: Vec<_> = (0..self.lanes.len()).filter(|at| self.lanes[*at].near == LaneEnd::Up).collect();
+        // The last one may have been lost a moment ago.
+        if up.is_empty() {
+            return;
+        }
         let Some(ready) = self.source.ready.pop_front() else { return };
         let unit = ready.unit;
         *self.sendings.entry(unit).or_default() += 1;
-        let at = self.rng.below(self.lanes.len());
+        let at = *self.rng.pick(&up);
+        if self.rng.permille(self.plan.losses) {
+            self.lost += 1;
+            self.source.never_sent(unit);
+            return self.lanes[at].fail_with(&ready);
+        }
+        if let (Unit::Chunk { file, .. }, true) = (unit, ready.otherwise) {
+            self.source.bad.insert(file);
+        }
         self.lanes[at].send(ready, self.plan.safe);
         let Some(frame) = self.lanes[at].frames.back_mut() else { return };
         if self.plan.always_flipped.contains(&unit) || self.rng.permille(self.plan.flips) {
@@ -233,6 +282,25 @@ impl World {
         }
         if self.plan.safe && self.rng.permille(self.plan.alters) {
             frame.alter(&mut self.rng);
+        }
+    }
+
+    /// A lane breaks, or one side or the other gives it up.
+    fn lose_lane(&mut self) {
+        let at = self.rng.below(self.lanes.len());
+        let lane = &mut self.lanes[at];
+        self.lost += usize::from(lane.near == LaneEnd::Up && lane.far == LaneEnd::Up);
+        match self.rng.below(3) {
+            0 => lane.break_off(&mut self.rng),
+            1 => self.sender.lose_lane(lane.id),
+            _ => self.receiver.lose_lane(lane.id),
+        }
+    }
+
+    /// Once both ends are gone, another lane takes its place.
+    fn replace_lane(&mut self, at: usize) {
+        if (self.lanes[at].near, self.lanes[at].far) == (LaneEnd::Gone, LaneEnd::Gone) {
+            self.join_lane();
         }
     }
 
@@ -252,6 +320,10 @@ impl World {
                 }
                 sender::Action::Pack { bundle, attempt, files } => self.source.pack(bundle, attempt, files),
                 sender::Action::CheckSource(file) => self.source.check(file),
+                sender::Action::CloseLane(lane) => {
+                    let lane = &mut self.lanes[lane.0 as usize];
+                    lane.near = lane.near.max_down();
+                }
                 sender::Action::Settled(file, outcome) => {
                     assert!(self.told.insert(file, outcome).is_none(), "{file:?} is settled twice");
                 }
@@ -273,6 +345,7 @@ impl World {
                     self.hear_receiver(&message);
                     self.to_sender.send(&message);
                 }
+                receiver::Action::CloseLane(lane) => self.lanes[lane.0 as usize].close_far(),
                 receiver::Action::Finished(_) => self.ends.1 = Some(End::Finished),
                 receiver::Action::Abort(fault) => {
                     self.to_sender.send(&Message::Refuse(fault.clone()));

@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_no_message(number in 0u8..24, body in vec(any::<u8>(), 0..400)) {
+    fn noise_is_no_message(number in 0u8..27, body in vec(any::<u8>(), 0..400)) {
         let _ = Message::decode(&[vec![number], body].concat());
     }
 
@@ -219,6 +219,7 @@ fn a_hello_that_no_peer_accepts_is_an_error_before_it_is_sent() {
         dry_run: false,
         set: 0,
         far,
+        run: [0; 16],
     };
     let request = Request::Transfer(Box::new(transfer));
     let hello = Message::Hello(Hello { version_min: 1, version_max: 1, caps: 0, request });

@@ -99,10 +99,10 @@ fn fars() -> impl Strategy<Value = Far> {
         pattern,
     });
     prop_oneof![
-        ("[a-z]{1,9}", paths(), any::<bool>()).prop_map(|(root, path, beneath)| Far::Destination {
+        ("[a-z]{1,9}", paths(), placings()).prop_map(|(root, path, placing)| Far::Destination {
             root,
             path,
-            placing: if beneath { Placing::Beneath } else { Placing::BeneathIfDir },
+            placing,
             if_exists: IfExists::Replace,
         }),
         (vec(sources, 0..4), vec(rules, 0..4), option::of(vec(paths(), 0..4)))
@@ -110,8 +110,13 @@ fn fars() -> impl Strategy<Value = Far> {
     ]
 }
 
+fn placings() -> impl Strategy<Value = Placing> {
+    prop_oneof![Just(Placing::Beneath), Just(Placing::BeneathIfDir), Just(Placing::Named)]
+}
+
 fn requests() -> impl Strategy<Value = Request> {
-    let transfers = (fars(), chunks(), any::<u32>(), any::<[bool; 4]>()).prop_map(|(far, chunk, lanes, flags)| {
+    let numbers = (any::<u32>(), any::<[u8; 16]>());
+    let transfers = (fars(), chunks(), numbers, any::<[bool; 4]>()).prop_map(|(far, chunk, (lanes, run), flags)| {
         let [initiator, safe, dry_run, sender] = flags;
         Request::Transfer(Box::new(Transfer {
             role: if sender { Role::Sender } else { Role::Receiver },
@@ -124,6 +129,7 @@ fn requests() -> impl Strategy<Value = Request> {
             dry_run,
             set: 0,
             far,
+            run,
         }))
     });
     let lists = ("[a-z]{1,9}", paths()).prop_map(|(root, path)| Request::List { root, path });
@@ -173,6 +179,9 @@ fn opening_messages() -> impl Strategy<Value = Message> {
         ),
         faults().prop_map(Message::Refuse),
         any::<[u32; 2]>().prop_map(|[first, count]| Message::Lanes(Lanes { first: LaneId(first), count })),
+        any::<u32>().prop_map(|lane| Message::LaneLost(LaneLost { lane: LaneId(lane) })),
+        (any::<u32>(), any::<u64>())
+            .prop_map(|(lane, landed)| Message::LaneClosed(LaneClosed { lane: LaneId(lane), landed })),
         (vec(listed(), 0..5), any::<bool>()).prop_map(|(names, last)| Message::Listing(Listing { names, last })),
     ]
 }

@@ -7,7 +7,7 @@
 use std::io::{self, Stdout, Write};
 
 use longhaul_core::{ByteCount, Fault, FaultCode};
-use longhaul_engine::{EngineReport, Event, FileEvent, FileStatus, Progress, Report, Start, StopTrigger};
+use longhaul_engine::{EngineReport, Event, FileEvent, FileStatus, Progress, Redial, Report, Start, StopTrigger};
 
 use super::events::{engine as engine_name, protection};
 use super::meter::Meter;
@@ -96,6 +96,10 @@ impl Narrator {
             Event::Progress(progress) => self.progress(&progress),
             Event::File(file) => self.file(&file),
             Event::Skipped { message, .. } => self.aside(|talker| talker.note(&message)),
+            Event::Redial(redial) => self.redial(&redial),
+            Event::Redialled(session) => {
+                self.aside(|talker| talker.note(format_args!("connected again, session {session}")))
+            }
             Event::Fault(fault) => self.fault(fault),
         }
     }
@@ -198,6 +202,16 @@ impl Narrator {
             self.print(|json| json.fault(&fault));
         }
         self.told = Some(fault);
+    }
+
+    /// A link that is lost is no failure as long as it is dialled again: people get a note, scripts a fault that says so.
+    fn redial(&mut self, redial: &Redial) {
+        let Redial { fault, wait } = redial;
+        let seconds = wait.as_secs_f64();
+        self.aside(|talker| talker.note(format_args!("{fault}; dialling again in {seconds:.1} s")));
+        if self.telling.json {
+            self.print(|json| json.fault(fault));
+        }
     }
 
     fn finish_manifest(&mut self, exit: Exit) -> Result<(), Error> {

@@ -94,7 +94,7 @@ fn an_error_names_where_the_text_was_written() {
         (&[], &[], "\nprotect = \"clear\"", "config.toml:2: protect: 'clear' is not one of private, safe"),
         (&["--memory", "15MiB"], &[], "", "--memory: 15.0 MiB is too little: 4 chunks must fit, which take 16.0 MiB"),
         (&["--peer-key", "abc"], &[], "", "--peer-key: 'abc' is not a public key"),
-        (&["--retry-for", "10min"], &[], "", "--retry-for: '10min' is not built yet"),
+        (&["--retry-for", "10"], &[], "", "--retry-for: '10' is not a time, as 90s, 10min or 2h"),
         (&["--preserve", "xattrs"], &[], "", "--preserve: 'xattrs' is not built yet"),
         (&["--exclude", "a["], &[], "", "cannot use the filter pattern 'a['"),
         (&["--files-from", "/no/such/list"], &[], "", "cannot read /no/such/list"),

@@ -2,6 +2,8 @@
 //!
 //! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither where the text was written nor any default.
 
+use std::time::Duration;
+
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX};
 use longhaul_core::units::{SizeError, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, Escaped, IfExists, Preserve};
@@ -156,14 +158,29 @@ pub(super) fn protect(text: &str) -> Result<Protection, Flaw> {
     }
 }
 
-pub(super) fn retry_for(text: &str) -> Result<(), Flaw> {
-    match text.trim_end_matches(['s', 'm', 'h', 'i', 'n']) {
-        "0" => Ok(()),
-        _ => Err(Flaw::NotBuilt {
-            given: text.to_owned(),
-            hint: "re-dialling is not built yet: leave it out or give 0, and run the command again",
-        }),
-    }
+/// Zero needs no unit.
+pub(super) fn retry_for(text: &str) -> Result<Duration, Flaw> {
+    if text == "0" { Ok(Duration::ZERO) } else { time(text) }
+}
+
+pub(super) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
+    let form = "a time from 1s to 1h, as 20s or 5min";
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(3600);
+    time(text).ok().filter(|time| allowed.contains(time)).ok_or(Flaw::Form { given: text.to_owned(), form })
+}
+
+/// A whole number and its unit.
+fn time(text: &str) -> Result<Duration, Flaw> {
+    let flawed = || Flaw::Form { given: text.to_owned(), form: "a time, as 90s, 10min or 2h" };
+    let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(flawed)?;
+    let seconds = match &text[unit..] {
+        "s" => 1,
+        "min" => 60,
+        "h" => 3600,
+        _ => return Err(flawed()),
+    };
+    let number: u32 = text[..unit].parse().map_err(|_| flawed())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
 }
 
 pub(crate) fn io(text: &str) -> Result<DirectMode, Flaw> {
@@ -319,12 +336,18 @@ mod tests {
     }
 
     #[test]
-    fn only_no_retrying_exists() {
-        for good in ["0", "0s", "0min"] {
-            assert_eq!(retry_for(good), Ok(()), "{good}");
+    fn times_are_whole_numbers_with_a_unit() {
+        for (text, seconds) in
+            [("0", 0), ("0s", 0), ("90s", 90), ("10min", 600), ("2h", 7200), ("4294967295h", 15461882262000)]
+        {
+            assert_eq!(retry_for(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for later in ["10min", "1", "", "10"] {
-            assert!(matches!(retry_for(later), Err(Flaw::NotBuilt { .. })), "{later}");
+        for bad in ["", "10", "1", "s", "min", "1.5s", "-1s", "10 min", "10m", "1d", "4294967296s", "00"] {
+            assert!(matches!(retry_for(bad), Err(Flaw::Form { .. })), "{bad}");
+        }
+        assert_eq!(stall_timeout("1h"), Ok(Duration::from_secs(3600)));
+        for bad in ["0s", "3601s", "0"] {
+            assert!(stall_timeout(bad).is_err(), "{bad}");
         }
     }
 

@@ -85,7 +85,7 @@ messages! {
     2 Welcome(Welcome) Verdict,
     /// Either, at any time: the session ends, and why.
     3 Refuse(Fault) Verdict,
-    /// Acceptor: lane ids that may join now, each good once for 10 s.
+    /// Acceptor, after its welcome and in place of lanes that were lost: lane ids that may join now, each good once for 10 s.
     4 Lanes(Lanes) Want,
     /// Receiver, once, after the handshake: what it holds and how it maps names. Every session begins so.
     5 Offer(Offer) Want,
@@ -121,6 +121,10 @@ messages! {
     20 Resume(Resume) Want,
     /// Receiver: chunks that it holds of another version of the file, for the sender to compare; each counts as wanted.
     21 CheckChunks(CheckChunks) Want,
+    /// Either, at most once for each lane: it is of no more use and this side's end is being closed.
+    23 LaneLost(LaneLost) Verdict,
+    /// Receiver, once its end of a lane is closed, and in answer to a `LaneLost` that crossed it.
+    24 LaneClosed(LaneClosed) Verdict,
 }
 
 impl Message {

@@ -60,6 +60,9 @@ pub struct Transfer {
     pub set: u64,
     /// The far end of the transfer.
     pub far: Far,
+    /// Drawn at random for each run of a command, the same each time it dials: who shows it may take over from the run's own
+    /// earlier session. Zeros: it never will.
+    pub run: [u8; 16],
 }
 
 /// The part of a transfer that lies at the acceptor.
@@ -105,6 +108,9 @@ pub enum Placing {
     Beneath,
     /// Beneath it if it is a directory; else the one source takes its name.
     BeneathIfDir,
+    /// The one source takes its name, whatever stands there: what an earlier session of the same run has made of
+    /// [`Placing::BeneathIfDir`].
+    Named,
 }
 
 /// Protection of lanes.
@@ -131,6 +137,22 @@ pub struct Welcome {
     pub chunk_max: ChunkSize,
     /// Files up to this length travel in bundles, in bytes.
     pub bundled_max: u64,
+}
+
+/// A lane that is of no more use to the side that says this.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneLost {
+    /// The lane.
+    pub lane: LaneId,
+}
+
+/// The receiver's end of a lane is closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneClosed {
+    /// The lane.
+    pub lane: LaneId,
+    /// So many of its units arrived whole and were taken in: those numbered below. No other of it ever will be.
+    pub landed: u64,
 }
 
 /// Lane ids that may join.

@@ -1,0 +1,143 @@
+//! Sessions by the run that they belong to, so that a client that dials again takes over from its own dead session.
+//!
+//! A run shows the same 16 secret bytes each time it dials. The earlier session of that run and that key is stopped, and the
+//! new one waits until it has let go of its files. Knows no files and no protocol.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_net::PublicKey;
+use tokio::sync::watch;
+
+use crate::api::{Stop, StopTrigger};
+
+/// A client's key and what its run shows.
+type Name = (PublicKey, [u8; 16]);
+
+/// The runs whose sessions live.
+#[derive(Clone, Default)]
+pub(super) struct Runs {
+    live: Arc<Mutex<HashMap<Name, Live>>>,
+}
+
+/// A session that lives.
+struct Live {
+    trigger: StopTrigger,
+    /// Closed when it has let go.
+    gone: watch::Receiver<()>,
+}
+
+/// The place of a session among the runs; dropped when it has let go of everything.
+pub(super) struct Place {
+    runs: Runs,
+    name: Name,
+    stop: Stop,
+    _here: watch::Sender<()>,
+}
+
+impl Runs {
+    /// A place for another session of a run, once an earlier one has let go.
+    ///
+    /// # Errors
+    /// [`FaultCode::Busy`] when that takes too long.
+    pub(super) async fn take_over(&self, key: PublicKey, run: [u8; 16]) -> Result<Place, Fault> {
+        self.take_over_within(key, run, LET_GO_MAX).await
+    }
+
+    async fn take_over_within(&self, key: PublicKey, run: [u8; 16], patience: Duration) -> Result<Place, Fault> {
+        let name = (key, run);
+        let until = Instant::now() + patience;
+        loop {
+            let mut gone = match self.enter(name) {
+                Ok(place) => return Ok(place),
+                Err(gone) => gone,
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            // Nothing is ever sent: it changes by being closed.
+            if tokio::time::timeout(left, gone.changed()).await.is_err() {
+                return Err(Fault::new(
+                    FaultCode::Busy,
+                    Blame::Local,
+                    "an earlier session of the same command has not let go of its files yet",
+                )
+                .hint("try again later"));
+            }
+        }
+    }
+
+    /// A place, or what closes when the session that has it is gone; that session is stopped.
+    fn enter(&self, name: Name) -> Result<Place, watch::Receiver<()>> {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(earlier) = live.get(&name) {
+            // The code by which a session knows that its client is elsewhere.
+            earlier.trigger.stop(FaultCode::Lost);
+            return Err(earlier.gone.clone());
+        }
+        let (here, gone) = watch::channel(());
+        let (trigger, stop) = Stop::new();
+        live.insert(name, Live { trigger, gone });
+        Ok(Place { runs: self.clone(), name, stop, _here: here })
+    }
+}
+
+impl Place {
+    /// Stops the session when another takes over.
+    pub(super) fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.runs.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
+
+/// A session that is stopped waits for what its disk is at.
+const LET_GO_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_net::Identity;
+
+    fn key() -> PublicKey {
+        Identity::generate().expect("a key").public()
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_stops_its_runs_earlier_session_and_waits_until_it_has_let_go() {
+        let (runs, key) = (Runs::default(), key());
+        let first = runs.take_over(key, [1; 16]).await.expect("nobody is there");
+        let mut stop = first.stop();
+        let holder = tokio::spawn(async move {
+            let code = stop.stopped().await;
+            drop(first);
+            code
+        });
+        let second = runs.take_over(key, [1; 16]).await.expect("it lets go");
+        assert_eq!(holder.await.expect("no panic"), FaultCode::Lost);
+        drop(second);
+        assert!(runs.live.lock().expect("no panic").is_empty());
+    }
+
+    #[tokio::test]
+    async fn other_runs_and_other_keys_are_left_alone() {
+        let (runs, key, other) = (Runs::default(), key(), key());
+        let first = runs.take_over(key, [1; 16]).await.expect("nobody is there");
+        let _second = runs.take_over(key, [2; 16]).await.expect("another run");
+        let _third = runs.take_over(other, [1; 16]).await.expect("another key");
+        let stopped = tokio::time::timeout(Duration::ZERO, first.stop().stopped()).await;
+        assert!(stopped.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_session_that_does_not_let_go_keeps_the_newcomer_out() {
+        let (runs, key) = (Runs::default(), key());
+        let _first = runs.take_over(key, [1; 16]).await.expect("nobody is there");
+        let refused = runs.take_over_within(key, [1; 16], Duration::from_millis(20)).await;
+        assert_eq!(refused.map(drop).map_err(|fault| fault.code), Err(FaultCode::Busy));
+    }
+}

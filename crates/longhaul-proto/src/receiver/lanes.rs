@@ -1,0 +1,99 @@
+//! Lanes at the receiver: which stand, which are closed, and how much of each was taken in.
+//!
+//! In: lanes that join and end, from the engine; `LaneLost` from the sender. Out: `LaneLost`, `LaneClosed`, orders to close
+//! this end. What a closed lane never brought is no longer waited for. Knows nothing of streams or of what units are.
+
+use std::collections::{BTreeSet, HashMap};
+
+use longhaul_core::limits::LANES_EVER_MAX;
+use longhaul_core::{Fault, LaneId};
+
+use super::{Action, Receiver};
+use crate::time::Timestamp;
+use crate::wire::message::{LaneClosed, LaneLost, Message};
+
+/// All lanes that this session ever had.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    known: HashMap<LaneId, Lane>,
+}
+
+/// Where a lane stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Open,
+    /// This side's end is being closed.
+    Closing,
+    /// It is closed: so many units were taken in. The sender's loss may cross that word once.
+    Closed {
+        landed: u64,
+        answered: bool,
+    },
+}
+
+impl Lanes {
+    /// Whether a unit of that number can no longer arrive.
+    pub(super) fn is_beyond(&self, lane: LaneId, seq: u64) -> bool {
+        matches!(self.known.get(&lane), Some(Lane::Closed { landed, .. }) if seq >= *landed)
+    }
+}
+
+impl Receiver {
+    /// A lane joined. False if the sender gave it up before: it must be closed again, nothing of it may be taken in.
+    pub fn handle_lane_joined(&mut self, lane: LaneId) -> bool {
+        *self.lanes.known.entry(lane).or_insert(Lane::Open) == Lane::Open
+    }
+
+    /// This side's end of a lane is closed: the first `landed` units of it were reported by [`Receiver::handle_landed`], no
+    /// other will be.
+    pub fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: u64) {
+        if self.is_over() || !matches!(self.lanes.known.get(&lane), Some(Lane::Open | Lane::Closing)) {
+            return;
+        }
+        self.close_lane(lane, landed, false);
+        self.settle_down(now);
+    }
+
+    /// A lane brings nothing while others do: it is given up.
+    pub fn lose_lane(&mut self, lane: LaneId) {
+        if !self.is_over() && self.begin_closing(lane) {
+            self.actions.push_back(Action::Send(Message::LaneLost(LaneLost { lane })));
+        }
+    }
+
+    /// The lanes that owe units which the sender has declared.
+    pub fn lanes_owing(&self) -> BTreeSet<LaneId> {
+        self.arrivals.owing()
+    }
+
+    pub(super) fn on_lane_lost(&mut self, lane: LaneId) -> Result<(), Fault> {
+        match self.lanes.known.get(&lane) {
+            Some(Lane::Open) => drop(self.begin_closing(lane)),
+            Some(Lane::Closing) => {}
+            Some(&Lane::Closed { landed, answered: false }) => self.close_lane(lane, landed, true),
+            Some(Lane::Closed { answered: true, .. }) => {
+                return Err(Fault::protocol(format_args!("lane {} is lost twice", lane.0)));
+            }
+            None if self.lanes.known.len() >= LANES_EVER_MAX as usize => {
+                return Err(Fault::protocol("more lanes are lost than there ever were"));
+            }
+            // It never came to stand here, so it has brought nothing.
+            None => self.close_lane(lane, 0, true),
+        }
+        Ok(())
+    }
+
+    /// True if it was open.
+    fn begin_closing(&mut self, lane: LaneId) -> bool {
+        let Some(known) = self.lanes.known.get_mut(&lane).filter(|known| **known == Lane::Open) else { return false };
+        *known = Lane::Closing;
+        self.actions.push_back(Action::CloseLane(lane));
+        true
+    }
+
+    fn close_lane(&mut self, lane: LaneId, landed: u64, answered: bool) {
+        self.lanes.known.insert(lane, Lane::Closed { landed, answered });
+        self.arrivals.close(lane);
+        self.actions.push_back(Action::Send(Message::LaneClosed(LaneClosed { lane, landed })));
+    }
+}

@@ -1,0 +1,150 @@
+//! What becomes of a lost lane's units at the sender: read again and given to other lanes, once both ends have closed it.
+//!
+//! In: ends of lanes from the engine, `LaneLost` and `LaneClosed` from the receiver. Out: `LaneLost`, orders to close this
+//! end, and orders to read again. What a lane carries is not listed here: each outstanding unit knows its carrier, so that
+//! there is nothing to keep in step and nothing to bound. Knows nothing of streams.
+
+use std::collections::BTreeMap;
+
+use longhaul_core::{Attempt, LaneId, Unit};
+
+use super::{Action, Sender, Sent, State};
+use crate::wire::message::{LaneClosed, LaneLost, Message};
+
+/// What carries an outstanding unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// Nothing: it waits to be read or for a lane.
+    None,
+    /// It was handed to this lane whole, under this number.
+    Lane(LaneId, u64),
+    /// It went down with a lane and waits for another.
+    Lost,
+}
+
+/// A unit that a lane had in hand when it broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The unit.
+    pub unit: Unit,
+    /// Which sending.
+    pub attempt: Attempt,
+}
+
+/// The lanes of this session that are not closed at both ends.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    open: BTreeMap<LaneId, Lane>,
+}
+
+/// How far a lane's end has come, on each side.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The receiver knows that it is lost, or was told.
+    lost: bool,
+    /// This side's end is closed, with that in hand.
+    ended: Option<Option<Unfinished>>,
+    /// The receiver's end is closed, with so many units taken in.
+    landed: Option<u64>,
+}
+
+impl Carrier {
+    pub(super) fn of(sent: &Sent) -> Carrier {
+        Carrier::Lane(sent.lane, sent.seq)
+    }
+}
+
+impl Sender {
+    /// A lane joined and will take units.
+    pub fn handle_lane_joined(&mut self, lane: LaneId) {
+        self.lanes.open.entry(lane).or_default();
+    }
+
+    /// This side's end of a lane is closed: all that it sent whole was reported, and what it had `unfinished` will not go on.
+    pub fn handle_lane_ended(&mut self, lane: LaneId, unfinished: Option<Unfinished>) {
+        let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.over) else { return };
+        known.ended.get_or_insert(unfinished);
+        self.say_lane_lost(lane);
+        self.reassign(lane);
+    }
+
+    /// A lane makes no progress while others do: it is given up.
+    pub fn lose_lane(&mut self, lane: LaneId) {
+        if self.lanes.open.contains_key(&lane) && !self.over {
+            self.say_lane_lost(lane);
+            self.actions.push_back(Action::CloseLane(lane));
+        }
+    }
+
+    fn say_lane_lost(&mut self, lane: LaneId) {
+        let Some(known) = self.lanes.open.get_mut(&lane) else { return };
+        if !std::mem::replace(&mut known.lost, true) {
+            self.actions.push_back(Action::Send(Message::LaneLost(LaneLost { lane })));
+        }
+    }
+
+    /// The receiver gives a lane up. It says `LaneClosed` of its own accord. A lane that is not here has carried nothing.
+    pub(super) fn on_lane_lost(&mut self, lane: LaneId) {
+        if let Some(known) = self.lanes.open.get_mut(&lane) {
+            known.lost = true;
+            self.actions.push_back(Action::CloseLane(lane));
+        }
+    }
+
+    /// The receiver's end of a lane is closed.
+    pub(super) fn on_lane_closed(&mut self, closed: &LaneClosed) {
+        let Some(known) = self.lanes.open.get_mut(&closed.lane) else { return };
+        known.lost = true;
+        known.landed.get_or_insert(closed.landed);
+        if known.ended.is_none() {
+            self.actions.push_back(Action::CloseLane(closed.lane));
+        }
+        self.reassign(closed.lane);
+    }
+
+    /// Orders what went down with a lane anew, once both ends have closed it: the same sending, as it never arrived.
+    fn reassign(&mut self, lane: LaneId) {
+        let Some((Some(unfinished), Some(landed))) = self.lanes.open.get(&lane).map(|l| (l.ended, l.landed)) else {
+            return;
+        };
+        self.lanes.open.remove(&lane);
+        let down = |carrier: &Carrier| matches!(carrier, Carrier::Lane(on, seq) if *on == lane && *seq >= landed);
+        if let Some(Unfinished { unit, attempt }) = unfinished
+            && let Some(carrier) = self.carrier(unit, Some(attempt))
+            && !matches!(carrier, Carrier::Lane(..))
+        {
+            *carrier = Carrier::Lane(lane, u64::MAX);
+        }
+        for (file, state) in &mut self.entries {
+            let State::Large(large) = state else { continue };
+            let map = large.map();
+            for (index, attempt, carrier) in large.carried().filter(|(.., carrier)| down(carrier)) {
+                *carrier = Carrier::Lost;
+                self.actions.push_back(Action::ReadChunk { file: *file, index, attempt, map, expect: None });
+            }
+        }
+        let mut bundles: Vec<_> = self.bundles.iter_mut().filter(|(_, bundle)| down(&bundle.carrier)).collect();
+        bundles.sort_by_key(|(id, _)| **id);
+        for (id, bundle) in bundles {
+            bundle.carrier = Carrier::Lost;
+            bundle.sent = None;
+            let files = bundle.files.clone();
+            self.actions.push_back(Action::Pack { bundle: *id, attempt: bundle.attempt, files });
+        }
+    }
+
+    /// Whether a unit is being sent again because it went down with a lane.
+    pub(super) fn was_lost(&mut self, unit: Unit) -> bool {
+        self.carrier(unit, None).is_some_and(|carrier| *carrier == Carrier::Lost)
+    }
+
+    fn carrier(&mut self, unit: Unit, attempt: Option<Attempt>) -> Option<&mut Carrier> {
+        match unit {
+            Unit::Chunk { file, index } => self.large(file)?.carrier(index, attempt),
+            Unit::Bundle(id) => {
+                let bundle = self.bundles.get_mut(&id).filter(|b| attempt.is_none_or(|a| a == b.attempt))?;
+                Some(&mut bundle.carrier)
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Lost lanes, by hand on each machine and by chance in whole worlds.
+
+use longhaul_core::limits::LANES_EVER_MAX;
+use longhaul_core::{Attempt, BundleId, ChunkIndex, Digest, FaultCode, FileId, LaneId, Unit};
+
+use super::hostile_receiver::{asked_for, verdict, want};
+use super::plan::{CHUNK, Plan, file, many, sparse};
+use super::victim::{CV, Victim, chunk};
+use super::world::World;
+use crate::Sender;
+use crate::receiver;
+use crate::sender::{Action, Sent, Unfinished};
+use crate::wire::message::{Declared, Finding, LaneClosed, LaneLost, Message, Outcome};
+
+const LANE: LaneId = LaneId(7);
+
+/// A sender of which a bundle and four chunks are wanted; its orders are taken.
+fn asked() -> Sender {
+    let mut sender = asked_for(vec![file("large", 9 * CHUNK)]);
+    sender.handle_message(want(0, 0, 4));
+    sender.handle_lane_joined(LANE);
+    sender.handle_lane_joined(LaneId(8));
+    orders(&mut sender);
+    sender
+}
+
+/// What the sender orders to be read, and what it says of lanes.
+fn orders(sender: &mut Sender) -> (Vec<(Unit, Attempt)>, Vec<Message>) {
+    let (mut reads, mut said) = (Vec::new(), Vec::new());
+    while let Some(action) = sender.poll_action() {
+        match action {
+            Action::ReadChunk { file, index, attempt, .. } => reads.push((Unit::Chunk { file, index }, attempt)),
+            Action::Pack { bundle, attempt, .. } => reads.push((Unit::Bundle(bundle), attempt)),
+            Action::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => said.push(message),
+            Action::Abort(fault) => panic!("{fault}"),
+            _ => {}
+        }
+    }
+    sender.audit();
+    (reads, said)
+}
+
+fn sent(unit: Unit, lane: LaneId, seq: u64) -> Sent {
+    let digest = match unit {
+        Unit::Chunk { .. } => CV,
+        Unit::Bundle(_) => Digest::Root([1; 32]),
+    };
+    Sent { unit, attempt: Attempt::FIRST, digest, len: 10, lane, seq, declared: true }
+}
+
+fn closed(lane: LaneId, landed: u64) -> Message {
+    Message::LaneClosed(LaneClosed { lane, landed })
+}
+
+fn lost(lane: LaneId) -> Message {
+    Message::LaneLost(LaneLost { lane })
+}
+
+fn plays_out(plan: impl Fn(u64) -> Plan) -> usize {
+    let mut lost = 0;
+    for seed in 0..60 {
+        let world = World::new(Plan { losses: 80, ..plan(seed) }.seed(seed)).run_well();
+        assert!(world.told.values().all(|outcome| matches!(outcome, Outcome::Committed(_))), "seed {seed}");
+        lost += world.lost;
+    }
+    lost
+}
+
+#[test]
+fn whatever_lanes_are_lost_everything_arrives_whole() {
+    for safe in [false, true] {
+        let large = plays_out(|seed| Plan {
+            safe,
+            lanes: 1 + seed as usize % 4,
+            any_class_order: seed % 2 == 0,
+            ..Plan::new(vec![file("a", 40 * CHUNK + 1), sparse("b", 9), file("c", 3 * CHUNK)])
+        });
+        let small = plays_out(|seed| Plan { safe, lanes: 1 + seed as usize % 4, ..Plan::new(many(60, 9, 100)) });
+        assert!(large > 300 && small > 50, "lanes are lost, or this tests nothing: {large} and {small}");
+    }
+}
+
+#[test]
+fn damage_on_lanes_that_are_lost_is_still_sent_again_and_right() {
+    for seed in 0..60 {
+        let plan = Plan { flips: 100, alters: 50, losses: 60, lanes: 3, ..Plan::new(vec![file("a", 30 * CHUNK)]) };
+        let world = World::new(plan.seed(seed)).run_well();
+        for outcome in world.told.values() {
+            let given_up = matches!(outcome, Outcome::Failed(fault) if fault.code == FaultCode::Mismatch);
+            assert!(given_up || matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_read_again_before_both_ends_have_closed_the_lane() {
+    for receiver_first in [false, true] {
+        let mut sender = asked();
+        (0..3).for_each(|n| sender.handle_sent(sent(chunk(n), LANE, n)));
+        let unfinished = Some(Unfinished { unit: chunk(3), attempt: Attempt::FIRST });
+        if receiver_first {
+            sender.handle_message(closed(LANE, 1));
+        } else {
+            sender.handle_lane_ended(LANE, unfinished);
+        }
+        let (reads, said) = orders(&mut sender);
+        assert!(reads.is_empty(), "{reads:?}");
+        assert_eq!(said.is_empty(), receiver_first, "it is said unless the receiver said it: {said:?}");
+        if receiver_first {
+            sender.handle_lane_ended(LANE, unfinished);
+        } else {
+            sender.handle_message(closed(LANE, 1));
+        }
+        let again = [1, 2, 3].map(|n| (chunk(n), Attempt::FIRST)).to_vec();
+        assert_eq!(orders(&mut sender).0, again, "what landed is not, and it is the same sending");
+    }
+}
+
+#[test]
+fn only_what_the_lost_lane_carried_and_no_verdict_has_named_is_read_again() {
+    let mut sender = asked();
+    let bundle = Unit::Bundle(BundleId(0));
+    sender.handle_sent(sent(chunk(0), LANE, 0));
+    sender.handle_sent(sent(chunk(1), LaneId(8), 0));
+    sender.handle_sent(sent(bundle, LANE, 1));
+    sender.handle_message(verdict(chunk(0), 1, Finding::Good(CV)));
+    sender.handle_lane_ended(LANE, None);
+    sender.handle_message(closed(LANE, 0));
+    assert_eq!(orders(&mut sender).0, [(bundle, Attempt::FIRST)]);
+    // It may be lost any number of times, also while it is in hand.
+    sender.handle_lane_ended(LaneId(8), Some(Unfinished { unit: bundle, attempt: Attempt::FIRST }));
+    sender.handle_message(closed(LaneId(8), 1));
+    assert_eq!(orders(&mut sender).0, [(bundle, Attempt::FIRST)]);
+    sender.handle_sent(sent(bundle, LaneId(9), 0));
+    assert_eq!(sender.bytes_sent(), (40, 10), "what goes over a lane again is counted as such");
+}
+
+#[test]
+fn a_unit_that_is_wanted_again_is_not_read_for_its_lost_lane_too() {
+    let mut sender = asked();
+    sender.handle_sent(sent(chunk(0), LANE, 0));
+    sender.handle_message(verdict(chunk(0), 1, Finding::Again));
+    assert_eq!(orders(&mut sender).0, [(chunk(0), Attempt(2))]);
+    sender.handle_lane_ended(LANE, Some(Unfinished { unit: chunk(0), attempt: Attempt::FIRST }));
+    sender.handle_message(closed(LANE, 0));
+    assert_eq!(orders(&mut sender).0, []);
+}
+
+#[test]
+fn words_about_lanes_that_never_were_or_are_closed_change_nothing_at_the_sender() {
+    let mut sender = asked();
+    sender.handle_sent(sent(chunk(0), LANE, 0));
+    for message in [lost(LaneId(99)), closed(LaneId(99), 0), lost(LANE), lost(LANE), closed(LANE, 0), closed(LANE, 9)] {
+        sender.handle_message(message);
+    }
+    sender.handle_lane_ended(LANE, None);
+    assert_eq!(orders(&mut sender).0, [(chunk(0), Attempt::FIRST)], "the first word counts");
+    sender.handle_message(closed(LANE, 0));
+    assert_eq!(orders(&mut sender).0, []);
+    assert!(!sender.is_over());
+}
+
+#[test]
+fn a_receiver_says_how_much_of_a_lane_it_took_in_once_its_end_is_closed() {
+    let mut victim = Victim::wanting();
+    assert!(victim.receiver.handle_lane_joined(LANE));
+    victim.say(lost(LANE));
+    let actions = victim.obey();
+    assert!(matches!(actions[..], [receiver::Action::CloseLane(LANE)]), "{actions:?}");
+    victim.receiver.handle_lane_ended(super::victim::NOW, LANE, 3);
+    assert_eq!(said(&victim.obey()), [closed(LANE, 3)]);
+    // Both sides may find it lost at once: their words cross.
+    victim.say(lost(LANE));
+    assert_eq!(said(&victim.obey()), [closed(LANE, 3)]);
+    victim.say(lost(LANE));
+    victim.assert_refused(FaultCode::Protocol, "a lane that is lost again and again");
+}
+
+#[test]
+fn a_lane_that_the_sender_gave_up_before_it_joined_is_not_taken_in() {
+    let mut victim = Victim::wanting();
+    victim.say(lost(LANE));
+    assert_eq!(said(&victim.obey()), [closed(LANE, 0)]);
+    assert!(!victim.receiver.handle_lane_joined(LANE));
+    for lane in 100..100 + LANES_EVER_MAX {
+        victim.say(lost(LaneId(lane)));
+    }
+    victim.assert_refused(FaultCode::Protocol, "lanes without end");
+}
+
+#[test]
+fn what_a_closed_lane_never_brought_is_not_owed_any_more() {
+    let declared = |lane, seq| {
+        let (unit, attempt) = (Unit::Chunk { file: FileId(0), index: ChunkIndex(seq) }, Attempt::FIRST);
+        Message::Digests(vec![Declared { lane, seq, unit, attempt, digest: CV }])
+    };
+    let mut victim = Victim::wanting();
+    assert!(victim.receiver.handle_lane_joined(LANE));
+    victim.say(declared(LANE, 0));
+    assert_eq!(victim.receiver.lanes_owing().into_iter().collect::<Vec<_>>(), [LANE]);
+    victim.receiver.handle_lane_ended(super::victim::NOW, LANE, 0);
+    // The sender may not have heard yet.
+    victim.say(declared(LANE, 1));
+    assert!(!victim.receiver.is_owed_arrivals());
+    victim.obey();
+    assert!(!victim.receiver.is_over());
+}
+
+/// What is said of lanes.
+fn said(actions: &[receiver::Action]) -> Vec<Message> {
+    let of_lanes = |action: &receiver::Action| match action {
+        receiver::Action::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => Some(message.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(of_lanes).collect()
+}
