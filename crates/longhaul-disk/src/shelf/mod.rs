@@ -13,13 +13,14 @@ use std::sync::Arc;
 use longhaul_core::SessionTag;
 use longhaul_core::limits::RESERVED_PREFIX;
 use longhaul_sys::lock;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, mkdirat, openat, statat, unlinkat, utimensat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::{DiskError, PathText};
 use crate::names::each_name;
-use crate::stat::type_of;
+use crate::stat::{meta_of, type_of};
+use crate::target::times;
 use crate::walk::Dir;
 
 pub use journal::{Journal, JournalReader};
@@ -179,8 +180,14 @@ impl Shelf {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(DiskError::call("remove", shown(tag), error)),
         }
-        // Refused as long as there is another one.
-        let _ = unlinkat(&self.root, NAME, AtFlags::REMOVEDIR);
+        // Refused as long as there is another one. The tree looks as if there had never been one: its top keeps its time.
+        let before = statat(&self.root, c".", AtFlags::SYMLINK_NOFOLLOW);
+        if unlinkat(&self.root, NAME, AtFlags::REMOVEDIR).is_ok()
+            && let Ok(before) = before
+        {
+            let meta = meta_of(&before);
+            let _ = utimensat(&self.root, c".", &times(&meta), AtFlags::empty());
+        }
         Ok(())
     }
 }

@@ -29,6 +29,8 @@ pub use staged::Staged;
 pub use sync::SyncCounts;
 pub use void::VoidTarget;
 
+pub(crate) use meta::times;
+
 /// What [`TargetTree::make_dir`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Made {

@@ -26,9 +26,10 @@ use crate::lane::join::nonce;
 #[derive(Debug)]
 pub(crate) struct Ledger {
     store: Arc<Store>,
-    own: Arc<Book>,
-    /// Books of the same principal, newest first.
-    left: Vec<Arc<Book>>,
+    /// Its own journal, once anything is made.
+    own: Mutex<Option<Arc<Book>>>,
+    /// Books of the same principal, newest first; none any more when all is put away.
+    left: Mutex<Vec<Arc<Book>>>,
     elsewhere: HashMap<RelPath, Elsewhere>,
     opened: Opened,
     me: Holder,
@@ -73,7 +74,6 @@ pub(crate) struct Known {
 impl Ledger {
     pub(super) fn new(
         store: Arc<Store>,
-        own: Arc<Book>,
         mut left: Vec<Arc<Book>>,
         elsewhere: HashMap<RelPath, Elsewhere>,
         opened: Opened,
@@ -81,7 +81,8 @@ impl Ledger {
         prefix: RelPath,
     ) -> Ledger {
         left.sort_by_key(|book| std::cmp::Reverse(book.opened().at_unix));
-        Ledger { store, own, left, elsewhere, opened, me, prefix, claims: Mutex::default() }
+        let (own, left, claims) = (Mutex::default(), Mutex::new(left), Mutex::default());
+        Ledger { store, own, left, elsewhere, opened, me, prefix, claims }
     }
 
     /// By which temporaries of this session are known.
@@ -89,16 +90,48 @@ impl Ledger {
         self.me.tag
     }
 
+    /// Sees to it that this session has a journal.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the disk.
+    pub(crate) fn begin(&self) -> Result<(), Fault> {
+        self.own().map(drop)
+    }
+
+    /// This session's journal, made when it is needed first.
+    fn own(&self) -> Result<Arc<Book>, Fault> {
+        let mut own = lock(&self.own);
+        match &*own {
+            Some(book) => Ok(book.clone()),
+            None => Ok(own.insert(self.store.begin_book(self.me.tag, self.opened.clone())?).clone()),
+        }
+    }
+
+    /// Lets go of all journals: those in which nothing is left to be continued go.
+    pub(crate) fn put_away(&self) {
+        self.let_go();
+        lock(&self.left).clear();
+    }
+
+    fn let_go(&self) {
+        self.claims().drain().for_each(|(_, claim)| claim.let_go());
+        if let Some(own) = lock(&self.own).take() {
+            own.disown();
+        }
+        self.store.holds.release_all(self.me.tag);
+    }
+
     /// The largest chunk of what may be continued.
     pub(crate) fn largest_chunk(&self) -> Option<ChunkSize> {
-        let partials = self.left.iter().flat_map(|book| book.partials());
+        let left = lock(&self.left);
+        let partials = left.iter().flat_map(|book| book.partials());
         let beneath = partials.filter(|(file, _)| self.prefix.is_root() || is_beneath(&file.path, &self.prefix));
         beneath.map(|(file, _)| file.map.size()).max_by_key(|size| size.bytes())
     }
 
     /// Whether a temporary belongs to a session that is over and does not speak of it: nobody will go on with it.
     pub(crate) fn is_orphan(&self, temp: &TempName) -> bool {
-        self.left.iter().any(|book| {
+        lock(&self.left).iter().any(|book| {
             book.tag() == temp.tag() && !book.is_owned() && !book.partials().iter().any(|(file, _)| file.temp == *temp)
         })
     }
@@ -114,7 +147,7 @@ impl Ledger {
         }
         self.store.holds.take(&path, &self.me)?;
         let stamp = stamp_of(held_entry);
-        let committed = self.left.iter().any(|book| book.done(&path).is_some_and(|file| file.source == stamp));
+        let committed = lock(&self.left).iter().any(|book| book.done(&path).is_some_and(|file| file.source == stamp));
         let mut found = self.find(&path)?;
         let partial = found.as_mut().map(|Found { taken, .. }| {
             let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };
@@ -127,7 +160,7 @@ impl Ledger {
     /// The partial of which most is held; it alone is continued.
     fn find(&self, path: &RelPath) -> Result<Option<Found>, Fault> {
         let mut best: Option<Found> = None;
-        for book in &self.left {
+        for book in lock(&self.left).iter() {
             while let Some(taken) = book.take(path, &self.opened)? {
                 let better = best.as_ref().is_none_or(|best| taken.held.len() > best.taken.held.len());
                 let found = Found { book: book.clone(), taken };
@@ -173,14 +206,15 @@ impl Ledger {
         random.copy_from_slice(&nonce()?[..8]);
         let temp = TempName::new(self.me.tag, random);
         let (path, source, map) = (self.full(&entry.placed)?, stamp_of(entry), ChunkMap::new(len, chunk));
-        let number = self.own.announce(|number| FileRecord { number, path, map, source, sparse, temp })?;
+        let own = self.own()?;
+        let number = own.announce(|number| FileRecord { number, path, map, source, sparse, temp })?;
         match tree.create(&entry.placed, len, sparse, &temp) {
             Ok(file) => {
-                self.enter(entry.id, Entry { book: self.own.clone(), number, worth: false });
+                self.enter(entry.id, Entry { book: own, number, worth: false });
                 Ok((file, Created::Fresh))
             }
             Err(error) => {
-                self.own.append(&[Record::Dropped { number }])?;
+                own.append(&[Record::Dropped { number }])?;
                 Err(error.fault())
             }
         }
@@ -277,7 +311,7 @@ impl Ledger {
     }
 
     fn claims(&self) -> MutexGuard<'_, HashMap<FileId, Claim>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.claims)
     }
 }
 
@@ -295,14 +329,16 @@ impl Claim {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        self.claims().values().for_each(Claim::let_go);
-        self.own.disown();
-        self.store.holds.release_all(self.me.tag);
+        self.let_go();
     }
 }
 
 fn is_beneath(path: &RelPath, top: &RelPath) -> bool {
     std::iter::successors(path.parent(), RelPath::parent).any(|above| above == *top)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The version of the source that is offered.

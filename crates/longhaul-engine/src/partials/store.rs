@@ -37,7 +37,7 @@ impl Store {
         Arc::new(Store { shelf, books: Mutex::default(), holds: Holds::default() })
     }
 
-    /// Begins a receiving session, whose paths lie beneath `prefix`: makes its journal, opens those that were left.
+    /// Begins a receiving session, whose paths lie beneath `prefix`: opens the journals that were left.
     ///
     /// # Errors
     /// A [`Fault`] when no journal can be made or those that stand cannot be read.
@@ -60,11 +60,16 @@ impl Store {
             session,
         };
         let (left, elsewhere) = self.open_left(&who.principal)?;
-        let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
-        let own = Arc::new(Book::begin(journal, opened.clone())?);
-        self.books().insert(tag, Arc::downgrade(&own));
         let me = Holder { tag, owner: who.owner.clone(), since: now, presence };
-        Ok(Ledger::new(self.clone(), own, left, elsewhere, opened, me, prefix))
+        Ok(Ledger::new(self.clone(), left, elsewhere, opened, me, prefix))
+    }
+
+    /// Begins the journal of a session.
+    pub(super) fn begin_book(&self, tag: SessionTag, opened: Opened) -> Result<Arc<Book>, Fault> {
+        let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
+        let book = Arc::new(Book::begin(journal, opened)?);
+        self.books().insert(tag, Arc::downgrade(&book));
+        Ok(book)
     }
 
     /// Books of `principal` that sessions left, and what sessions of other processes are writing.

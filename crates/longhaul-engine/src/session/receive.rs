@@ -198,6 +198,7 @@ impl Loop<'_> {
             Report::Written { file, index, result } => self.machine.handle_written(now, file, index, result),
             Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
             Report::Journalled(result) => self.machine.handle_journalled(now, result),
+            Report::Tidied => self.machine.handle_tidied(),
             Report::Staged(results) => {
                 let results = self.writing.staged(results);
                 self.machine.handle_staged(now, results);
@@ -256,6 +257,7 @@ impl Loop<'_> {
             Action::Drop(ticket) => self.writing.drop_payload(ticket),
             Action::SyncData(file) => self.writing.sync_data(file),
             Action::Journal(records) => self.writing.journal(records),
+            Action::Tidy => self.writing.tidy(),
             Action::Seal(held) => self.writing.seal(held),
             Action::Barrier(files) => {
                 self.batch_over = false;

@@ -38,6 +38,8 @@ pub(crate) enum Report {
     Synced(FileResult),
     /// Records are written.
     Journalled(Result<(), Fault>),
+    /// What was written down is put away.
+    Tidied,
     /// Names are staged.
     Staged(Vec<(FileId, Result<Staged, Fault>)>),
     /// The batch is durable under temporary names.
@@ -254,9 +256,12 @@ impl Writing {
     pub(crate) fn write_bundle(&mut self, ticket: Ticket, files: Vec<Arc<Held>>) {
         let Payload { slot, rows, .. } = self.payload.remove(&ticket).unwrap_or_default();
         let preserve = self.options.preserve;
+        let ledger = self.ledger.clone();
         self.report(&self.stage, move |tree| {
+            let begun = begun(ledger.as_deref());
             let rows: HashMap<FileId, Range<usize>> = rows.into_iter().collect();
             let stage = |held: &Arc<Held>| {
+                begun.clone()?;
                 let bytes = rows.get(&held.id).cloned().and_then(|range| slot.as_ref()?.get(range));
                 let bytes = bytes.ok_or_else(|| bug("a verified file without its payload"))?;
                 tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(|e| e.fault())
@@ -267,12 +272,12 @@ impl Writing {
 
     /// Stages a symbolic link.
     pub(crate) fn make_link(&self, held: Arc<Held>) {
-        let preserve = self.options.preserve;
+        let (preserve, ledger) = (self.options.preserve, self.ledger.clone());
         self.report(&self.stage, move |tree| {
             let result = match &held.entry.kind {
-                EntryKind::Symlink { target } => {
+                EntryKind::Symlink { target } => begun(ledger.as_deref()).and_then(|()| {
                     tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(|e| e.fault())
-                }
+                }),
                 _ => Err(bug("a link that is none")),
             };
             Report::Staged(vec![(held.id, result)])
@@ -294,6 +299,17 @@ impl Writing {
         self.report(&self.journal, move |_| Report::Journalled(ledger.map_or(Ok(()), |ledger| ledger.write(&records))));
     }
 
+    /// Puts away what was written down, behind everything that still writes there.
+    pub(crate) fn tidy(&self) {
+        let ledger = self.ledger.clone();
+        self.report(&self.journal, move |_| {
+            if let Some(ledger) = ledger {
+                ledger.put_away();
+            }
+            Report::Tidied
+        });
+    }
+
     /// Takes note of an outcome.
     pub(crate) fn settled(&self, held: &Arc<Held>, outcome: &Outcome) {
         let Some(ledger) = self.ledger.clone() else { return };
@@ -301,7 +317,7 @@ impl Writing {
             return;
         }
         let (tree, held, outcome) = (self.tree.clone(), held.clone(), outcome.clone());
-        self.stage.run(move || ledger.settled(&*tree, &held, &outcome));
+        self.journal.run(move || ledger.settled(&*tree, &held, &outcome));
     }
 
     /// Cuts a whole file to its length and sets its metadata.
@@ -423,6 +439,11 @@ impl Batch {
     fn discard(&self, file: FileId) {
         self.files.iter().zip(&self.staged).filter(|(id, _)| **id == file).for_each(|(_, staged)| staged.discard());
     }
+}
+
+/// Before the first temporary there is a journal: by it others know whose it is.
+fn begun(ledger: Option<&Ledger>) -> Result<(), Fault> {
+    ledger.map_or(Ok(()), Ledger::begin)
 }
 
 /// Removes what sessions that are over left in a directory that stood before, and that nobody will go on with.

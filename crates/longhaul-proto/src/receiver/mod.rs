@@ -124,6 +124,8 @@ struct Pages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
+    /// All is settled; what was written down for others is being put away.
+    Tidying,
     /// `Complete` is said, `Bye` awaited.
     Completing,
     Over,
@@ -265,6 +267,15 @@ impl Receiver {
         self.move_batch(now);
         let all_answered = self.pages.last_seen && self.pages.answered == self.pages.seen;
         if self.phase == Phase::Running && all_answered && self.entries.is_empty() && self.journal.is_idle() {
+            self.phase = Phase::Tidying;
+            self.says.flush(&mut self.actions);
+            self.actions.push_back(Action::Tidy);
+        }
+    }
+
+    /// What was written down for another session is put away: nothing is left but what was sent.
+    pub fn handle_tidied(&mut self) {
+        if self.phase == Phase::Tidying && !self.is_draining() {
             self.phase = Phase::Completing;
             self.says.flush(&mut self.actions);
             self.actions.push_back(Action::Send(Message::Complete(Ending { cpu_us: 0, tally: self.tally })));

@@ -162,6 +162,9 @@ pub enum Action {
     Keep(FileId),
     /// Close this side's end of this lane: [`Receiver::handle_lane_ended`](super::Receiver::handle_lane_ended).
     CloseLane(LaneId),
+    /// Every entry is settled: put away what was written down for another session, as far as nothing is left to be
+    /// continued: [`Receiver::handle_tidied`](super::Receiver::handle_tidied).
+    Tidy,
     /// An entry came to its end; nothing of it is held any more.
     Settled(Arc<Held>, Outcome),
     /// Every entry is settled and the sender knows: the session is over.

@@ -60,6 +60,7 @@ pub(super) enum Op {
         bytes: Option<Vec<u8>>,
     },
     Journal(Vec<Record>),
+    Tidy,
     Stage(Vec<(Arc<Held>, Vec<u8>)>),
     Seal(FileId),
     Sync {
@@ -144,7 +145,8 @@ impl Target {
             !self.dry_run
                 || matches!(
                     action,
-                    Action::Survey(_)
+                    Action::Tidy
+                        | Action::Survey(_)
                         | Action::Settled(..)
                         | Action::Send(_)
                         | Action::CloseLane(_)
@@ -208,6 +210,7 @@ impl Target {
                 }
                 self.ops.push(Op::FinishDirs(dirs));
             }
+            Action::Tidy => self.ops.push(Op::Tidy),
             Action::Journal(records) => self.journal(records),
             Action::Keep(file) => {
                 let temp = self.temps.remove(&file).expect("something was made");
