@@ -161,7 +161,9 @@ fn bytes_that_are_promised_or_sent_and_never_come_do_not_hang_the_session() {
         let ((what, wired, len), direction) = case;
         let wired = wired(direction);
         wired.source(direction, |path| files::make(path, 3, len));
-        let outcome = wired.run(direction, "safe", "threads").fail(5);
+        let outcome = wired.run(direction, "safe", "threads").finish();
+        // Where another unit follows, its bytes fill what was promised: that is damage, each time over another lane.
+        assert!(outcome.code == 5 || outcome.code == 6 && what.ends_with("longer"), "{what}, {direction:?}: {outcome}");
         wired.assert_absent(direction, &format!("{what}, {direction:?}: {outcome}"));
     });
 }
