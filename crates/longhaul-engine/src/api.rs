@@ -253,6 +253,8 @@ pub struct Report {
     pub bytes_committed: u64,
     /// Bytes sent again after a mismatch.
     pub bytes_resent: u64,
+    /// Bytes that earlier sessions had brought and that were not sent again.
+    pub bytes_resumed: u64,
     /// Seconds from the first dial to the last commit.
     pub seconds: f64,
     /// CPU seconds of the sending process, where known.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::limits::LANES_MAX;
+use longhaul_core::limits::{CHUNK_LOG2_MAX, LANES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role};
 use longhaul_disk::{ChunkIo, EngineKind};
 use longhaul_sys::Slab;
@@ -29,6 +29,13 @@ pub(crate) fn slots(memory: ByteCount, chunk: ChunkSize) -> Result<usize, Fault>
         .hint("raise --memory or lower --chunk-size"));
     }
     Ok(usize::try_from(slots).unwrap_or(usize::MAX))
+}
+
+/// The largest chunk of which `memory` holds enough, at least `chunk`.
+pub(crate) fn largest_chunk(memory: ByteCount, chunk: ChunkSize) -> ChunkSize {
+    let fits = |log2: &u8| 1u64 << log2 <= memory.get() / SLOTS_MIN;
+    let largest = (chunk.log2()..=CHUNK_LOG2_MAX).take_while(fits).last().and_then(ChunkSize::from_log2);
+    largest.unwrap_or(chunk)
 }
 
 /// The lanes that `slots` carry: they may hold half of the memory.

@@ -7,12 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath};
+use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath};
 use longhaul_disk::{DirectMode, FsSource, FsTarget, SourceSpec, SourceTree, Standing, TargetTree, Tree, VoidTarget};
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
 use crate::api::{LocalDest, LocalSource};
+use crate::lane::join::nonce;
+use crate::partials::{Ledger, Store, Who};
+use crate::presence::Presence;
 
 /// A destination that is ready to be written to.
 pub(crate) struct Destination {
@@ -22,6 +25,23 @@ pub(crate) struct Destination {
     pub(crate) landing: Landing,
     /// Where it stands, for people.
     pub(crate) base: String,
+    /// What is written down of it, and what earlier sessions wrote; none where nothing is made.
+    pub(crate) ledger: Option<Arc<Ledger>>,
+    /// By which others see whether the session lives.
+    pub(crate) presence: Arc<Presence>,
+}
+
+impl Destination {
+    /// A tree of which nothing outlives the session.
+    pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
+        Destination { tree, landing, base, ledger: None, presence: Arc::default() }
+    }
+
+    /// The largest chunk that buffers must hold: partials keep their chunk size.
+    pub(crate) fn chunk_max(&self, chunk: ChunkSize) -> ChunkSize {
+        let largest = self.ledger.as_ref().and_then(|ledger| ledger.largest_chunk());
+        largest.filter(|largest| largest.bytes() > chunk.bytes()).unwrap_or(chunk)
+    }
 }
 
 /// What a destination is opened for.
@@ -58,16 +78,47 @@ pub(crate) fn local_destination(dest: &LocalDest, opening: Opening) -> Result<De
         let parent = dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         (parent, Landing::beneath().renamed_to(checked_name(name.as_bytes())?))
     };
-    let tree: Arc<dyn TargetTree> = if opening.dry_run && !is_directory(dir) {
-        Arc::new(VoidTarget)
-    } else {
-        Arc::new(FsTarget::open(dir, opening.direct).map_err(|e| e.fault())?)
-    };
-    Ok(Destination { tree, landing, base: Escaped(dir.as_os_str().as_bytes()).to_string() })
+    let base = Escaped(dir.as_os_str().as_bytes()).to_string();
+    if opening.dry_run && !is_directory(dir) {
+        return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
+    }
+    let target = FsTarget::open(dir, opening.direct).map_err(|e| e.fault())?;
+    let store = Store::new(target.shelf().clone());
+    written(target, landing, base, opening, &store, &Who::local(), RelPath::root())
+}
+
+/// A destination whose sessions are written down, unless nothing is done there.
+fn written(
+    target: FsTarget,
+    landing: Landing,
+    base: String,
+    opening: Opening,
+    store: &Arc<Store>,
+    who: &Who,
+    prefix: RelPath,
+) -> Result<Destination, Fault> {
+    if opening.dry_run {
+        return Ok(Destination::fleeting(Arc::new(target), landing, base));
+    }
+    let presence = Arc::<Presence>::default();
+    let ledger = store.begin(who, nonce()?, prefix, presence.clone())?;
+    let tree = Arc::new(target.tagged(ledger.tag()));
+    Ok(Destination { tree, landing, base, ledger: Some(Arc::new(ledger)), presence })
+}
+
+/// Whether the destination on this host is there already, so that something may be left in it.
+pub(crate) fn stands(dest: &LocalDest) -> bool {
+    let above = dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    is_directory(&dest.path) || is_directory(above)
 }
 
 /// The destination beneath a served tree.
-pub(crate) fn served_destination(root: &Arc<Tree>, path: &RelPath, opening: Opening) -> Result<Destination, Fault> {
+pub(crate) fn served_destination(
+    (root, store): (&Arc<Tree>, &Arc<Store>),
+    who: &Who,
+    path: &RelPath,
+    opening: Opening,
+) -> Result<Destination, Fault> {
     let standing = root.stat(path).or_else(absent).map_err(|e| e.fault())?;
     let is_dir = matches!(standing, Some(Standing::Dir { .. }));
     let (dir, landing) = match (path.parent(), path.name()) {
@@ -77,13 +128,13 @@ pub(crate) fn served_destination(root: &Arc<Tree>, path: &RelPath, opening: Open
         _ => (path.clone(), Landing::beneath()),
     };
     let stands = matches!(root.stat(&dir).or_else(absent).map_err(|e| e.fault())?, Some(Standing::Dir { .. }));
-    let tree: Arc<dyn TargetTree> = if opening.dry_run && !stands {
-        Arc::new(VoidTarget)
-    } else {
-        let target = FsTarget::beneath(root, &dir, opening.direct).map_err(|e| e.fault())?;
-        Arc::new(if opening.may_modify { target } else { target.keeping_standing_dirs() })
-    };
-    Ok(Destination { tree, landing, base: dir.escaped().to_string() })
+    let base = dir.escaped().to_string();
+    if opening.dry_run && !stands {
+        return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
+    }
+    let target = FsTarget::beneath(root, &dir, opening.direct).map_err(|e| e.fault())?;
+    let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
+    written(target, landing, base, opening, store, who, dir)
 }
 
 /// A missing parent means that nothing stands there.

@@ -25,6 +25,8 @@ pub(crate) struct Ready {
     pub(crate) payload: Payload,
     /// Its length.
     pub(crate) len: u64,
+    /// The receiver holds a chunk of this digest: if it is that still, no payload is sent.
+    pub(crate) expect: Option<Digest>,
     /// What its digest is, and the place in the tree that it speaks of.
     pub(crate) digest: DigestKind,
     pub(crate) start: FileOffset,
@@ -51,8 +53,7 @@ pub(crate) fn run(
 ) -> Result<(), Fault> {
     for (seq, ready) in (0..).zip(queue.iter()) {
         let declared = stream.protection() == Protection::Private;
-        let digest = send_unit(&mut stream, &ready, declared, times).map_err(|e| lane_fault(&e))?;
-        let len = if matches!(ready.payload, Payload::Hole) { 0 } else { ready.len };
+        let (digest, len) = send_unit(&mut stream, &ready, declared, times).map_err(|e| lane_fault(&e))?;
         report(Sent { unit: ready.unit, attempt: ready.attempt, digest, len, lane, seq, declared });
     }
     stream.send(&[&Header::End.encode()]).map_err(|e| lane_fault(&e))?;
@@ -60,11 +61,18 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn send_unit(stream: &mut LaneStream, ready: &Ready, trailer: bool, times: &StageTimes) -> Result<Digest, NetError> {
+/// Sends a unit; gives its digest and the payload bytes that it took.
+fn send_unit(
+    stream: &mut LaneStream,
+    ready: &Ready,
+    trailer: bool,
+    times: &StageTimes,
+) -> Result<(Digest, u64), NetError> {
+    let same = ready.expect.is_some_and(|expect| times.count(Stage::Hash, || is_same(ready, expect)));
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
     let payload = match &ready.payload {
-        Payload::Slot(slot) => &slot[..ready.len as usize],
-        Payload::Hole => &[],
+        Payload::Slot(slot) if !same => &slot[..ready.len as usize],
+        _ => &[],
     };
     let header = Header::Piece(Piece {
         unit: ready.unit,
@@ -74,11 +82,12 @@ fn send_unit(stream: &mut LaneStream, ready: &Ready, trailer: bool, times: &Stag
         unit_len: ready.len,
         chunk: ready.chunk,
         digest: ready.digest,
-        hole: matches!(ready.payload, Payload::Hole),
+        hole: !same && matches!(ready.payload, Payload::Hole),
+        same,
         trailer,
     })
     .encode();
-    if payload.is_empty() {
+    if payload.is_empty() && !same {
         times.count(Stage::Hash, || hasher.update_zeros(ready.len));
     }
     let mut head = &header[..];
@@ -90,10 +99,20 @@ fn send_unit(stream: &mut LaneStream, ready: &Ready, trailer: bool, times: &Stag
             .count(Stage::Net, || if more { stream.send_more(&[head, piece]) } else { stream.send(&[head, piece]) })?;
         head = &[];
     }
-    let digest = hasher.finish();
+    let digest = if same { ready.expect.unwrap_or_else(|| hasher.finish()) } else { hasher.finish() };
     let tail = if trailer { &digest.bytes()[..] } else { &[] };
     if !(head.is_empty() && tail.is_empty()) {
         times.count(Stage::Net, || stream.send(&[head, tail]))?;
     }
-    Ok(digest)
+    Ok((digest, payload.len() as u64))
+}
+
+/// Whether a chunk still is what the receiver holds: hashed before anything of it is sent.
+fn is_same(ready: &Ready, expect: Digest) -> bool {
+    let mut hasher = ChunkHasher::new(ready.digest, ready.start);
+    match &ready.payload {
+        Payload::Slot(slot) => hasher.update(&slot[..ready.len as usize]),
+        Payload::Hole => hasher.update_zeros(ready.len),
+    }
+    hasher.finish() == expect
 }

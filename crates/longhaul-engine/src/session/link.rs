@@ -16,6 +16,7 @@ use crate::api::{Observer, Stop};
 use crate::control::{Outbox, ReadHalf, WriteHalf, read_message, start_writer};
 use crate::cpu::StageTimes;
 use crate::faults::system_fault;
+use crate::presence::Presence;
 
 /// A lane whose proof was accepted.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct LinkParts {
     pub(crate) observer: Arc<dyn Observer>,
     /// Stops the session from outside.
     pub(crate) stop: Stop,
+    /// By which others see whether it lives.
+    pub(crate) presence: Arc<Presence>,
     /// Where lanes that join later come in, and what they are put into.
     pub(crate) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
 }
@@ -50,12 +53,15 @@ pub(crate) struct Link {
     reader: tokio::task::JoinHandle<()>,
     lanes: Vec<(LaneCloser, JoinHandle<()>)>,
     stop: Stop,
+    presence: Arc<Presence>,
     start: Instant,
     heard: Instant,
     spoke: Instant,
     next_tick: Instant,
     cpu_start: u64,
     pub(crate) ending: bool,
+    /// The session is told to end, and on its way: it is not told again.
+    stopping: bool,
     /// A refusal was said, which the other side should hear.
     refused: bool,
     /// A lane broke: the reason is told unless the other side tells a better one within a moment.
@@ -90,12 +96,14 @@ impl Link {
             reader,
             lanes: Vec::new(),
             stop: parts.stop,
+            presence: parts.presence,
             start: now,
             heard: now,
             spoke: now,
             next_tick: now + TICK,
             cpu_start: crate::cpu::process_micros(),
             ending: false,
+            stopping: false,
             refused: false,
             lane_fault: None,
         }
@@ -138,7 +146,14 @@ impl Link {
         let until = timeout.map_or(ticks, |t| Duration::from_micros(t.0.saturating_sub(self.now().0)).min(ticks));
         tokio::select! {
             biased;
-            code = self.stop.stopped() => Wake::Stop(stopped(code)),
+            code = self.stop.stopped(), if !self.stopping => {
+                self.stopping = true;
+                Wake::Stop(stopped(code))
+            }
+            () = self.presence.evicted(), if !self.stopping => {
+                self.stopping = true;
+                Wake::Stop(Fault::new(FaultCode::Lost, Blame::Path, "another session took the place of this one, which had fallen silent"))
+            }
             Some(event) = self.events.recv() => self.hear(event),
             () = tokio::time::sleep(until) => Wake::Time,
         }
@@ -153,6 +168,10 @@ impl Link {
         match event {
             Event::Control(message) => {
                 self.heard = Instant::now();
+                self.presence.hear();
+                if matches!(message, Message::Heartbeat(Heartbeat { answer: true, .. })) {
+                    self.say(Message::Heartbeat(Heartbeat { stalled: false, answer: false }));
+                }
                 Wake::Event(Event::Control(message))
             }
             Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
@@ -194,8 +213,9 @@ impl Link {
                     .hint("check that a firewall lets several connections to the port through"),
             );
         }
-        if self.spoke.elapsed() >= HEARTBEAT_EVERY {
-            self.say(Message::Heartbeat(Heartbeat { stalled: false }));
+        let answer = self.presence.take_question();
+        if answer || self.spoke.elapsed() >= HEARTBEAT_EVERY {
+            self.say(Message::Heartbeat(Heartbeat { stalled: false, answer }));
         }
         Wake::Time
     }

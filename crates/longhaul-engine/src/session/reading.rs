@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use longhaul_core::digest::digest_of;
+use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit,
 };
@@ -47,8 +47,20 @@ pub(crate) struct Origin {
 
 /// An order to read.
 enum Order {
-    Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, origin: Origin },
+    Chunk(ChunkOrder),
     Bundle { bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64, Origin)> },
+}
+
+/// A chunk to read.
+#[derive(Clone, Debug)]
+pub(crate) struct ChunkOrder {
+    pub(crate) file: FileId,
+    pub(crate) index: ChunkIndex,
+    pub(crate) attempt: Attempt,
+    pub(crate) map: ChunkMap,
+    /// The receiver holds a chunk of this digest.
+    pub(crate) expect: Option<Digest>,
+    pub(crate) origin: Origin,
 }
 
 /// The source side. Dropping it waits until no read is outstanding.
@@ -113,9 +125,9 @@ impl Reading {
     }
 
     /// Orders a chunk.
-    pub(crate) fn chunk(&self, file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, origin: Origin) {
-        lock(&self.shared.open).entry(file).or_insert(Opened::NotYet);
-        self.order(Order::Chunk { file, index, attempt, map, origin });
+    pub(crate) fn chunk(&self, chunk: ChunkOrder) {
+        lock(&self.shared.open).entry(chunk.file).or_insert(Opened::NotYet);
+        self.order(Order::Chunk(chunk));
     }
 
     /// Orders a bundle.
@@ -129,18 +141,16 @@ impl Reading {
         }
     }
 
-    /// Asks whether a file is still what it was.
-    pub(crate) fn check(&self, file: FileId) {
-        let open = lock(&self.shared.open).get(&file).cloned();
-        let sink = self.shared.sink.clone();
+    /// Asks whether a file is still what it was. One of which nothing had to be read is opened for that.
+    pub(crate) fn check(&self, file: FileId, origin: Origin) {
+        lock(&self.shared.open).entry(file).or_insert(Opened::NotYet);
+        let (shared, sink) = (self.shared.clone(), self.shared.sink.clone());
         self.shared.packers.run(move || {
-            let result = match open {
-                Some(Opened::Open(source)) => match source.unchanged() {
-                    Ok(true) => Ok(()),
-                    Ok(false) => Err(changed()),
-                    Err(e) => Err(e.fault()),
-                },
-                _ => Err(changed()),
+            let result = match shared.opened(file, &origin).map(|source| source.unchanged()) {
+                Some(Ok(true)) => Ok(()),
+                Some(Err(e)) => Err(e.fault()),
+                // One that does not open any more is reported as such before this.
+                Some(Ok(false)) | None => Err(changed()),
             };
             let _ = sink.send(Event::Read(Report::Checked((file, result))));
         });
@@ -171,9 +181,7 @@ impl Drop for Reading {
 fn feed(shared: &Arc<Shared>, orders: &Receiver<Order>, ready: &Sender<Ready>) {
     for order in orders {
         let alive = match order {
-            Order::Chunk { file, index, attempt, map, origin } => {
-                shared.feed_chunk(file, Unit::Chunk { file, index }, index, attempt, map, &origin, ready)
-            }
+            Order::Chunk(chunk) => shared.feed_chunk(&chunk, ready),
             Order::Bundle { bundle, attempt, files } => shared.feed_bundle(bundle, attempt, files, ready),
         };
         if alive.is_none() {
@@ -184,20 +192,12 @@ fn feed(shared: &Arc<Shared>, orders: &Receiver<Order>, ready: &Sender<Ready>) {
 
 impl Shared {
     /// Reads one chunk into a slot of its own; `None` when there are no more slots for this session.
-    #[expect(clippy::too_many_arguments, reason = "one order, taken apart once")]
-    fn feed_chunk(
-        self: &Arc<Self>,
-        file: FileId,
-        unit: Unit,
-        index: ChunkIndex,
-        attempt: Attempt,
-        map: ChunkMap,
-        origin: &Origin,
-        ready: &Sender<Ready>,
-    ) -> Option<()> {
+    fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, ready: &Sender<Ready>) -> Option<()> {
+        let ChunkOrder { file, index, attempt, map, expect, ref origin } = *chunk;
+        let unit = Unit::Chunk { file, index };
         let Some(source) = self.opened(file, origin) else { return Some(()) };
         let (start, len) = (map.start_of(index), map.len_of(index)?);
-        let made = move |payload| Ready { unit, attempt, payload, len, digest: map.kind(), start, chunk: map.size() };
+        let made = move |payload| Ready { unit, attempt, payload, len, expect, digest: map.kind(), start, chunk: map.size() };
         if origin.sparse && matches!(source.data_in(start.0, len), Ok(false)) {
             let _ = ready.send(made(Payload::Hole));
             return Some(());
@@ -261,6 +261,7 @@ impl Shared {
                     attempt,
                     payload: Payload::Slot(slot),
                     len: len as u64,
+                    expect: None,
                     digest: DigestKind::Root,
                     start: FileOffset(0),
                     chunk: shared.chunk,

@@ -8,6 +8,7 @@ use longhaul_core::{Blame, EntryKind, Fault, FaultCode};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Action, Config, Held, Receiver};
+use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
 use longhaul_sys::Slab;
 
@@ -18,6 +19,7 @@ use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
 use crate::lane;
 use crate::lane::pulse::{OVERDUE, Pulse, Watch};
+use crate::partials::Ledger;
 use crate::report::Totals;
 
 /// What a receiving session works with.
@@ -34,6 +36,8 @@ pub(crate) struct Receiving {
     pub(crate) asked: Asked,
     /// Where the destination stands, for people.
     pub(crate) base: String,
+    /// What is written down of it.
+    pub(crate) ledger: Option<Arc<Ledger>>,
 }
 
 struct Loop {
@@ -48,16 +52,19 @@ struct Loop {
     told: (u64, Tally),
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
+    /// The batch that was under way is at its end.
+    batch_over: bool,
 }
 
 /// Runs a receiving session to its end.
 pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
     let options = WritingOptions {
         chunk: receiving.config.chunk,
+        bundled_max: bundled_max(receiving.config.chunk, receiving.config.bundled_max),
         preserve: receiving.config.preserve,
         dry_run: receiving.config.dry_run,
     };
-    let started = Writing::start(receiving.tree, receiving.io.clone(), options, link.times.clone(), link.sink());
+    let started = Writing::start(receiving.tree, receiving.io.clone(), receiving.ledger, options, link.times.clone(), link.sink());
     let mut machine = Receiver::new(receiving.config, receiving.base);
     let writing = match started {
         Ok(writing) => writing,
@@ -82,6 +89,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         told: (0, Tally::default()),
         verdict: None,
         told_by_peer: false,
+        batch_over: false,
     };
     this.settle();
     while this.verdict.is_none() {
@@ -162,27 +170,25 @@ impl Loop {
     fn absorb_report(&mut self, report: Report) {
         let now = self.link.now();
         match report {
-            Report::Surveyed { first, seen } => self.machine.handle_surveyed(now, first, seen),
+            Report::Surveyed { first, found } => self.machine.handle_surveyed(now, first, found),
             Report::Created(file, result) => {
                 let result = self.writing.created(file, result);
                 self.machine.handle_created(now, file, result);
             }
             Report::Written { file, index, result } => self.machine.handle_written(now, file, index, result),
             Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
+            Report::Journalled(result) => self.machine.handle_journalled(now, result),
             Report::Staged(results) => {
                 let results = self.writing.staged(results);
                 self.machine.handle_staged(now, results);
             }
             Report::Barrier(result) => {
-                let failed = result.is_err();
+                self.batch_over = result.is_err();
                 self.machine.handle_barrier(now, result);
-                if failed {
-                    self.writing.end_batch();
-                }
             }
             Report::Published(results) => self.machine.handle_published(now, results),
             Report::DirsSynced(result) => {
-                self.writing.end_batch();
+                self.batch_over = true;
                 self.machine.handle_dirs_synced(now, result);
             }
             Report::DirsFinished(results) => self.machine.handle_dirs_finished(now, results),
@@ -195,6 +201,10 @@ impl Loop {
             && let Some(action) = self.machine.poll_action()
         {
             self.act(action);
+        }
+        // Not before what became of its files was ordered.
+        if std::mem::take(&mut self.batch_over) {
+            self.writing.end_batch();
         }
         let second = self.link.seconds() as u64;
         let tally = self.machine.tally();
@@ -219,25 +229,31 @@ impl Loop {
                 page.iter().for_each(|held| self.totals.found(&held.entry.kind));
                 self.writing.survey(page);
             }
-            Action::Create(held) => self.writing.create(held),
+            Action::Create(held, partial) => self.writing.create(held, partial),
             Action::MakeLink(held) => self.writing.make_link(held),
             Action::Write { file, index, ticket } => self.writing.write(file, index, ticket),
             Action::WriteBundle { ticket, files } => self.writing.write_bundle(ticket, files),
             Action::Drop(ticket) => self.writing.drop_payload(ticket),
             Action::SyncData(file) => self.writing.sync_data(file),
+            Action::Journal(records) => self.writing.journal(records),
             Action::Seal(held) => self.writing.seal(held),
-            Action::Barrier(files) => self.writing.barrier(&files),
+            Action::Barrier(files) => {
+                self.batch_over = false;
+                self.writing.barrier(&files);
+            }
             Action::Publish(renames) => self.writing.publish(renames),
             Action::SyncDirs(_) => self.writing.sync_dirs(),
             Action::FinishDirs(dirs) => self.writing.finish_dirs(dirs),
             Action::Discard(file) => self.writing.discard(file),
+            Action::Keep(file) => self.writing.keep(file),
             Action::Settled(held, outcome) => self.settled(&held, outcome),
             Action::Finished(ending) => self.verdict = Some(Ok(ending)),
             Action::Abort(fault) => self.verdict = Some(Err(fault)),
         }
     }
 
-    fn settled(&mut self, held: &Held, outcome: Outcome) {
+    fn settled(&mut self, held: &Arc<Held>, outcome: Outcome) {
+        self.writing.settled(held, &outcome);
         tell_settled(held, outcome, &mut self.totals, &*self.link.observer);
     }
 
@@ -258,10 +274,12 @@ impl Loop {
             Some(Err(fault)) => {
                 self.link.refuse(&fault, self.told_by_peer);
                 self.totals.fault = Some(fault);
+                self.writing.give_up();
             }
             None => {}
         }
         self.totals.bytes_resent = self.machine.bytes_resent();
+        self.totals.bytes_resumed = self.machine.tally().resumed;
         self.totals.receiver_cpu_us = Some(self.link.cpu_us());
         self.totals.seconds = self.link.seconds();
         self.link.observer.event(api::Event::Progress(self.progress()));

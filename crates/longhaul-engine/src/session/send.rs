@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Blame, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Meta, Preserve, RelPath};
+use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Meta, Preserve, RelPath};
 use longhaul_disk::{ChunkIo, ScanRequest, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Held, Landing};
@@ -18,7 +18,7 @@ use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
 use super::link::Wake;
-use super::reading::{Origin, Reading, Report};
+use super::reading::{ChunkOrder, Origin, Reading, Report};
 use super::receive::tell_settled;
 use super::{Event, Link};
 use crate::api::{self, Progress};
@@ -36,6 +36,7 @@ pub(crate) struct Sending {
     pub(crate) io: ChunkIo,
     /// What was agreed.
     pub(crate) chunk: ChunkSize,
+    pub(crate) chunk_max: ChunkSize,
     pub(crate) bundled_max: u64,
     /// What of the sources is sent.
     pub(crate) filter: Filter,
@@ -50,7 +51,6 @@ struct Loop {
     scan: Option<mpsc::Receiver<Scanned>>,
     outstanding: HashMap<FileId, (Arc<Held>, Source)>,
     landing: Landing,
-    chunk: ChunkSize,
     preserve: Preserve,
     totals: Totals,
     told: u64,
@@ -70,7 +70,7 @@ enum Source {
 
 /// Runs a sending session to its end.
 pub(crate) async fn run(mut link: Link, sending: Sending) -> Totals {
-    let Sending { tree, slab, io, chunk, bundled_max, filter, names, preserve } = sending;
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, filter, names, preserve } = sending;
     let started = Reading::start(tree.clone(), slab, io.clone(), chunk, link.times.clone(), link.sink())
         .and_then(|reading| Ok((reading, start_scan(tree, filter, names, preserve)?)));
     let (reading, scan) = match started {
@@ -83,12 +83,11 @@ pub(crate) async fn run(mut link: Link, sending: Sending) -> Totals {
     };
     let mut this = Loop {
         link,
-        machine: Sender::new(Config { chunk, bundled_max }),
+        machine: Sender::new(Config { chunk, chunk_max, bundled_max }),
         reading,
         scan: Some(scan),
         outstanding: HashMap::new(),
         landing: Landing::beneath(),
-        chunk,
         preserve,
         totals: Totals::default(),
         told: 0,
@@ -245,10 +244,9 @@ impl Loop {
                 self.link.say(Message::Bye(Ending { cpu_us, ..ending }));
             }
             Action::Send(message) => self.link.say(message),
-            Action::ReadChunk { file, index, attempt, file_len } => {
+            Action::ReadChunk { file, index, attempt, map, expect } => {
                 if let Some((_, Source::Readable(origin))) = self.outstanding.get(&file) {
-                    let map = ChunkMap::new(file_len, self.chunk);
-                    self.reading.chunk(file, index, attempt, map, origin.clone());
+                    self.reading.chunk(ChunkOrder { file, index, attempt, map, expect, origin: origin.clone() });
                 }
             }
             Action::Pack { bundle, attempt, files } => {
@@ -258,7 +256,11 @@ impl Loop {
                 };
                 self.reading.bundle(bundle, attempt, files.into_iter().filter_map(origin).collect());
             }
-            Action::CheckSource(file) => self.reading.check(file),
+            Action::CheckSource(file) => {
+                if let Some((_, Source::Readable(origin))) = self.outstanding.get(&file) {
+                    self.reading.check(file, origin.clone());
+                }
+            }
             Action::Settled(file, outcome) => self.settled(file, outcome),
             Action::Finished(ending) => self.verdict = Some(Ok(ending)),
             Action::Abort(fault) => self.verdict = Some(Err(fault)),
@@ -302,6 +304,7 @@ impl Loop {
             }
         }
         self.totals.bytes_resent = self.machine.bytes_sent().1;
+        self.totals.bytes_resumed = self.machine.tally().resumed;
         self.totals.sender_cpu_us = Some(self.link.cpu_us());
         self.totals.seconds = self.link.seconds();
         self.link.observer.event(api::Event::Progress(self.progress()));

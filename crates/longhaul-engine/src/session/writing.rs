@@ -8,9 +8,12 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longhaul_core::{Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
+use longhaul_core::{
+    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag, TempName,
+};
 use longhaul_disk::{ChunkIo, DiskError, Made, Staged, Standing, TargetFile, TargetTree};
-use longhaul_proto::receiver::{Held, Replace, Seen, Ticket};
+use longhaul_proto::receiver::{Created, Held, Partial, Record, Replace, Seen, Surveyed, Ticket};
+use longhaul_proto::wire::message::Outcome;
 use longhaul_sys::Slot;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -18,19 +21,22 @@ use super::{Event, FileResult};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
 use crate::lane::receive::Arrival;
+use crate::partials::{Known, Ledger};
 use crate::workers::Workers;
 
 /// What the target side reports; each goes to the `handle_*` of its name.
 #[derive(Debug)]
 pub(crate) enum Report {
     /// What stands under the names of a page.
-    Surveyed { first: FileId, seen: Vec<Result<Seen, Fault>> },
+    Surveyed { first: FileId, found: Vec<Result<Surveyed, Fault>> },
     /// A temporary file stands.
-    Created(FileId, Result<Arc<TargetFile>, Fault>),
+    Created(FileId, Result<Open, Fault>),
     /// A chunk is written.
     Written { file: FileId, index: ChunkIndex, result: Result<(), Fault> },
     /// A file's data is synced.
     Synced(FileResult),
+    /// Records are written.
+    Journalled(Result<(), Fault>),
     /// Names are staged.
     Staged(Vec<(FileId, Result<Staged, Fault>)>),
     /// The batch is durable under temporary names.
@@ -43,11 +49,21 @@ pub(crate) enum Report {
     DirsFinished(Vec<FileResult>),
 }
 
+/// A target file that takes chunks.
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    target: Arc<TargetFile>,
+    map: ChunkMap,
+    created: Created,
+}
+
 /// How the target side works.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WritingOptions {
-    /// Chunk size of the session.
+    /// Chunk size of files that are not continued.
     pub(crate) chunk: ChunkSize,
+    /// Files up to this length come in bundles.
+    pub(crate) bundled_max: u64,
     /// Which metadata is set.
     pub(crate) preserve: Preserve,
     /// Look, but touch nothing.
@@ -64,13 +80,16 @@ pub(crate) struct Writing {
     payload: HashMap<Ticket, Payload>,
     /// Directories that this session made and whose content is still coming: no more than a path has levels.
     fresh: Arc<Mutex<HashSet<RelPath>>>,
-    files: HashMap<FileId, Arc<TargetFile>>,
+    files: HashMap<FileId, Open>,
     staged: HashMap<FileId, Staged>,
     batch: Arc<Batch>,
     survey: Workers,
     stage: Workers,
     sync: Workers,
     commit: Workers,
+    journal: Workers,
+    /// What is written down; none where nothing outlives the session anyway.
+    ledger: Option<Arc<Ledger>>,
 }
 
 /// What an arrival brought, until its verdict.
@@ -78,7 +97,10 @@ pub(crate) struct Writing {
 struct Payload {
     /// The bytes; none for a hole.
     slot: Option<Slot>,
+    /// The bytes of the unit.
     len: usize,
+    /// It lies in a hole.
+    hole: bool,
     /// Where each file of a bundle lies in them.
     rows: Vec<(FileId, Range<usize>)>,
 }
@@ -100,6 +122,7 @@ impl Writing {
     pub(crate) fn start(
         tree: Arc<dyn TargetTree>,
         io: ChunkIo,
+        ledger: Option<Arc<Ledger>>,
         options: WritingOptions,
         times: StageTimes,
         sink: UnboundedSender<Event>,
@@ -120,13 +143,16 @@ impl Writing {
             stage: pool("stage", STAGERS)?,
             sync: pool("sync", SYNCERS)?,
             commit: pool("commit", 1)?,
+            journal: pool("journal", 1)?,
+            ledger,
         })
     }
 
     /// Keeps an arrival's payload for the verdict that follows.
     pub(crate) fn keep(&mut self, arrival: &mut Arrival) {
-        let len = arrival.landed.piece.len as usize;
-        let payload = Payload { slot: arrival.slot.take(), len, rows: std::mem::take(&mut arrival.rows) };
+        let piece = &arrival.landed.piece;
+        let (len, hole) = (piece.unit_len as usize, piece.hole);
+        let payload = Payload { slot: arrival.slot.take(), len, hole, rows: std::mem::take(&mut arrival.rows) };
         self.payload.insert(arrival.landed.ticket, payload);
     }
 
@@ -147,51 +173,80 @@ impl Writing {
     /// Looks at what stands under the names of a page, making its directories.
     pub(crate) fn survey(&self, page: Vec<Arc<Held>>) {
         let (dry_run, fresh) = (self.options.dry_run, self.fresh.clone());
+        let (ledger, bundled_max) = (self.ledger.clone(), self.options.bundled_max);
         self.report(&self.survey, move |tree| {
             let mut fresh = fresh.lock().unwrap_or_else(PoisonError::into_inner);
-            Report::Surveyed {
-                first: page.first().map_or(FileId(0), |held| held.id),
-                seen: page.iter().map(|held| look(tree, held, dry_run, &mut fresh).map_err(|e| e.fault())).collect(),
+            let first = page.first().map_or(FileId(0), |held| held.id);
+            if let Some(ledger) = ledger.as_deref().filter(|_| first == FileId(0)) {
+                sweep(tree, &RelPath::root(), ledger);
             }
+            let found = page.iter().map(|held| {
+                let seen = look(tree, held, dry_run, &mut fresh, ledger.as_deref()).map_err(|e| e.fault())?;
+                let large = matches!(held.entry.kind, EntryKind::File { len, .. } if len > bundled_max);
+                let known = ledger.as_ref().filter(|_| large).map_or(Ok(Known::default()), |l| l.claim(held))?;
+                Ok(Surveyed { seen, partial: known.partial, committed: known.committed })
+            });
+            Report::Surveyed { first, found: found.collect() }
         });
     }
 
-    /// Makes a temporary file.
-    pub(crate) fn create(&self, held: Arc<Held>) {
-        let preserve_holes = self.options.preserve.sparse;
+    /// Makes a temporary file, or opens the one of a partial.
+    pub(crate) fn create(&self, held: Arc<Held>, partial: Option<Arc<Partial>>) {
+        let (chunk, preserve_holes) = (self.options.chunk, self.options.preserve.sparse);
+        let ledger = self.ledger.clone();
         self.report(&self.stage, move |tree| {
-            let EntryKind::File { len, sparse } = held.entry.kind else {
+            let EntryKind::File { len, sparse, .. } = held.entry.kind else {
                 return Report::Created(held.id, Err(bug("chunks for something that is no file")));
             };
-            Report::Created(held.id, tree.create(&held.placed, len, sparse && preserve_holes).map_err(|e| e.fault()))
+            let opened = match &ledger {
+                Some(ledger) => ledger.open(tree, &held, partial.as_deref(), chunk, preserve_holes),
+                None => tree
+                    .create(&held.placed, len, sparse && preserve_holes, &unwritten())
+                    .map(|target| (target, Created::Fresh))
+                    .map_err(|e| e.fault()),
+            };
+            let open = opened.map(|(target, created)| {
+                let continued = partial.filter(|_| created == Created::Continued);
+                Open { target, map: continued.map_or(ChunkMap::new(len, chunk), |partial| partial.map()), created }
+            });
+            Report::Created(held.id, open)
         });
     }
 
     /// Takes a temporary file that stands; gives what the machine wants to know.
-    pub(crate) fn created(&mut self, file: FileId, result: Result<Arc<TargetFile>, Fault>) -> Result<(), Fault> {
-        self.files.insert(file, result?);
-        Ok(())
+    pub(crate) fn created(&mut self, file: FileId, result: Result<Open, Fault>) -> Result<Created, Fault> {
+        let open = result?;
+        let created = open.created;
+        self.files.insert(file, open);
+        Ok(created)
     }
 
     /// Writes a verified chunk. A hole needs no write.
     pub(crate) fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
-        let (Some(Payload { slot, len, .. }), Some(target)) = (self.payload.remove(&ticket), self.files.get(&file))
+        let (Some(Payload { slot, len, hole, .. }), Some(open)) = (self.payload.remove(&ticket), self.files.get(&file))
         else {
             let result = Err(bug("a verified chunk without its payload or file"));
             let _ = self.sink.send(Event::Wrote(Report::Written { file, index, result }));
             return;
         };
+        let (target, start) = (open.target.clone(), open.map.start_of(index).0);
         let Some(slot) = slot else {
+            if hole && open.created == Created::Continued {
+                return self.report(&self.stage, move |tree| {
+                    let result = tree.make_hole(&target, start..start + len as u64).map_err(|e| e.fault());
+                    Report::Written { file, index, result }
+                });
+            }
             let _ = self.sink.send(Event::Wrote(Report::Written { file, index, result: Ok(()) }));
             return;
         };
-        let place = target.place(index.start(self.options.chunk).0);
+        let place = target.place(start);
         let sink = self.sink.clone();
         let done = move |slot: Slot, result: Result<(), DiskError>| {
             drop(slot);
             let _ = sink.send(Event::Wrote(Report::Written { file, index, result: result.map_err(|e| e.fault()) }));
         };
-        self.io.write(target.clone(), place, len, slot, Box::new(done));
+        self.io.write(target, place, len, slot, Box::new(done));
     }
 
     /// Writes verified files of a bundle under temporary names.
@@ -225,16 +280,34 @@ impl Writing {
 
     /// Syncs what was written to a file so far.
     pub(crate) fn sync_data(&self, file: FileId) {
-        let target = self.files.get(&file).cloned();
+        let target = self.files.get(&file).map(|open| open.target.clone());
         self.report(&self.sync, move |tree| {
             let result = target.ok_or_else(|| bug("a sync of a file that is not open"));
             Report::Synced((file, result.and_then(|target| tree.sync_data(&target).map_err(|e| e.fault()))))
         });
     }
 
+    /// Writes records down.
+    pub(crate) fn journal(&self, records: Vec<Record>) {
+        let ledger = self.ledger.clone();
+        self.report(&self.journal, move |_| {
+            Report::Journalled(ledger.map_or(Ok(()), |ledger| ledger.write(&records)))
+        });
+    }
+
+    /// Takes note of an outcome.
+    pub(crate) fn settled(&self, held: &Arc<Held>, outcome: &Outcome) {
+        let Some(ledger) = self.ledger.clone() else { return };
+        if !matches!(held.entry.kind, EntryKind::File { len, .. } if len > self.options.bundled_max) {
+            return;
+        }
+        let (tree, held, outcome) = (self.tree.clone(), held.clone(), outcome.clone());
+        self.stage.run(move || ledger.settled(&*tree, &held, &outcome));
+    }
+
     /// Cuts a whole file to its length and sets its metadata.
     pub(crate) fn seal(&mut self, held: Arc<Held>) {
-        let target = self.files.remove(&held.id);
+        let target = self.files.remove(&held.id).map(|open| open.target);
         let preserve = self.options.preserve;
         self.report(&self.stage, move |tree| {
             let target = target.ok_or_else(|| bug("a seal of a file that is not open"));
@@ -254,6 +327,7 @@ impl Writing {
     /// Makes a batch durable under its temporary names.
     pub(crate) fn barrier(&mut self, files: &[FileId]) {
         let (files, staged) = files.iter().filter_map(|id| Some((*id, self.staged.remove(id)?))).unzip();
+        self.end_batch();
         self.batch = Arc::new(Batch { files, staged });
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| Report::Barrier(tree.barrier(&batch.staged).map_err(|e| e.fault())));
@@ -306,18 +380,78 @@ impl Writing {
 
     /// Removes what was made for a file.
     pub(crate) fn discard(&mut self, file: FileId) {
-        let gone = (self.files.remove(&file), self.staged.remove(&file));
+        let (open, staged) = (self.files.remove(&file), self.staged_or_in_batch(file));
+        let ledger = self.ledger.clone();
         self.stage.run(move || {
-            if let Some(target) = &gone.0 {
-                target.discard();
+            if let Some(open) = open {
+                open.target.discard();
             }
-            drop(gone);
+            if let Some(batch) = staged {
+                batch.discard(file);
+            }
+            if let Some(ledger) = ledger {
+                ledger.discard(file);
+            }
         });
+    }
+
+    /// Closes a file that another session may continue; what is good for nothing goes all the same.
+    pub(crate) fn keep(&mut self, file: FileId) {
+        if self.ledger.as_ref().is_some_and(|ledger| ledger.keeps(file)) {
+            let gone = (self.files.remove(&file), self.staged.remove(&file));
+            self.stage.run(move || drop(gone));
+        } else {
+            self.discard(file);
+        }
+    }
+
+    /// Gives up: what of open files is not worth another session's while goes.
+    pub(crate) fn give_up(&mut self) {
+        let open: Vec<FileId> = self.files.keys().chain(self.staged.keys()).copied().collect();
+        open.into_iter().for_each(|file| self.keep(file));
+    }
+
+    /// Where something is staged: by itself, or in the batch that failed.
+    fn staged_or_in_batch(&mut self, file: FileId) -> Option<Arc<Batch>> {
+        if let Some(staged) = self.staged.remove(&file) {
+            return Some(Arc::new(Batch { files: vec![file], staged: vec![staged] }));
+        }
+        self.batch.files.contains(&file).then(|| self.batch.clone())
     }
 }
 
+impl Batch {
+    fn discard(&self, file: FileId) {
+        self.files.iter().zip(&self.staged).filter(|(id, _)| **id == file).for_each(|(_, staged)| staged.discard());
+    }
+}
+
+/// Removes what sessions that are over left in a directory that stood before, and that nobody will go on with.
+fn sweep(tree: &dyn TargetTree, path: &RelPath, ledger: &Ledger) {
+    match tree.sweep(path, &|temp| ledger.is_orphan(temp)) {
+        Ok(0) => {}
+        Ok(removed) => {
+            tracing::info!(target: "longhaul::journal", path = %path.escaped(), removed, "old temporary files are removed")
+        }
+        Err(error) => {
+            tracing::warn!(target: "longhaul::journal", path = %path.escaped(), %error, "old temporary files stay")
+        }
+    }
+}
+
+/// The name of a temporary where there are no names: in a tree without a disk.
+fn unwritten() -> TempName {
+    TempName::new(SessionTag([0; 8]), [0; 8])
+}
+
 /// What stands under a name; directories are made.
-fn look(tree: &dyn TargetTree, held: &Held, dry_run: bool, fresh: &mut HashSet<RelPath>) -> Result<Seen, DiskError> {
+fn look(
+    tree: &dyn TargetTree,
+    held: &Held,
+    dry_run: bool,
+    fresh: &mut HashSet<RelPath>,
+    ledger: Option<&Ledger>,
+) -> Result<Seen, DiskError> {
     match held.entry.kind {
         EntryKind::DirEnd => {
             fresh.remove(&held.placed);
@@ -325,8 +459,9 @@ fn look(tree: &dyn TargetTree, held: &Held, dry_run: bool, fresh: &mut HashSet<R
         }
         EntryKind::Unsent { .. } => Ok(Seen::Absent),
         EntryKind::Dir if !dry_run => {
-            if tree.make_dir(&held.placed)? == Made::Created {
-                fresh.insert(held.placed.clone());
+            match tree.make_dir(&held.placed)? {
+                Made::Created => drop(fresh.insert(held.placed.clone())),
+                Made::Stood => ledger.into_iter().for_each(|ledger| sweep(tree, &held.placed, ledger)),
             }
             Ok(Seen::Dir)
         }

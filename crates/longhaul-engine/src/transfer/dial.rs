@@ -4,7 +4,7 @@
 //! disks and moves no payload.
 
 use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
-use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
 use longhaul_net::{Control, Identity, LaneOptions, LaneStream, PeerCheck, Protection, PublicKey, dial_control};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, Welcome};
@@ -26,16 +26,30 @@ pub(super) struct Agreed {
 
 impl Run {
     /// Dials, shows keys, asks, joins lanes.
-    pub(super) async fn agree(&self, remote: &Remote, role: Role, far: Far, slots: usize) -> Result<Agreed, Fault> {
+    pub(super) async fn agree(
+        &self,
+        remote: &Remote,
+        role: Role,
+        far: Far,
+        slots: usize,
+        chunk_max: ChunkSize,
+    ) -> Result<Agreed, Fault> {
         let mut stop = self.stop.clone();
         tokio::select! {
             biased;
             code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
-            agreed = self.agree_unhurried(remote, role, far, slots) => agreed,
+            agreed = self.agree_unhurried(remote, role, far, slots, chunk_max) => agreed,
         }
     }
 
-    async fn agree_unhurried(&self, remote: &Remote, role: Role, far: Far, slots: usize) -> Result<Agreed, Fault> {
+    async fn agree_unhurried(
+        &self,
+        remote: &Remote,
+        role: Role,
+        far: Far,
+        slots: usize,
+        chunk_max: ChunkSize,
+    ) -> Result<Agreed, Fault> {
         let mut control = connect(remote).await?;
         let protection = self.settings.protect.unwrap_or(Protection::Private);
         let wanted = budget::lanes(self.settings.lanes.unwrap_or(LANES_DEFAULT), slots);
@@ -44,6 +58,7 @@ impl Run {
             initiator: true,
             protect: handshake::to_wire(protection),
             chunk: self.settings.chunk,
+            chunk_max,
             lanes: wanted,
             preserve: self.settings.preserve,
             dry_run: self.settings.dry_run,
@@ -51,7 +66,8 @@ impl Run {
             far,
         }));
         let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request).await?;
-        if welcome.chunk.bytes() > self.settings.chunk.bytes() {
+        let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), chunk_max.bytes()];
+        if welcome.chunk.bytes() > self.settings.chunk.bytes() || !sizes.is_sorted() {
             return Err(Fault::protocol("the other side chose larger chunks than were offered"));
         }
         if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > wanted {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Identity, LaneStream, Protection};
 use longhaul_proto::wire::message::{VERSION, Welcome};
@@ -17,6 +17,7 @@ use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::nonce;
 use crate::place::{self, Destination, Opening};
+use crate::presence::Presence;
 use crate::report::Totals;
 use crate::session::receive::Receiving;
 use crate::session::{self, JoinedLane, Link};
@@ -45,13 +46,18 @@ impl Run {
 
     /// The same machines, digests and commits as between hosts, over socket pairs.
     pub(super) async fn embedded(self, tree: Arc<dyn SourceTree>, destination: Destination) -> Result<Totals, Fault> {
-        let slots = self.half_slots()?;
+        let half = ByteCount(self.settings.memory.get() / 2);
+        // As for a whole side, two buffers are enough for each half.
+        let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
+        let chunk_max = destination.chunk_max(self.settings.chunk).min(limit);
+        let slots = usize::try_from(half.get() / chunk_max.bytes()).unwrap_or(usize::MAX);
         let protection = self.settings.protect.unwrap_or(Protection::Safe);
         let welcome = Welcome {
             version: VERSION,
             caps: 0,
             session: nonce()?,
             chunk: self.settings.chunk,
+            chunk_max,
             bundled_max: handshake::bundled_max(self.settings.chunk),
         };
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
@@ -59,8 +65,8 @@ impl Run {
         self.announce("copy", "pair", &welcome, &near, protection, wanted);
         let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let lanes = near.len() as u32;
-        let sender = self.machinery(Role::Sender, slots, lanes, welcome.chunk)?;
-        let receiver = self.machinery(Role::Receiver, slots, lanes, welcome.chunk)?;
+        let sender = self.machinery(Role::Sender, slots, lanes, chunk_max)?;
+        let receiver = self.machinery(Role::Receiver, slots, lanes, chunk_max)?;
         let sending = self.sending(tree, sender, &welcome);
         let config = self.receiver_config(destination.landing, &welcome);
         let receiving = Receiving {
@@ -70,9 +76,13 @@ impl Run {
             config,
             asked: Asked::default(),
             base: destination.base,
+            ledger: destination.ledger,
         };
-        let sender = session::send::run(self.half_link(ours, near, self.observer.clone()), sending);
-        let receiver = tokio::spawn(session::receive::run(self.half_link(theirs, far, Arc::new(Nobody)), receiving));
+        let sender = session::send::run(self.half_link(ours, near, self.observer.clone(), Arc::default()), sending);
+        let receiver = tokio::spawn(session::receive::run(
+            self.half_link(theirs, far, Arc::new(Nobody), destination.presence),
+            receiving,
+        ));
         let mut totals = sender.await;
         let received = receiver
             .await
@@ -82,9 +92,9 @@ impl Run {
     }
 
     /// The link of one half of a copy.
-    fn half_link(&self, pipe: tokio::io::DuplexStream, lanes: Vec<JoinedLane>, observer: Arc<dyn Observer>) -> Link {
+    fn half_link(&self, pipe: tokio::io::DuplexStream, lanes: Vec<JoinedLane>, observer: Arc<dyn Observer>, presence: Arc<Presence>) -> Link {
         let (reader, writer) = tokio::io::split(pipe);
-        self.link_over(Box::new(reader), Box::new(writer), lanes, observer)
+        self.link_over(Box::new(reader), Box::new(writer), lanes, observer, presence)
     }
 }
 

@@ -52,7 +52,7 @@ pub async fn run_between(
     stop: Stop,
 ) -> Report {
     let begun = Instant::now();
-    let destination = Destination { tree: target, landing: Landing::beneath(), base: String::new() };
+    let destination = Destination::fleeting(target, Landing::beneath(), String::new());
     let result = Run { settings, observer: observer.clone(), stop }.embedded(source, destination).await;
     conclude(result, &*observer, begun)
 }
@@ -81,12 +81,14 @@ impl Run {
             if_exists: self.settings.if_exists,
         };
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
-        let agreed = self.agree(remote, Role::Sender, far, slots).await?;
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk);
+        let agreed = self.agree(remote, Role::Sender, far, slots, chunk_max).await?;
+        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
         let tree = place::local_source(&sources, self.settings.io);
         let lanes = agreed.lanes.len() as u32;
-        let machinery = self.machinery(Role::Sender, slots, lanes, agreed.welcome.chunk)?;
+        let machinery = self.machinery(Role::Sender, slots, lanes, agreed.welcome.chunk_max)?;
         let sending = self.sending(tree, machinery, &agreed.welcome);
-        let link = self.link(agreed, "push", slots);
+        let link = self.link(agreed, "push", slots, Arc::default());
         Ok(session::send::run(link, sending).await)
     }
 
@@ -106,8 +108,17 @@ impl Run {
             names: self.settings.files_from.clone(),
         };
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
-        let agreed = self.agree(remote, Role::Receiver, far, slots).await?;
-        let destination = place::local_destination(dest, opening)?;
+        // What is left in a destination that stands says how large buffers must be; one that does not is made only when the
+        // daemon has agreed.
+        let standing = if place::stands(dest) { Some(place::local_destination(dest, opening)?) } else { None };
+        let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
+        let chunk_max = standing.as_ref().map_or(self.settings.chunk, |d| d.chunk_max(self.settings.chunk).min(limit));
+        let agreed = self.agree(remote, Role::Receiver, far, slots, chunk_max).await?;
+        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
+        let destination = match standing {
+            Some(destination) => destination,
+            None => place::local_destination(dest, opening)?,
+        };
         let tops: Option<Vec<Vec<u8>>> =
             paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
         let landing = match tops {
@@ -115,13 +126,21 @@ impl Run {
             None => destination.landing,
         };
         let lanes = agreed.lanes.len() as u32;
-        let Machinery { slab, io } = self.machinery(Role::Receiver, slots, lanes, agreed.welcome.chunk)?;
+        let Machinery { slab, io } = self.machinery(Role::Receiver, slots, lanes, agreed.welcome.chunk_max)?;
         let config = self.receiver_config(landing, &agreed.welcome);
-        let link = self.link(agreed, "pull", slots);
+        let link = self.link(agreed, "pull", slots, destination.presence);
         let asked = self.asked(&paths);
         Ok(session::receive::run(
             link,
-            Receiving { tree: destination.tree, slab, io, config, asked, base: destination.base },
+            Receiving {
+                tree: destination.tree,
+                slab,
+                io,
+                config,
+                asked,
+                base: destination.base,
+                ledger: destination.ledger,
+            },
         )
         .await)
     }
@@ -151,6 +170,7 @@ impl Run {
             slab,
             io,
             chunk: welcome.chunk,
+            chunk_max: welcome.chunk_max,
             bundled_max: welcome.bundled_max,
             filter: self.settings.filter.clone(),
             names: self.settings.files_from.clone(),
@@ -161,6 +181,7 @@ impl Run {
     fn receiver_config(&self, landing: Landing, welcome: &Welcome) -> Config {
         Config {
             chunk: welcome.chunk,
+            chunk_max: welcome.chunk_max,
             bundled_max: welcome.bundled_max,
             policy: Policy { if_exists: self.settings.if_exists, may_modify: true },
             landing,

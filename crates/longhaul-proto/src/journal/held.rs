@@ -105,7 +105,7 @@ impl HeldChunks {
     }
 
     /// The same from a chunk on.
-    fn iter_from(&self, start: ChunkIndex) -> impl Iterator<Item = (ChunkIndex, &Hash32)> {
+    pub fn iter_from(&self, start: ChunkIndex) -> impl Iterator<Item = (ChunkIndex, &Hash32)> {
         self.pages
             .range(start.0 / PAGE_CHUNKS..)
             .flat_map(|(page, held)| held.iter().map(move |(at, digest)| (ChunkIndex(page * PAGE_CHUNKS + at), digest)))

@@ -7,7 +7,7 @@ use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId,
 
 use super::large::{Large, Stage};
 use super::partial::Partial;
-use super::policy::{Decision, Seen};
+use super::policy::{Decision, Seen, same};
 use super::{Action, Held, Receiver, Slot, State, Surveyed};
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
@@ -80,9 +80,9 @@ impl Receiver {
 
     /// Decides on one entry; true if its content is wanted.
     fn decide(&mut self, id: FileId, found: Result<Surveyed, Fault>) -> bool {
-        let (seen, partial) = match found {
-            Ok(Surveyed { seen, partial }) => (Ok(seen), partial),
-            Err(fault) => (Err(fault), None),
+        let (seen, partial, committed) = match found {
+            Ok(Surveyed { seen, partial, committed }) => (Ok(seen), partial, committed),
+            Err(fault) => (Err(fault), None, false),
         };
         let Some(slot) = self.entries.get(&id) else { return false };
         let held = slot.held.clone();
@@ -105,6 +105,7 @@ impl Receiver {
                 "something that is no directory stands where one goes",
                 "remove it or choose another destination",
             ),
+            (.., Ok(seen)) if committed && same(&held.entry, &seen) => Outcome::Skipped,
             (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen) {
                 Decision::Skip => Outcome::Skipped,
                 Decision::Fail(fault) => Outcome::Failed(fault),

@@ -143,9 +143,8 @@ impl Large {
 
     /// Moves past chunks that are held.
     fn skip_held(&mut self) {
-        if let Some(partial) = self.partial.as_ref().filter(|partial| partial.source() == Source::Same)
-            && let Stretch::Held { end } = partial.stretch(self.next_want)
-        {
+        let Some(partial) = self.partial.as_ref().filter(|partial| partial.source() == Source::Same) else { return };
+        while let Stretch::Held { end } = partial.stretch(self.next_want) {
             self.next_want = end;
         }
     }

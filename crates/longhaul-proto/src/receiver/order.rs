@@ -82,11 +82,13 @@ pub struct Surveyed {
     pub seen: Seen,
     /// What an earlier session left of the file that goes there.
     pub partial: Option<Arc<Partial>>,
+    /// An earlier session that did not come to its end committed this very version there.
+    pub committed: bool,
 }
 
 impl From<Seen> for Surveyed {
     fn from(seen: Seen) -> Surveyed {
-        Surveyed { seen, partial: None }
+        Surveyed { seen, partial: None, committed: false }
     }
 }
 

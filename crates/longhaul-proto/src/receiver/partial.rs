@@ -3,19 +3,17 @@
 //! Comes from whoever keeps journals, with the survey of a name; `large` continues from it. Verified, synced and journalled
 //! once: it is believed as it is when the source is the same, and compared chunk by chunk when only its length is.
 
-use std::collections::BTreeMap;
-
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, ChunkMap, DigestKind};
+
+use crate::journal::HeldChunks;
 
 /// Part of a file that is held under a temporary name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partial {
     map: ChunkMap,
     source: Source,
-    /// Runs of chunks, by the first of each; they neither touch nor overlap.
-    runs: BTreeMap<u64, Vec<Hash32>>,
-    chunks: u64,
+    held: HeldChunks,
 }
 
 /// Whether a partial was made of what is offered now.
@@ -27,7 +25,7 @@ pub enum Source {
     Changed,
 }
 
-/// What holds from a chunk on, up to a chunk.
+/// What holds from a chunk on, up to a chunk; a long stretch may be told in several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stretch {
     Held { end: ChunkIndex },
@@ -35,31 +33,9 @@ pub(super) enum Stretch {
 }
 
 impl Partial {
-    /// A partial of which nothing is held yet.
-    pub const fn new(map: ChunkMap, source: Source) -> Partial {
-        Partial { map, source, runs: BTreeMap::new(), chunks: 0 }
-    }
-
-    /// Adds digests of chunks from `start` on. Chunks that the file does not have and those that are in already are left out.
-    pub fn hold(&mut self, start: ChunkIndex, digests: &[Hash32]) {
-        for (index, digest) in (start.0..self.map.chunks()).zip(digests) {
-            self.hold_one(index, *digest);
-        }
-    }
-
-    fn hold_one(&mut self, index: u64, digest: Hash32) {
-        if self.get(ChunkIndex(index)).is_some() {
-            return;
-        }
-        self.chunks += 1;
-        let follows = self.runs.remove(&(index + 1));
-        let before = self.runs.range_mut(..index).next_back();
-        let run = match before {
-            Some((start, run)) if start + run.len() as u64 == index => run,
-            _ => self.runs.entry(index).or_default(),
-        };
-        run.push(digest);
-        run.extend(follows.unwrap_or_default());
+    /// What `held` says of a file of `map`.
+    pub const fn new(map: ChunkMap, source: Source, held: HeldChunks) -> Partial {
+        Partial { map, source, held }
     }
 
     /// The geometry of the file: its chunk size is the partial's own.
@@ -72,35 +48,20 @@ impl Partial {
         self.source
     }
 
-    /// How many chunks are held.
-    pub const fn chunks(&self) -> u64 {
-        self.chunks
-    }
-
     /// How many bytes are held.
     pub fn bytes(&self) -> u64 {
-        let last = ChunkIndex(self.map.chunks() - 1);
-        let whole = self.chunks * self.map.size().bytes();
-        match self.get(last).and(self.map.len_of(last)) {
-            Some(len) => whole - self.map.size().bytes() + len,
-            None => whole,
-        }
+        self.held.bytes(self.map)
     }
 
     /// The digest of a chunk, if it is held.
     pub fn get(&self, index: ChunkIndex) -> Option<Hash32> {
-        let (start, run) = self.runs.range(..=index.0).next_back()?;
-        run.get(usize::try_from(index.0 - start).ok()?).copied()
+        self.held.get(index).copied()
     }
 
     /// All chunks that are held, in order.
     pub fn iter(&self) -> impl Iterator<Item = (ChunkIndex, Digest)> {
         let kind = self.map.kind();
-        let run = move |(start, run): (&u64, &'_ Vec<Hash32>)| {
-            let start = *start;
-            (start..).zip(run.clone()).map(move |(at, hash)| (ChunkIndex(at), of_kind(kind, hash)))
-        };
-        self.runs.iter().flat_map(run)
+        self.held.iter().map(move |(index, hash)| (index, of_kind(kind, *hash)))
     }
 
     /// The digests of `count` chunks from `start` on, all of which are held.
@@ -110,15 +71,23 @@ impl Partial {
 
     /// How far what holds at `index` goes.
     pub(super) fn stretch(&self, index: ChunkIndex) -> Stretch {
-        if let Some((start, run)) = self.runs.range(..=index.0).next_back()
-            && index.0 - start < run.len() as u64
-        {
-            return Stretch::Held { end: ChunkIndex(start + run.len() as u64) };
+        let mut end = index.0;
+        for (at, _) in self.held.iter_from(index).take(STRETCH_MAX) {
+            if at.0 != end {
+                break;
+            }
+            end += 1;
         }
-        let next = self.runs.range(index.0..).next().map_or(self.map.chunks(), |(start, _)| *start);
+        if end > index.0 {
+            return Stretch::Held { end: ChunkIndex(end) };
+        }
+        let next = self.held.iter_from(index).next().map_or(self.map.chunks(), |(at, _)| at.0);
         Stretch::Missing { end: ChunkIndex(next) }
     }
 }
+
+/// Held chunks that one look walks over, so that a look costs the same however much is held.
+const STRETCH_MAX: usize = 1024;
 
 /// A chunk's digest as what it is in its file.
 pub(super) const fn of_kind(kind: DigestKind, hash: Hash32) -> Digest {
@@ -133,33 +102,18 @@ mod tests {
     use super::*;
     use longhaul_core::ChunkSize;
 
-    fn partial(len: u64) -> Partial {
-        Partial::new(ChunkMap::new(len, ChunkSize::from_log2(10).expect("a size")), Source::Same)
-    }
-
     #[test]
-    fn chunks_in_any_order_make_the_same_runs() {
-        let mut held = partial(10 << 10);
-        for at in [4, 2, 7, 3, 9, 2, 8] {
-            held.hold(ChunkIndex(at), &[[at as u8; 32]]);
+    fn stretches_say_what_is_held_and_what_is_missing_to_the_end() {
+        let mut held = HeldChunks::new();
+        for at in [2, 3, 4, 7] {
+            held.insert(ChunkIndex(at), [at as u8; 32]);
         }
-        assert_eq!(held.chunks(), 6);
-        assert_eq!(held.runs.keys().copied().collect::<Vec<_>>(), [2, 7]);
-        let iter: Vec<_> = held.iter().map(|(at, digest)| (at.0, digest.bytes()[0])).collect();
-        assert_eq!(iter, [(2, 2), (3, 3), (4, 4), (7, 7), (8, 8), (9, 9)]);
-        assert_eq!(held.stretch(ChunkIndex(0)), Stretch::Missing { end: ChunkIndex(2) });
-        assert_eq!(held.stretch(ChunkIndex(3)), Stretch::Held { end: ChunkIndex(5) });
-        assert_eq!(held.stretch(ChunkIndex(5)), Stretch::Missing { end: ChunkIndex(7) });
-        assert_eq!(held.digests(ChunkIndex(3), 2), [[3; 32], [4; 32]]);
-    }
-
-    #[test]
-    fn what_the_file_does_not_have_is_not_held_and_the_last_chunk_counts_its_own_length() {
-        let mut held = partial((3 << 10) + 7);
-        held.hold(ChunkIndex(2), &[[1; 32]; 5]);
-        assert_eq!((held.chunks(), held.bytes()), (2, 1024 + 7));
-        assert_eq!(held.stretch(ChunkIndex(2)), Stretch::Held { end: ChunkIndex(4) });
-        held.hold(ChunkIndex(0), &[[1; 32]]);
-        assert_eq!(held.bytes(), 2048 + 7);
+        let map = ChunkMap::new(10 << 10, ChunkSize::from_log2(10).expect("a size"));
+        let partial = Partial::new(map, Source::Same, held);
+        assert_eq!(partial.stretch(ChunkIndex(0)), Stretch::Missing { end: ChunkIndex(2) });
+        assert_eq!(partial.stretch(ChunkIndex(3)), Stretch::Held { end: ChunkIndex(5) });
+        assert_eq!(partial.stretch(ChunkIndex(5)), Stretch::Missing { end: ChunkIndex(7) });
+        assert_eq!(partial.stretch(ChunkIndex(8)), Stretch::Missing { end: ChunkIndex(10) });
+        assert_eq!(partial.digests(ChunkIndex(3), 2), [[3; 32], [4; 32]]);
     }
 }

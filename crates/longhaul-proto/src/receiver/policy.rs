@@ -134,7 +134,7 @@ impl Policy {
 }
 
 /// Whether what stands there is what would be sent, as far as can be told without reading it.
-fn same(entry: &Entry, seen: &Seen) -> bool {
+pub(super) fn same(entry: &Entry, seen: &Seen) -> bool {
     match (&entry.kind, seen) {
         (EntryKind::File { len, .. }, Seen::File { len: stands, mtime }) => {
             len == stands && entry.meta.mtime.same_at_coarser(*mtime)

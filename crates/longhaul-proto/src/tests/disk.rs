@@ -9,6 +9,7 @@ use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, Fi
 
 use super::rng::Rng;
 use super::target::{Op, Standing, Step, Target};
+use crate::journal::HeldChunks;
 use crate::receiver::{Held, Partial, Receiver, Record, Replace, Seen, Surveyed};
 use crate::time::Timestamp;
 
@@ -126,16 +127,16 @@ impl Target {
         let left = self.left.iter().find(|left| left.path == held.placed);
         let partial = left.map(|left| {
             let map = ChunkMap::new(left.bytes.len() as u64, left.chunk);
-            let mut partial = Partial::new(map, left.source);
+            let mut held = HeldChunks::new();
             for at in &left.held {
                 let start = map.start_of(ChunkIndex(*at));
                 let len = map.len_of(ChunkIndex(*at)).expect("a chunk") as usize;
                 let digest = digest_of(&left.bytes[start.0 as usize..][..len], map.kind(), start);
-                partial.hold(ChunkIndex(*at), &[*digest.bytes()]);
+                held.insert(ChunkIndex(*at), *digest.bytes());
             }
-            Arc::new(partial)
+            Arc::new(Partial::new(map, left.source, held))
         });
-        Surveyed { seen: self.look(held), partial }
+        Surveyed { seen: self.look(held), partial, committed: false }
     }
 
     fn look(&mut self, held: &Held) -> Seen {

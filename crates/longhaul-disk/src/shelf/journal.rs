@@ -1,0 +1,180 @@
+//! One journal file: appended to, synced, cut, read. Owns how far it is written, and that nothing follows a failure.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use longhaul_core::SessionTag;
+use longhaul_sys::lock;
+use rustix::fs::{fdatasync, ftruncate};
+use rustix::io::{Errno, pread, pwrite};
+
+use crate::error::DiskError;
+use crate::shelf::{Shelf, shown};
+
+/// A journal of ours: locked, until it is dropped, against every other opening.
+#[derive(Debug)]
+pub struct Journal {
+    shelf: Shelf,
+    tag: SessionTag,
+    fd: OwnedFd,
+    /// Where the next bytes go. Held while they do.
+    len: Mutex<u64>,
+    /// A sync failed, or what a failed append left could not be cut off: nothing in it is to be relied on any more.
+    abandoned: AtomicBool,
+}
+
+/// The journal of a session that lives elsewhere, to look into.
+#[derive(Debug)]
+pub struct JournalReader {
+    tag: SessionTag,
+    fd: OwnedFd,
+}
+
+impl Journal {
+    pub(super) fn new(shelf: Shelf, tag: SessionTag, fd: OwnedFd, len: u64) -> Journal {
+        Journal { shelf, tag, fd, len: Mutex::new(len), abandoned: AtomicBool::new(false) }
+    }
+
+    /// Whose it is.
+    pub fn tag(&self) -> SessionTag {
+        self.tag
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        *self.len.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing was written to it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes `bytes` behind the last; durable only after [`Journal::sync`]. Calls come one after the other.
+    ///
+    /// # Errors
+    /// What the system says: then none of `bytes` is in it, and the next append may succeed; or, if what was written of
+    /// them could not be cut off again, every later call is [`DiskError::Abandoned`].
+    pub fn append(&self, bytes: &[u8]) -> Result<(), DiskError> {
+        let mut len = self.len.lock().unwrap_or_else(PoisonError::into_inner);
+        self.usable()?;
+        if let Err(error) = write_all(&self.fd, bytes, *len) {
+            if ftruncate(&self.fd, *len).is_err() {
+                self.abandoned.store(true, Ordering::Release);
+            }
+            return Err(DiskError::call("append to", shown(self.tag), error));
+        }
+        *len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes durable all that was appended before the call. Appends may go on meanwhile.
+    ///
+    /// # Errors
+    /// What the system says: then the journal is abandoned, and so is every later call.
+    pub fn sync(&self) -> Result<(), DiskError> {
+        self.usable()?;
+        fdatasync(&self.fd).map_err(|error| {
+            // What the system could not write it may forget, and say "done" the next time.
+            self.abandoned.store(true, Ordering::Release);
+            DiskError::call("sync", shown(self.tag), error)
+        })
+    }
+
+    /// Cuts it to its first `len` bytes, durably.
+    ///
+    /// # Errors
+    /// As [`Journal::sync`]; [`DiskError::Bounds`] if it is shorter.
+    pub fn truncate(&self, len: u64) -> Result<(), DiskError> {
+        let mut standing = self.len.lock().unwrap_or_else(PoisonError::into_inner);
+        self.usable()?;
+        if len > *standing {
+            return Err(DiskError::Bounds { path: shown(self.tag), offset: len, len: 0 });
+        }
+        ftruncate(&self.fd, len).map_err(|error| DiskError::call("cut", shown(self.tag), error))?;
+        *standing = len;
+        self.sync()
+    }
+
+    /// Gives all its bytes to `sink`, in pieces of up to a megabyte, until that says it has heard enough.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn read(&self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
+        read(&self.fd, self.tag, sink)
+    }
+
+    /// Takes it off the shelf, and the shelf away if it was the last one there.
+    ///
+    /// # Errors
+    /// What the system says; it stands then, and is free to be taken.
+    pub fn remove(self) -> Result<(), DiskError> {
+        self.shelf.remove(self.tag)
+    }
+
+    fn usable(&self) -> Result<(), DiskError> {
+        if self.abandoned.load(Ordering::Acquire) {
+            return Err(DiskError::Abandoned { path: shown(self.tag) });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Closing would do, but for a child that was forked at this moment and has not begun its own program yet.
+        let _ = lock::unlock(&self.fd);
+    }
+}
+
+impl JournalReader {
+    pub(super) fn new(tag: SessionTag, fd: OwnedFd) -> JournalReader {
+        JournalReader { tag, fd }
+    }
+
+    /// Whose it is.
+    pub fn tag(&self) -> SessionTag {
+        self.tag
+    }
+
+    /// As [`Journal::read`]. Its end may be in the middle of what is being appended.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn read(&self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
+        read(&self.fd, self.tag, sink)
+    }
+}
+
+fn read(fd: &OwnedFd, tag: SessionTag, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut offset = 0;
+    loop {
+        match pread(fd, &mut piece, offset) {
+            Ok(0) => return Ok(()),
+            Ok(read) if sink(&piece[..read]) => offset += read as u64,
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(DiskError::call("read", shown(tag), error)),
+        }
+    }
+}
+
+/// Writes all of `bytes` at `offset`.
+fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match pwrite(fd, bytes, offset) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                offset += written as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+const PIECE_BYTES: usize = 1 << 20;

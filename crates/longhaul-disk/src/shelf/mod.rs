@@ -1,0 +1,214 @@
+//! The shelf: the directory `.longhaul` at the top of a tree, where the journals of sessions lie.
+//!
+//! Takes tags and bytes from the engine; gives journals, each locked while its session lives, and what stands of others.
+//! Made with the first journal, gone with the last. Knows nothing of what a journal says. Follows no link, and touches
+//! nothing that another user owns.
+
+mod journal;
+mod sweep;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use longhaul_core::SessionTag;
+use longhaul_core::limits::RESERVED_PREFIX;
+use longhaul_sys::lock;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::error::{DiskError, PathText};
+use crate::names::each_name;
+use crate::stat::type_of;
+use crate::walk::Dir;
+
+pub use journal::{Journal, JournalReader};
+pub(crate) use sweep::sweep;
+
+/// The shelf of a tree. Cheap to make and to clone: nothing is opened until something is asked of it.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    root: Arc<Dir>,
+}
+
+/// What [`Shelf::open`] found.
+#[derive(Debug)]
+pub enum Shelved {
+    /// A journal that nobody had: it is ours now.
+    Free(Journal),
+    /// One whose session lives. It may be read as far as it goes.
+    Held(JournalReader),
+    /// Nothing.
+    Gone,
+}
+
+impl Shelf {
+    pub(crate) fn of(root: &Arc<Dir>) -> Shelf {
+        Shelf { root: Arc::clone(root) }
+    }
+
+    /// Makes a journal, locked by us; its name is durable, it holds nothing yet.
+    ///
+    /// # Errors
+    /// What the system says; [`DiskError::Exists`] if this tag has a journal, or something that is no directory of ours
+    /// has the shelf's name.
+    pub fn create(&self, tag: SessionTag) -> Result<Journal, DiskError> {
+        let (name, path) = (file_name(tag), shown(tag));
+        for _ in 0..TRIES_MAX {
+            let Some(dir) = self.make()? else { continue };
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = match openat(&dir, &name, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(fd) => fd,
+                // Another session's journal went, the last one there, and the shelf with it.
+                Err(Errno::NOENT) => continue,
+                Err(Errno::EXIST) => return Err(DiskError::Exists { path, what: "a session of this tag has left it" }),
+                Err(error) => return Err(DiskError::call("create", path, error)),
+            };
+            // Somebody who came upon it before us takes it for one that was left, and removes it: an empty journal has
+            // promised nothing.
+            lock::lock(&fd).map_err(|error| DiskError::call("lock", &path, error))?;
+            if stands(&fd).map_err(|error| DiskError::call("examine", &path, error))? {
+                fsync(&dir).map_err(|error| DiskError::call("sync the directory of", &path, error))?;
+                return Ok(Journal::new(self.clone(), tag, fd, 0));
+            }
+        }
+        Err(DiskError::call("create", path, Errno::BUSY))
+    }
+
+    /// Opens the journal of this tag, and locks it if nobody else has.
+    ///
+    /// # Errors
+    /// What the system says; [`DiskError::NotAFile`] for anything but a regular file, [`DiskError::Foreign`] for one that
+    /// another user owns, [`DiskError::Escape`] for a link.
+    pub fn open(&self, tag: SessionTag) -> Result<Shelved, DiskError> {
+        let path = shown(tag);
+        let Some(fd) = self.opened(tag)? else { return Ok(Shelved::Gone) };
+        if !lock::try_lock(&fd).map_err(|error| DiskError::call("lock", &path, error))? {
+            return Ok(Shelved::Held(JournalReader::new(tag, fd)));
+        }
+        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", &path, error))?;
+        // Whoever had it may have removed it before letting go of the lock.
+        if stat.st_nlink == 0 {
+            return Ok(Shelved::Gone);
+        }
+        Ok(Shelved::Free(Journal::new(self.clone(), tag, fd, crate::stat::len_of(&stat))))
+    }
+
+    /// Whether a session of this tag lives: its journal stands and is locked, be it by this process. Locks nothing itself.
+    ///
+    /// # Errors
+    /// As [`Shelf::open`].
+    pub fn is_live(&self, tag: SessionTag) -> Result<bool, DiskError> {
+        match self.opened(tag)? {
+            Some(fd) => lock::is_locked(fd).map_err(|error| DiskError::call("examine the lock of", shown(tag), error)),
+            None => Ok(false),
+        }
+    }
+
+    /// The tags of all journals, sorted. None where there is no shelf.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn list(&self) -> Result<Vec<SessionTag>, DiskError> {
+        let Some(dir) = self.dir()? else { return Ok(Vec::new()) };
+        let mut tags = Vec::new();
+        match each_name(&dir, |name| tags.extend(name.strip_suffix(SUFFIX).and_then(SessionTag::parse))) {
+            // It went while we looked.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(DiskError::call("list", NAME, error)),
+        }
+        tags.sort_unstable();
+        Ok(tags)
+    }
+
+    /// Opens a journal for reading and writing, as long as it is one of ours.
+    fn opened(&self, tag: SessionTag) -> Result<Option<OwnedFd>, DiskError> {
+        let path = shown(tag);
+        let Some(dir) = self.dir()? else { return Ok(None) };
+        // A fifo in its place must not make us wait.
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = match openat(&dir, file_name(tag), flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(DiskError::Escape { path }),
+            Err(Errno::ISDIR | Errno::NXIO) => return Err(DiskError::NotAFile { path }),
+            Err(error) => return Err(DiskError::call("open", path, error)),
+        };
+        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", &path, error))?;
+        if type_of(&stat) != FileType::RegularFile {
+            return Err(DiskError::NotAFile { path });
+        }
+        ours(&stat, path)?;
+        Ok(Some(fd))
+    }
+
+    /// The directory; none if there is none.
+    fn dir(&self) -> Result<Option<OwnedFd>, DiskError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match openat(&self.root, NAME, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(DiskError::NotADirectory { path: NAME.into() }),
+            Err(error) => return Err(DiskError::call("open", NAME, error)),
+        };
+        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", NAME, error))?;
+        ours(&stat, NAME.into())?;
+        Ok(Some(fd))
+    }
+
+    /// The directory, made if there is none, its name durable; none if somebody removed it at once.
+    fn make(&self) -> Result<Option<OwnedFd>, DiskError> {
+        if let Some(dir) = self.dir()? {
+            return Ok(Some(dir));
+        }
+        match mkdirat(&self.root, NAME, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(DiskError::call("make the directory", NAME, error)),
+        }
+        self.root
+            .readable()
+            .and_then(fsync)
+            .map_err(|error| DiskError::call("sync the directory above", NAME, error))?;
+        self.dir()
+    }
+
+    /// Takes a journal away, and the shelf if it was the last.
+    fn remove(&self, tag: SessionTag) -> Result<(), DiskError> {
+        let Some(dir) = self.dir()? else { return Ok(()) };
+        match unlinkat(&dir, file_name(tag), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(DiskError::call("remove", shown(tag), error)),
+        }
+        // Refused as long as there is another one.
+        let _ = unlinkat(&self.root, NAME, AtFlags::REMOVEDIR);
+        Ok(())
+    }
+}
+
+/// Whether an open file still has its name.
+fn stands(fd: &OwnedFd) -> Result<bool, Errno> {
+    fstat(fd).map(|stat| stat.st_nlink > 0)
+}
+
+/// Refuses what another user owns: it says what that user wants us to believe.
+fn ours(stat: &Stat, path: PathText) -> Result<(), DiskError> {
+    if stat.st_uid == geteuid().as_raw() { Ok(()) } else { Err(DiskError::Foreign { path }) }
+}
+
+/// The name of a journal on the shelf.
+fn file_name(tag: SessionTag) -> Vec<u8> {
+    [tag.to_string().as_bytes(), SUFFIX].concat()
+}
+
+/// The same beneath the root, for messages.
+fn shown(tag: SessionTag) -> PathText {
+    PathText::from([NAME, b"/", &file_name(tag)].concat().as_slice())
+}
+
+const NAME: &[u8] = RESERVED_PREFIX;
+const SUFFIX: &[u8] = b".journal";
+/// How often a shelf or journal that somebody removed under our hands is made again.
+const TRIES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests;

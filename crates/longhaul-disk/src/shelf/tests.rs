@@ -1,0 +1,274 @@
+//! The shelf: who may have a journal, what stands when, what is refused, what a failure leaves.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+
+use super::*;
+use crate::error::ErrorKind;
+use crate::testing::Mounted;
+use crate::tree::Tree;
+
+const TAG: SessionTag = SessionTag([0xab; 8]);
+const OTHER: SessionTag = SessionTag([0x01; 8]);
+
+fn shelf() -> (tempfile::TempDir, Shelf) {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let shelf = Tree::open(dir.path()).expect("tree").shelf();
+    (dir, shelf)
+}
+
+fn place(dir: &tempfile::TempDir, tag: SessionTag) -> PathBuf {
+    dir.path().join(format!(".longhaul/{tag}.journal"))
+}
+
+fn content(journal: &Journal) -> Vec<u8> {
+    let mut all = Vec::new();
+    journal
+        .read(&mut |piece| {
+            all.extend_from_slice(piece);
+            true
+        })
+        .expect("read");
+    all
+}
+
+fn free(shelf: &Shelf, tag: SessionTag) -> Journal {
+    match shelf.open(tag).expect("open") {
+        Shelved::Free(journal) => journal,
+        other => panic!("not free but {other:?}"),
+    }
+}
+
+#[test]
+fn a_shelf_comes_with_its_first_journal_and_goes_with_its_last() {
+    let (dir, shelf) = shelf();
+    assert!(shelf.list().expect("list").is_empty());
+    assert!(!dir.path().join(".longhaul").exists(), "looking makes nothing");
+    let (one, two) = (shelf.create(TAG).expect("one"), shelf.create(OTHER).expect("two"));
+    assert_eq!(shelf.list().expect("list"), [OTHER, TAG]);
+    let modes =
+        [dir.path().join(".longhaul"), place(&dir, TAG)].map(|at| std::fs::metadata(at).expect("stat").mode() & 0o7777);
+    assert_eq!(modes, [0o700, 0o600]);
+    one.remove().expect("remove");
+    assert_eq!(shelf.list().expect("list"), [OTHER]);
+    two.remove().expect("remove");
+    assert!(!dir.path().join(".longhaul").exists());
+    shelf.create(TAG).expect("and again");
+}
+
+#[test]
+fn a_journal_is_its_sessions_alone_until_that_ends() {
+    let (_dir, shelf) = shelf();
+    assert!(matches!(shelf.open(TAG).expect("none"), Shelved::Gone));
+    assert!(!shelf.is_live(TAG).expect("none"));
+    let journal = shelf.create(TAG).expect("create");
+    journal.append(b"first ").expect("append");
+    assert!(shelf.is_live(TAG).expect("live"));
+    assert_eq!(shelf.create(TAG).expect_err("taken").kind(), ErrorKind::Exists);
+    let Shelved::Held(reader) = shelf.open(TAG).expect("open") else { panic!("it is held") };
+    assert_eq!(reader.tag(), TAG);
+    let mut seen = Vec::new();
+    let mut sink = |piece: &[u8]| {
+        seen.extend_from_slice(piece);
+        true
+    };
+    reader.read(&mut sink).expect("read");
+    assert_eq!(seen, b"first ");
+    drop(journal);
+    assert!(!shelf.is_live(TAG).expect("left"), "a reader holds nothing");
+    let journal = free(&shelf, TAG);
+    assert_eq!(journal.len(), 6);
+    journal.append(b"second").expect("append");
+    journal.sync().expect("sync");
+    assert_eq!(content(&journal), b"first second");
+}
+
+#[test]
+fn looking_whether_a_journal_is_live_keeps_nobody_out() {
+    let (_dir, shelf) = shelf();
+    drop(shelf.create(TAG).expect("create"));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = shelf.is_live(TAG).expect("ask");
+            }
+        });
+        for _ in 0..2000 {
+            drop(free(&shelf, TAG));
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn one_of_many_gets_a_journal_that_was_left() {
+    let (_dir, shelf) = shelf();
+    for _ in 0..50 {
+        drop(shelf.create(TAG).expect("create"));
+        let barrier = std::sync::Barrier::new(4);
+        let got: usize = std::thread::scope(|scope| {
+            let open = || {
+                let found = shelf.open(TAG).expect("open");
+                barrier.wait();
+                usize::from(matches!(found, Shelved::Free(_)))
+            };
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            all.into_iter().map(|one| one.join().expect("thread")).sum()
+        });
+        assert_eq!(got, 1);
+        free(&shelf, TAG).remove().expect("remove");
+    }
+}
+
+#[test]
+fn those_who_make_and_those_who_clear_away_do_not_lose_a_journal_to_each_other() {
+    let (_dir, shelf) = shelf();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                for tag in shelf.list().expect("list") {
+                    if let Shelved::Free(left) = shelf.open(tag).expect("open") {
+                        assert!(left.is_empty(), "only what has promised nothing is free here");
+                        left.remove().expect("remove");
+                    }
+                }
+            }
+        });
+        for _ in 0..500 {
+            let journal = shelf.create(TAG).expect("create");
+            journal.append(b"x").expect("append");
+            assert_eq!(shelf.list().expect("list"), [TAG]);
+            journal.remove().expect("remove");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_cut_journal_goes_on_where_it_was_cut() {
+    let (_dir, shelf) = shelf();
+    let journal = shelf.create(TAG).expect("create");
+    journal.append(b"good and torn").expect("append");
+    journal.truncate(4).expect("cut");
+    journal.append(b"!").expect("append");
+    assert_eq!((content(&journal), journal.len()), (b"good!".to_vec(), 5));
+    assert_eq!(journal.truncate(6).expect_err("longer than it is").kind(), ErrorKind::Bounds);
+}
+
+#[test]
+fn reading_stops_when_enough_was_heard() {
+    let (_dir, shelf) = shelf();
+    let journal = shelf.create(TAG).expect("create");
+    journal.append(&vec![7; 3 << 20]).expect("append");
+    let mut heard = 0;
+    let mut sink = |piece: &[u8]| {
+        heard += piece.len();
+        false
+    };
+    journal.read(&mut sink).expect("read");
+    assert_eq!(heard, 1 << 20);
+}
+
+#[test]
+fn a_full_disk_leaves_the_journal_as_it_was_and_usable() {
+    let Some(tmpfs) = Mounted::new(&["-t", "tmpfs", "-o", "size=64k", "tmpfs"]) else { return };
+    let shelf = Tree::open(&tmpfs.path).expect("tree").shelf();
+    let journal = shelf.create(TAG).expect("create");
+    journal.append(b"before").expect("append");
+    let error = journal.append(&[1; 200_000]).expect_err("full");
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert_eq!(error.path().map(ToString::to_string), Some(format!(".longhaul/{TAG}.journal")));
+    assert_eq!((content(&journal), journal.len()), (b"before".to_vec(), 6));
+    journal.append(b" after").expect("there is room for this");
+    assert_eq!(content(&journal), b"before after");
+}
+
+#[test]
+fn nothing_follows_a_failed_sync() {
+    let (_dir, shelf) = shelf();
+    let journal = shelf.create(TAG).expect("create");
+    // What the system does not sync: the same as a failure of the device, seen from here.
+    let (_reader, writer) = std::io::pipe().expect("pipe");
+    let broken = Journal::new(shelf, TAG, writer.into(), 0);
+    broken.sync().expect_err("a pipe is not synced");
+    for outcome in [broken.append(b"x"), broken.sync(), broken.truncate(0)] {
+        let error = outcome.expect_err("abandoned");
+        assert!(matches!(error, DiskError::Abandoned { .. }) && error.kind() == ErrorKind::Io, "{error}");
+    }
+    journal.sync().expect("another one is none the worse");
+}
+
+#[test]
+fn an_append_that_cannot_be_taken_back_abandons_the_journal() {
+    let (_dir, shelf) = shelf();
+    let (reader, _writer) = std::io::pipe().expect("pipe");
+    let broken = Journal::new(shelf, TAG, reader.into(), 0);
+    assert!(matches!(broken.append(b"x").expect_err("not written"), DiskError::Call { .. }));
+    assert!(matches!(broken.append(b"x").expect_err("nor cut"), DiskError::Abandoned { .. }));
+}
+
+#[test]
+fn what_is_no_journal_of_ours_is_refused() {
+    let (dir, shelf) = shelf();
+    drop(shelf.create(OTHER).expect("a shelf"));
+    let at = place(&dir, TAG);
+    let victim = dir.path().join("victim");
+    std::fs::write(&victim, b"safe").expect("file");
+    symlink(&victim, &at).expect("link");
+    assert_eq!(shelf.open(TAG).expect_err("link").kind(), ErrorKind::Escape);
+    assert_eq!(shelf.is_live(TAG).expect_err("link").kind(), ErrorKind::Escape);
+    assert_eq!(shelf.create(TAG).expect_err("link").kind(), ErrorKind::Exists);
+    std::fs::remove_file(&at).expect("remove");
+    rustix::fs::mknodat(rustix::fs::CWD, &at, FileType::Fifo, Mode::RWXU, 0).expect("fifo");
+    assert!(matches!(shelf.open(TAG).expect_err("fifo"), DiskError::NotAFile { .. }));
+    std::fs::remove_file(&at).expect("remove");
+    std::fs::create_dir(&at).expect("directory");
+    assert!(matches!(shelf.open(TAG).expect_err("directory"), DiskError::NotAFile { .. }));
+    assert_eq!(std::fs::read(&victim).expect("content"), b"safe");
+    std::fs::write(dir.path().join(".longhaul/note"), b"").expect("file");
+    std::fs::write(dir.path().join(".longhaul/ABABABABABABABAB.journal"), b"").expect("file");
+    assert_eq!(shelf.list().expect("list"), [OTHER, TAG], "other names are no journals");
+}
+
+#[test]
+fn another_users_shelf_or_journal_is_refused() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: cannot give files away (needs root)");
+        return;
+    }
+    let (dir, shelf) = shelf();
+    drop(shelf.create(TAG).expect("create"));
+    std::os::unix::fs::chown(place(&dir, TAG), Some(12345), None).expect("chown");
+    assert!(matches!(shelf.open(TAG).expect_err("a journal"), DiskError::Foreign { .. }));
+    std::os::unix::fs::chown(dir.path().join(".longhaul"), Some(12345), None).expect("chown");
+    let error = shelf.create(OTHER).expect_err("a shelf");
+    assert_eq!((error.kind(), error.path().map(ToString::to_string)), (ErrorKind::Denied, Some(".longhaul".into())));
+}
+
+#[test]
+fn a_link_or_file_in_place_of_the_shelf_is_not_entered() {
+    let outside = tempfile::tempdir().expect("tempdir");
+    let (dir, shelf) = shelf();
+    symlink(outside.path(), dir.path().join(".longhaul")).expect("link");
+    for error in [shelf.create(TAG).expect_err("link"), shelf.list().expect_err("link")] {
+        assert_eq!(error.kind(), ErrorKind::NotADirectory);
+    }
+    std::fs::remove_file(dir.path().join(".longhaul")).expect("remove");
+    std::fs::write(dir.path().join(".longhaul"), b"").expect("file");
+    assert_eq!(shelf.create(TAG).expect_err("file").kind(), ErrorKind::NotADirectory);
+    assert_eq!(std::fs::read_dir(outside.path()).expect("dir").count(), 0);
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_to_says_so() {
+    if geteuid().is_root() {
+        eprintln!("SKIPPED: root may write everywhere");
+        return;
+    }
+    let (dir, shelf) = shelf();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o500)).expect("chmod");
+    assert_eq!(shelf.create(TAG).expect_err("read-only").kind(), ErrorKind::Denied);
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("chmod");
+}

@@ -1,0 +1,113 @@
+//! Going on with a temporary that an earlier session left: opened if it is one that we may trust, and holes made in it
+//! again.
+//!
+//! Everything here is about files that hold bytes already; fresh ones are made by [`Temp`](crate::target::temp::Temp).
+
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use longhaul_core::TempName;
+use longhaul_sys::lock;
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, Stat, chmodat, fallocate, fchmod, fstat, openat,
+};
+use rustix::io::{Errno, pwrite};
+use rustix::process::geteuid;
+
+use crate::direct::Handle;
+use crate::error::DiskError;
+use crate::stat::type_of;
+use crate::walk::Dir;
+
+/// What a name turned out to be.
+pub(crate) enum Reopened {
+    /// A file of ours, open, locked, and readable for nobody else.
+    Usable(OwnedFd),
+    /// Nothing, or nothing to go on with.
+    Unusable,
+    /// Somebody has it open for writing.
+    InUse,
+}
+
+/// Opens a temporary for writing, never following a link: a regular file, ours, under this one name.
+pub(crate) fn reopen(dir: &Dir, name: &TempName) -> Result<Reopened, Errno> {
+    let Some(fd) = open(dir, name)? else { return Ok(Reopened::Unusable) };
+    if !claim(&fd) {
+        return Ok(Reopened::InUse);
+    }
+    let stat = fstat(&fd)?;
+    if !is_usable(&stat) {
+        return Ok(Reopened::Unusable);
+    }
+    // It may have been sealed already, with its final mode.
+    if stat.st_mode & 0o7777 != PRIVATE.as_raw_mode() {
+        fchmod(&fd, PRIVATE)?;
+    }
+    Ok(Reopened::Usable(fd))
+}
+
+/// Locks a temporary that is being received: nobody else writes to it or sweeps it away. True also where the file system
+/// has no locks; the journal's is the one that decides.
+pub(crate) fn claim(fd: &OwnedFd) -> bool {
+    lock::try_lock(fd).unwrap_or(true)
+}
+
+fn open(dir: &Dir, name: &TempName) -> Result<Option<OwnedFd>, Errno> {
+    let name = name.file_name();
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let outcome = match openat(dir, name.as_slice(), flags, Mode::empty()) {
+        Err(Errno::ACCESS) if let_us_in(dir, &name)? => openat(dir, name.as_slice(), flags, Mode::empty()),
+        outcome => outcome,
+    };
+    match outcome {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A file that was sealed with a mode that keeps its owner from writing to it is opened to its owner again; false if it is
+/// not such a file.
+fn let_us_in(dir: &Dir, name: &[u8]) -> Result<bool, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = openat(dir, name, flags, Mode::empty())?;
+    if !is_usable(&fstat(&fd)?) {
+        return Ok(false);
+    }
+    // By way of the kernel's link to the descriptor, which leads nowhere else.
+    chmodat(CWD, format!("/proc/self/fd/{}", fd.as_raw_fd()), PRIVATE, AtFlags::empty())?;
+    Ok(true)
+}
+
+fn is_usable(stat: &Stat) -> bool {
+    type_of(stat) == FileType::RegularFile && stat.st_uid == geteuid().as_raw() && stat.st_nlink == 1
+}
+
+/// Makes a range of a file read as zeros, as a hole where the file system can.
+pub(crate) fn zero(handle: &Handle, range: Range<u64>) -> Result<(), DiskError> {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    loop {
+        match fallocate(handle, punch, range.start, range.end.saturating_sub(range.start)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => break,
+            Err(error) => return Err(handle.error("make a hole in", error)),
+        }
+    }
+    handle.fall_back("holes are written as zeros")?;
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(ZEROS.len() as u64);
+        match pwrite(handle, &ZEROS[..len as usize], at) {
+            Ok(0) => return Err(handle.error("write", Errno::NOSPC)),
+            Ok(written) => at += written as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(handle.error("write", error)),
+        }
+    }
+    Ok(())
+}
+
+/// For us alone, as long as it is not whole.
+pub(crate) const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

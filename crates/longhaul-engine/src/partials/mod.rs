@@ -1,0 +1,36 @@
+//! Partials: what earlier sessions left beneath a root, and what this one leaves. Journals of `disk` with the format of
+//! `proto`, joined to a session.
+//!
+//! [`Store`] belongs to a root (of a daemon, or of one run): it holds paths against other sessions and opens journals.
+//! [`Ledger`] belongs to a receiving session: it finds the partial of a path, has it continued, and writes records.
+//! Knows nothing of peers' messages.
+
+mod book;
+mod holds;
+mod ledger;
+mod store;
+
+pub(crate) use ledger::Ledger;
+pub(crate) use store::Store;
+
+/// On whose behalf a session receives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// Whose partials it may continue: `key:FINGERPRINT` at a daemon, `uid:N` locally.
+    pub(crate) principal: String,
+    /// Who that is, for people.
+    pub(crate) owner: String,
+}
+
+impl Who {
+    /// The user of this process.
+    pub(crate) fn local() -> Who {
+        let uid = rustix::process::geteuid().as_raw();
+        Who { principal: format!("uid:{uid}"), owner: format!("user {uid} on this host") }
+    }
+
+    /// The client behind a key.
+    pub(crate) fn client(key: &longhaul_net::PublicKey, name: &str) -> Who {
+        Who { principal: format!("key:{key}"), owner: format!("client '{name}'") }
+    }
+}

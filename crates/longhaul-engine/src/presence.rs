@@ -1,0 +1,84 @@
+//! Whether a session lives: asked by another session that wants a path which this one holds.
+//!
+//! The session's link notes every word of the other side here, and asks for one when it is told to. Knows nothing of paths.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// The pulse of one session, shared with whoever may ask.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    /// Words heard so far.
+    heard: Mutex<u64>,
+    spoken: Condvar,
+    asked: AtomicBool,
+    evicted: AtomicBool,
+    eviction: Notify,
+}
+
+impl Presence {
+    /// The other side said something.
+    pub(crate) fn hear(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.spoken.notify_all();
+    }
+
+    /// Whether somebody asked since this was last called.
+    pub(crate) fn take_question(&self) -> bool {
+        self.asked.swap(false, Ordering::Relaxed)
+    }
+
+    /// Asks, and waits for any word of the other side, for at most `patience`. Blocks.
+    pub(crate) fn answers_within(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *heard;
+        self.asked.store(true, Ordering::Relaxed);
+        while *heard == before {
+            let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
+                return false;
+            };
+            heard = self.spoken.wait_timeout(heard, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Tells the session to end: another one takes its place.
+    pub(crate) fn evict(&self) {
+        self.evicted.store(true, Ordering::Release);
+        self.eviction.notify_one();
+    }
+
+    /// Waits until the session is told to end.
+    pub(crate) async fn evicted(&self) {
+        while !self.evicted.load(Ordering::Acquire) {
+            self.eviction.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_word_after_the_question_counts_and_none_before() {
+        let presence = Arc::new(Presence::default());
+        presence.hear();
+        assert!(!presence.answers_within(Duration::from_millis(1)));
+        assert!(presence.take_question() && !presence.take_question());
+        let answering = presence.clone();
+        let thread = std::thread::spawn(move || {
+            while !answering.take_question() {
+                std::thread::yield_now();
+            }
+            answering.hear();
+        });
+        assert!(presence.answers_within(Duration::from_secs(60)));
+        thread.join().expect("it answers");
+    }
+}
