@@ -10,8 +10,8 @@ use longhaul_core::{ChunkIndex, ChunkMap, SourceStamp};
 use longhaul_proto::journal::{self, Partial};
 
 use crate::env::Env;
-use crate::fs::{Node, Op, View};
-use crate::names::{in_dir, is_journal};
+use crate::fs::{Ino, Node, Op, View};
+use crate::names::{self, in_dir, is_journal};
 use crate::plan::Plan;
 
 /// Chunks of a file that were called durable.
@@ -23,7 +23,7 @@ pub(crate) struct Acked {
 }
 
 /// The promises so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     /// What stood there at first.
     before: BTreeMap<String, Vec<u8>>,
@@ -82,7 +82,11 @@ impl Env {
                 }
                 return self.check_name(&path);
             }
-            Op::Write { ino, .. } | Op::SetLen(ino, _) => *ino,
+            Op::Write { ino, .. } => {
+                self.check_vouched(*ino);
+                *ino
+            }
+            Op::SetLen(ino, _) => *ino,
             Op::SyncDir(_) => return self.check_names(),
             _ => return,
         };
@@ -90,6 +94,23 @@ impl Env {
         let named = named.filter(|(path, node)| **node == Node::File(ino) && !is_ours(path));
         if let Some(path) = named.map(|(path, _)| path.clone()).next() {
             self.violate(|| format!("{path} is written to under its final name"));
+        }
+    }
+
+    /// A temporary was written to: whatever a journal on the medium says of it is still so, or a crash now would make it lie.
+    fn check_vouched(&mut self, ino: Ino) {
+        let view = self.fs.cached();
+        let temp = view.names.iter().find(|(path, node)| **node == Node::File(ino) && names::temp(path).is_some());
+        let Some(temp) = temp.and_then(|(path, _)| names::temp(path)) else { return };
+        let bytes = &view.content(ino).bytes;
+        let lies = partials(self.fs.medium()).find_map(|partial| {
+            let map = partial.file.map;
+            let held = partial.held.iter().filter(|_| partial.file.temp == temp);
+            let mut wrong = held.filter(|(index, digest)| !is_there(bytes, map, *index, digest));
+            wrong.next().map(|(index, _)| (partial.file.path.escaped().to_string(), index.0))
+        });
+        if let Some((path, chunk)) = lies {
+            self.violate(|| format!("{path}: chunk {chunk} is overwritten while its journal vouches for it"));
         }
     }
 
@@ -183,9 +204,7 @@ impl Env {
             if partial.held.get(*index) != Some(digest.bytes()) {
                 return Err(format!("chunk {} is not journalled", index.0));
             }
-            let (start, len) = (acked.map.start_of(*index), acked.map.len_of(*index).unwrap_or(0) as usize);
-            let content = bytes.get(start.0 as usize..).and_then(|rest| rest.get(..len));
-            if content.is_none_or(|content| digest_of(content, acked.map.kind(), start) != *digest) {
+            if !is_there(bytes, acked.map, *index, digest.bytes()) {
                 return Err(format!("chunk {} is not in its temporary", index.0));
             }
         }
@@ -202,7 +221,13 @@ impl Env {
 
     /// A session says that a file is committed: the version that it offered stands there durably, and its root is the
     /// declared one.
-    pub(crate) fn check_commit(&mut self, path: &str, stamp: SourceStamp, root: Option<Hash32>, declared: Option<Hash32>) {
+    pub(crate) fn check_commit(
+        &mut self,
+        path: &str,
+        stamp: SourceStamp,
+        root: Option<Hash32>,
+        declared: Option<Hash32>,
+    ) {
         self.ledger.forget(path);
         self.ledger.committed.insert(path.to_owned());
         if declared.is_some() && declared != root {
@@ -247,10 +272,21 @@ impl Env {
 
 /// What the journals of a view have of a file.
 fn partial_of(view: &View, path: &str, stamp: SourceStamp) -> Option<Partial> {
+    partials(view).filter(|p| p.file.path.as_bytes() == path.as_bytes() && p.file.source == stamp).last()
+}
+
+/// All that the journals of a view have.
+fn partials(view: &View) -> impl Iterator<Item = Partial> {
     let journals = view.names.keys().filter(|name| is_journal(name));
     let replayed = journals.filter_map(|name| journal::replay(&view.content(view.file(name)?).bytes).ok());
-    let partials = replayed.flat_map(|replayed| replayed.files.into_values());
-    partials.filter(|p| p.file.path.as_bytes() == path.as_bytes() && p.file.source == stamp).last()
+    replayed.flat_map(|replayed| replayed.files.into_values())
+}
+
+/// Whether a file has that chunk.
+fn is_there(bytes: &[u8], map: ChunkMap, index: ChunkIndex, digest: &Hash32) -> bool {
+    let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0) as usize);
+    let content = bytes.get(start.0 as usize..).and_then(|rest| rest.get(..len));
+    content.is_some_and(|content| digest_of(content, map.kind(), start).bytes() == digest)
 }
 
 /// Whether a name is none of the source's.

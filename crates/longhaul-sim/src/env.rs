@@ -14,7 +14,8 @@ use crate::clock::Clock;
 use crate::fs::{Errno, Fs, Op, OpId};
 use crate::link::Frame;
 use crate::mutants::Mutant;
-use crate::plan::{Item, Plan};
+use crate::plan::{CHUNK, Item, Plan};
+use crate::play::Tallies;
 use crate::receiving::job::JobNo;
 use crate::rng::Rng;
 use crate::sending::SourceJob;
@@ -77,9 +78,11 @@ pub(crate) struct Env {
     pub(crate) mutant: Option<Mutant>,
     pub(crate) trace: Trace,
     pub(crate) ledger: Ledger,
+    pub(crate) seen: Tallies,
     pub(crate) source: SourceTree,
     pub(crate) fs: Fs,
-    owners: BTreeMap<OpId, (SessionNo, JobNo)>,
+    /// Whose operation it is, and the how manieth.
+    owners: BTreeMap<OpId, (SessionNo, JobNo, u64)>,
     /// Whether nothing goes wrong by itself any more.
     pub(crate) calm: bool,
     /// What the disk refuses, and until when.
@@ -109,6 +112,7 @@ impl Env {
             mutant,
             trace: Trace::new(trace),
             ledger: Ledger::new(&plan),
+            seen: Tallies { tree: plan.chunks() * CHUNK as u64, ..Tallies::default() },
             source: SourceTree::new(&plan),
             fs,
             owners: BTreeMap::new(),
@@ -151,16 +155,16 @@ impl Env {
             us += self.rng.below(8_000_000);
         }
         let id = self.fs.begin(op);
-        self.owners.insert(id, (session, job));
+        self.owners.insert(id, (session, job, self.ops));
         self.clock.after(us, Event::Disk(id));
         id
     }
 
     /// Ends an operation, well or not; gives whose it was. None if it ended with its host.
     pub(crate) fn end(&mut self, id: OpId) -> Option<(SessionNo, JobNo, Result<(), Errno>)> {
-        let (session, job) = self.owners.remove(&id)?;
+        let (session, job, number) = self.owners.remove(&id)?;
         let op = self.fs.op(id)?.clone();
-        let result = match self.fate(&op) {
+        let result = match self.fate(&op, number) {
             None => self.fs.end(id),
             Some(errno) => self.fs.fail(&mut self.rng, id, errno),
         };
@@ -169,16 +173,15 @@ impl Env {
         Some((session, job, result))
     }
 
-    fn fate(&mut self, op: &Op) -> Option<Errno> {
+    fn fate(&mut self, op: &Op, number: u64) -> Option<Errno> {
         let grows = matches!(op, Op::MakeDir(_) | Op::MakeFile(..) | Op::MakeLink(..) | Op::Write { .. });
         let syncs = matches!(op, Op::SyncFile(_) | Op::SyncDir(_));
         if let Some(nth) = self.nth
-            && (self.ops == nth.at || nth.persistent && self.ops > nth.at)
+            && (number == nth.at || nth.persistent && number > nth.at)
         {
             return Some(if grows { Errno::NoSpace } else { Errno::Io });
         }
-        if let Some((refused, until)) = self.refused.filter(|(_, until)| self.clock.now().0 < *until) {
-            let _ = until;
+        if let Some((refused, _)) = self.refused.filter(|(_, until)| self.clock.now().0 < *until) {
             match refused {
                 Refused::Space if grows => return Some(Errno::NoSpace),
                 Refused::Syncs if syncs => return Some(Errno::Io),

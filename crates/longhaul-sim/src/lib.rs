@@ -7,6 +7,7 @@
 mod check;
 mod clock;
 mod env;
+mod exhaust;
 mod fs;
 mod link;
 mod mutants;
@@ -20,6 +21,6 @@ mod source;
 mod trace;
 mod world;
 
+pub use exhaust::{Exhausted, crash_everywhere, fail_everywhere};
 pub use mutants::Mutant;
-pub use play::{Failure, Options, play, play_many};
-pub use world::Tallies;
+pub use play::{Failure, Options, Played, Tallies, play, play_many};

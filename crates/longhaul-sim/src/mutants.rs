@@ -28,6 +28,8 @@ pub enum Mutant {
     RenameBeforeSync,
     /// A commit is said before the renames are durable.
     DirsNotSynced,
+    /// Names that stand are taken for durable, though the session that made them may have died before it synced them.
+    StandingNotSynced,
     /// A journal is gone on with as the cache shows it, though a sync of it may have failed before.
     CachedJournal,
     /// A journal is gone on with whose name may not be durable.
@@ -52,6 +54,7 @@ impl Mutant {
         Mutant::ChangeNotSynced,
         Mutant::RenameBeforeSync,
         Mutant::DirsNotSynced,
+        Mutant::StandingNotSynced,
         Mutant::CachedJournal,
         Mutant::ShelfNotSynced,
         Mutant::TornTailKept,

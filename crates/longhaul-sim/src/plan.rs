@@ -114,11 +114,8 @@ impl Plan {
     /// A small world where nothing goes wrong by itself: three chunks and two small files.
     pub(crate) fn quiet(seed: u64) -> Plan {
         let rng = &mut Rng::new(seed);
-        let file = |rng: &mut Rng, path: &str, len| Item::File {
-            path: path.to_owned(),
-            bytes: rng.bytes(len),
-            sparse: false,
-        };
+        let file =
+            |rng: &mut Rng, path: &str, len| Item::File { path: path.to_owned(), bytes: rng.bytes(len), sparse: false };
         let items = vec![
             Item::Dir("t".to_owned()),
             file(rng, "t/large", 2 * CHUNK + 100),

@@ -9,15 +9,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::mutants::Mutant;
 use crate::plan::Plan;
-use crate::world::{Tallies, World};
+use crate::world::World;
 
 /// How a seed is played.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// A bug that is planted. Default: none.
     pub mutant: Option<Mutant>,
-    /// Whether a failure tells every event. Default: no.
+    /// Whether every event is told. Default: no.
     pub trace: bool,
+}
+
+/// A world that ended as it should.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// What it has seen.
+    pub seen: Tallies,
+    /// Its events, if they were asked for.
+    pub trace: Vec<String>,
 }
 
 /// A seed whose world broke a promise.
@@ -32,11 +41,34 @@ pub struct Failure {
     pub trace: Vec<String>,
 }
 
+/// What worlds have seen, for those who ask whether they play enough.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tallies {
+    /// Sessions of the command.
+    pub sessions: u64,
+    /// Events played.
+    pub events: u64,
+    /// Times that the receiver's host died.
+    pub crashes: u64,
+    /// Times that a partial was gone on with, ...
+    pub continued: u64,
+    /// ... of these, from another version of its source.
+    pub revised: u64,
+    /// Chunks that were declared without payload, for the receiver had them.
+    pub same: u64,
+    /// Payload bytes sent.
+    pub sent: u64,
+    /// Bytes of the source's tree as it was first.
+    pub tree: u64,
+    /// Virtual microseconds.
+    pub time_us: u64,
+}
+
 /// Plays the world of one seed.
 ///
 /// # Errors
 /// [`Failure`] when it breaks a promise, never ends, or a machine panics.
-pub fn play(seed: u64, options: Options) -> Result<Tallies, Failure> {
+pub fn play(seed: u64, options: Options) -> Result<Played, Failure> {
     let mut world = World::new(Plan::random(seed), seed, options.mutant, options.trace);
     let panicked = catch_unwind(AssertUnwindSafe(|| world.run())).err();
     let said = panicked.map(|panic| {
@@ -44,9 +76,10 @@ pub fn play(seed: u64, options: Options) -> Result<Tallies, Failure> {
         said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
     });
     let broken = said.map(|said| format!("panic: {said}")).or(world.env.ledger.violation.take());
+    let (seen, trace) = (world.env.seen, world.env.trace.into_lines());
     match broken {
-        None => Ok(world.tallies),
-        Some(what) => Err(Failure { seed, what, trace: world.env.trace.into_lines() }),
+        None => Ok(Played { seen, trace }),
+        Some(what) => Err(Failure { seed, what, trace }),
     }
 }
 
@@ -65,7 +98,7 @@ pub fn play_many(from: u64, seeds: u64, threads: usize, options: Options) -> Res
                 break;
             }
             match play(seed, options) {
-                Ok(tallies) => own.add(&tallies),
+                Ok(played) => own.add(&played.seen),
                 Err(failure) => {
                     stop.store(true, Ordering::Relaxed);
                     let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,6 +122,9 @@ impl Tallies {
         self.sessions += other.sessions;
         self.events += other.events;
         self.crashes += other.crashes;
+        self.continued += other.continued;
+        self.revised += other.revised;
+        self.same += other.same;
         self.sent += other.sent;
         self.tree += other.tree;
         self.time_us += other.time_us;

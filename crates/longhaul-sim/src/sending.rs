@@ -9,10 +9,10 @@ use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, Digest, DigestKind, EntryKind, Fault, FaultCode, FileId,
     FileOffset, SourceStamp, Unit,
 };
+use longhaul_proto::Message;
 use longhaul_proto::sender::{Action, Config, Sender};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::message::{Ending, FileEnd, Outcome};
-use longhaul_proto::Message;
 
 use crate::env::{Env, Event, SessionNo};
 use crate::link::{Lane, Pipe, Ready};
@@ -33,7 +33,7 @@ pub(crate) enum SenderEnd {
     Complete,
     /// Some files failed.
     Partial,
-    Aborted(Fault),
+    Aborted,
 }
 
 /// One entry as this session offered it.
@@ -42,6 +42,7 @@ struct Offered {
     path: String,
     version: usize,
     is_file: bool,
+    is_leaf: bool,
 }
 
 /// The sending side of a session.
@@ -109,7 +110,8 @@ impl SendSession {
             }
             let (entry, path, version) = env.source.scan(self.offered.len());
             let is_file = matches!(entry.kind, EntryKind::File { .. });
-            self.offered.push(Offered { path, version, is_file });
+            let is_leaf = !matches!(entry.kind, EntryKind::Dir | EntryKind::DirEnd);
+            self.offered.push(Offered { path, version, is_file, is_leaf });
             self.machine.handle_scanned(entry);
         }
         if self.machine.has_room() {
@@ -144,8 +146,8 @@ impl SendSession {
                 }
                 Action::Abort(fault) => {
                     env.say(|| format!("s{} sender aborts: {fault}", self.no.0));
-                    self.say(env, Message::Refuse(fault.clone()));
-                    self.ended = Some(SenderEnd::Aborted(fault));
+                    self.say(env, Message::Refuse(fault));
+                    self.ended = Some(SenderEnd::Aborted);
                     continue;
                 }
             };
@@ -178,21 +180,21 @@ impl SendSession {
         if self.told.len() != self.offered.len() {
             env.violate(|| "the sender is done and has not heard of every entry".to_owned());
         }
-        let committed: Vec<_> =
-            self.told.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Committed(_))).map(|(id, _)| *id).collect();
-        for id in committed {
-            let offered = self.offered[id.0 as usize].clone();
-            if offered.is_file && !env.fs.is_name_durable(&offered.path) {
-                env.violate(|| format!("success is said, but {} is not durably there", offered.path));
+        let good = |outcome: &Outcome| matches!(outcome, Outcome::Committed(_) | Outcome::Skipped);
+        for (id, _) in self.told.iter().filter(|(_, outcome)| good(outcome)) {
+            let Offered { path, is_leaf, .. } = self.offered[id.0 as usize].clone();
+            // A directory is well only when its end is.
+            if (is_leaf || failed == 0) && !env.fs.is_name_durable(&path) {
+                env.violate(|| format!("success is said, but {path} does not stand durably"));
             }
         }
     }
 
     /// Whether every leaf of the tree was there already.
     pub(crate) fn was_all_skipped(&self) -> bool {
-        self.told.iter().all(|(id, outcome)| {
-            matches!(outcome, Outcome::Skipped) || !self.offered[id.0 as usize].is_file
-        })
+        self.told
+            .iter()
+            .all(|(id, outcome)| matches!(outcome, Outcome::Skipped) || !self.offered[id.0 as usize].is_file)
     }
 
     /// Whether every file is still the version that was offered.

@@ -19,7 +19,7 @@ pub(crate) struct Version {
 }
 
 /// The tree.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SourceTree {
     items: Vec<Item>,
     files: BTreeMap<String, Vec<Version>>,
@@ -67,7 +67,8 @@ impl SourceTree {
             version.offered = true;
             mtime = version.stamp.mtime;
         }
-        let entry = Entry { path: RelPath::new(path.as_str()).expect("a path"), kind, meta: Meta { mode: 0o644, mtime } };
+        let entry =
+            Entry { path: RelPath::new(path.as_str()).expect("a path"), kind, meta: Meta { mode: 0o644, mtime } };
         (entry, path, version)
     }
 
@@ -109,11 +110,16 @@ impl SourceTree {
         let time = self.tick();
         let mut version = Version { offered: false, ..self.current(&path).1.clone() };
         version.stamp.ctime = time;
-        let how = rng.below(5);
+        let how = rng.below(8);
         match how {
             // Only what no user can set back tells.
             0 => {}
             1 => version.stamp.mtime = time,
+            // An older version is put back, under a new time.
+            3..=5 if self.files[&path].len() > 1 => {
+                version.bytes = rng.pick(&self.files[&path]).bytes.clone();
+                version.stamp.mtime = time;
+            }
             2 => {
                 let len = rng.index(4 * CHUNK);
                 version.bytes = rng.bytes(len);
@@ -126,7 +132,10 @@ impl SourceTree {
                         chunk.copy_from_slice(&rng.bytes(chunk.len()));
                     }
                 }
-                version.stamp.mtime = time;
+                // In some cases the time is set back afterwards.
+                if how < 7 {
+                    version.stamp.mtime = time;
+                }
             }
         }
         version.stamp.len = version.bytes.len() as u64;

@@ -6,7 +6,7 @@
 use longhaul_core::FaultCode;
 
 use crate::env::{Env, Event, Refused, SessionNo};
-use crate::fs::Survival;
+use crate::fs::{Fs, Survival};
 use crate::mutants::Mutant;
 use crate::plan::{Blow, Plan};
 use crate::receiving::RecvSession;
@@ -28,7 +28,6 @@ pub(crate) struct World {
     calm_since: Option<u64>,
     succeeded: Succeeded,
     pub(crate) events: u64,
-    pub(crate) tallies: Tallies,
 }
 
 /// How far the command is.
@@ -41,28 +40,10 @@ enum Succeeded {
     Twice,
 }
 
-/// What a world has seen, for those who ask whether it plays enough.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tallies {
-    /// Sessions of the command.
-    pub sessions: u64,
-    /// Events played.
-    pub events: u64,
-    /// Times that the receiver's host died.
-    pub crashes: u64,
-    /// Payload bytes sent.
-    pub sent: u64,
-    /// Bytes of the source's tree as it was first.
-    pub tree: u64,
-    /// Virtual microseconds.
-    pub time_us: u64,
-}
-
 impl World {
     pub(crate) fn new(plan: Plan, seed: u64, mutant: Option<Mutant>, trace: bool) -> World {
         let mut blows = plan.blows.clone();
         blows.reverse();
-        let tree = plan.chunks() * crate::plan::CHUNK as u64;
         let mut env = Env::new(plan, seed, mutant, trace);
         env.clock.after(0, Event::Dial);
         let next_blow = blows.last().map_or(CALM_AFTER, |(after, _)| *after);
@@ -78,39 +59,54 @@ impl World {
             calm_since: None,
             succeeded: Succeeded::NotYet,
             events: 0,
-            tallies: Tallies { tree, ..Tallies::default() },
         }
+    }
+
+    /// A world that goes on where another one's host died: with what is left of its file system and what was promised.
+    pub(crate) fn after(dead: &World, fs: Fs) -> World {
+        let mut world = World::new(dead.env.plan.clone(), dead.events, dead.env.mutant, false);
+        world.env.fs = fs;
+        world.env.source = dead.env.source.clone();
+        world.env.ledger = dead.env.ledger.clone();
+        world.calm();
+        world.env.check_survivors();
+        world
     }
 
     /// Plays to the end; the first broken promise is in the ledger then.
     pub(crate) fn run(&mut self) {
-        let chunks = self.env.plan.chunks();
-        let events_max = EVENTS_MAX + 400 * chunks;
-        while self.env.ledger.violation.is_none() && !self.is_over() {
-            let Some(event) = self.env.clock.pop() else {
-                return self.env.violate(|| "nothing can happen any more, and the transfer is not over".to_owned());
-            };
-            self.take(event);
-            self.events += 1;
-            self.strike_if_due();
-            if self.events > events_max {
-                return self.env.violate(|| format!("no end after {events_max} events"));
-            }
-            let late = self.calm_since.filter(|since| self.env.clock.now().0 > since + PATIENCE_US);
-            if late.is_some() {
-                return self.env.violate(|| format!("no end {} s after the last fault", PATIENCE_US / 1_000_000));
-            }
+        while !self.is_over() {
+            self.step();
         }
         if self.env.ledger.violation.is_none() {
             self.env.check_end();
         }
-        self.tallies.events = self.events;
-        self.tallies.sessions = u64::from(self.sessions);
-        self.tallies.time_us = self.env.clock.now().0;
+        self.env.seen.events = self.events;
+        self.env.seen.sessions = u64::from(self.sessions);
+        self.env.seen.time_us = self.env.clock.now().0;
     }
 
-    fn is_over(&self) -> bool {
-        self.succeeded == Succeeded::Twice && self.receivers.is_empty()
+    /// Whether nothing is left to be played, or a promise is broken.
+    pub(crate) fn is_over(&self) -> bool {
+        let done = self.succeeded == Succeeded::Twice && self.receivers.is_empty();
+        done || self.env.ledger.violation.is_some()
+    }
+
+    /// Plays the next event.
+    pub(crate) fn step(&mut self) {
+        let Some(event) = self.env.clock.pop() else {
+            return self.env.violate(|| "nothing can happen any more, and the transfer is not over".to_owned());
+        };
+        self.take(event);
+        self.events += 1;
+        self.strike_if_due();
+        let events_max = EVENTS_MAX + 400 * self.env.plan.chunks();
+        if self.events > events_max {
+            self.env.violate(|| format!("no end after {events_max} events"));
+        }
+        if self.calm_since.is_some_and(|since| self.env.clock.now().0 > since + PATIENCE_US) {
+            self.env.violate(|| format!("no end {} s after the last fault", PATIENCE_US / 1_000_000));
+        }
     }
 
     fn take(&mut self, event: Event) {
@@ -236,7 +232,9 @@ impl World {
     /// The sender's part of a session is over: the command begins another one, or has succeeded.
     fn sender_ended(&mut self) {
         let Some(sender) = self.sender.take() else { return };
-        self.tallies.sent += sender.payload_bytes;
+        self.env.seen.sent += sender.payload_bytes;
+        // Whoever runs the command again has seen to the disk.
+        self.env.nth = None;
         match (&sender.ended, self.succeeded) {
             // What changed after it was read is for another run.
             (Some(SenderEnd::Complete), _) if !sender.is_up_to_date(&self.env) => {}
@@ -251,7 +249,7 @@ impl World {
                     self.env.violate(|| "the command sends again what it has committed".to_owned());
                 }
             }
-            (Some(SenderEnd::Aborted(_)), _) => {
+            (Some(SenderEnd::Aborted), _) => {
                 let us = self.env.rng.below(2_000_000);
                 self.env.clock.after(us, Event::ReceiverLoses(sender.no));
             }
@@ -292,7 +290,7 @@ impl World {
         let now = self.env.clock.now().0;
         match blow {
             Blow::CrashReceiver => {
-                self.tallies.crashes += 1;
+                self.env.seen.crashes += 1;
                 let survival = Survival::random(&mut self.env.rng);
                 self.env.fs.crash(&mut self.env.rng, survival);
                 self.host_down_until = now + 100_000 + self.env.rng.below(3_000_000);
@@ -304,7 +302,7 @@ impl World {
             }
             Blow::KillSender => {
                 if let Some(sender) = self.sender.take() {
-                    self.tallies.sent += sender.payload_bytes;
+                    self.env.seen.sent += sender.payload_bytes;
                     self.receiver_notices(sender.no);
                     let us = 100_000 + self.env.rng.below(3_000_000);
                     self.env.clock.after(us, Event::Dial);

@@ -40,8 +40,9 @@ caught! {
     writing_another_version_before_the_journal_says_so_is_caught: ChangeNotSynced within 10_000,
     renaming_before_the_sync_is_caught: RenameBeforeSync within 20,
     committing_before_the_renames_are_durable_is_caught: DirsNotSynced within 20,
+    taking_what_stands_for_durable_is_caught: StandingNotSynced within 1000,
     believing_a_journal_whose_sync_failed_is_caught: CachedJournal within 500,
-    taking_over_a_journal_whose_name_is_not_durable_is_caught: ShelfNotSynced within 500,
+    taking_over_a_journal_whose_name_is_not_durable_is_caught: ShelfNotSynced within 10_000,
     appending_behind_a_torn_tail_is_caught: TornTailKept within 200,
     forgetting_what_was_journalled_is_caught: Forgetful within 50,
 }

@@ -3,6 +3,8 @@
 //! Every change that no sync made durable is there or not, each sector of a write for itself. Of names, either those up to
 //! some moment came through (a file system with a journal) or any of them (one without).
 
+use std::collections::BTreeMap;
+
 use super::{Change, Errno, Fs, Op, OpId};
 use crate::rng::Rng;
 
@@ -25,23 +27,35 @@ impl Survival {
 impl Fs {
     /// The host dies.
     pub(crate) fn crash(&mut self, rng: &mut Rng, survival: Survival) {
-        let begun: Vec<Op> = std::mem::take(&mut self.under_way).into_values().map(|(_, op)| op).collect();
-        let last_name = rng.index(self.log.len() + 1);
-        let log = std::mem::take(&mut self.log);
-        let begun = begun.iter().filter_map(|op| self.change_of(op).ok()?);
-        let changes: Vec<Change> = log.into_values().chain(begun).collect();
-        for (at, change) in changes.iter().enumerate() {
-            let is_name = change.dir().is_some();
-            for part in change.sectors() {
-                let survives =
-                    if is_name && survival.names_in_order { at < last_name } else { rng.permille(survival.permille) };
-                if survives {
-                    self.medium.apply(&part);
-                }
-            }
-        }
-        self.medium.prune();
-        self.cached = self.medium.clone();
+        let changes = self.volatile();
+        let last_name = rng.index(changes.len() + 1);
+        let survives = |(at, part): (usize, &Change)| match part.dir() {
+            Some(_) if survival.names_in_order => at < last_name,
+            _ => rng.permille(survival.permille),
+        };
+        let mask: Vec<bool> = changes.iter().enumerate().map(survives).collect();
+        *self = self.crashed(&mask);
+    }
+
+    /// Everything that a crash may take or leave, each part for itself: what no sync made durable, and what is under way.
+    fn volatile(&self) -> Vec<Change> {
+        let under_way = self.under_way.values().filter_map(|(_, op)| self.change_of(op).ok()?);
+        let seen = self.log.values().cloned();
+        seen.chain(under_way).flat_map(|change| change.sectors()).collect()
+    }
+
+    /// How many parts a crash may take or leave.
+    pub(crate) fn volatile_parts(&self) -> usize {
+        self.volatile().len()
+    }
+
+    /// The file system after a crash that leaves these parts.
+    pub(crate) fn crashed(&self, leaves: &[bool]) -> Fs {
+        let mut medium = self.medium.clone();
+        let left = self.volatile().into_iter().zip(leaves).filter(|(_, leaves)| **leaves);
+        left.for_each(|(part, _)| medium.apply(&part));
+        medium.prune();
+        Fs { cached: medium.clone(), medium, log: BTreeMap::new(), under_way: BTreeMap::new(), next: self.next }
     }
 
     /// The program dies: what it had under way is done, or done in part, or not. Nothing of it comes later.

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use longhaul_core::Mtime;
 
 pub(crate) use crash::Survival;
-pub(crate) use view::{Ino, Node, View, parent};
 use view::{Change, ancestors_stand};
+pub(crate) use view::{Ino, Node, View, parent};
 
 /// What a program asks for.
 #[derive(Clone, Debug)]
@@ -23,12 +23,19 @@ pub(crate) enum Op {
     /// Makes a file under a new name.
     MakeFile(String, Ino),
     MakeLink(String, Vec<u8>),
-    Write { ino: Ino, offset: usize, bytes: Vec<u8> },
+    Write {
+        ino: Ino,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
     SetLen(Ino, usize),
     SetTime(Ino, Mtime),
     SyncFile(Ino),
     SyncDir(String),
-    Rename { from: String, to: String },
+    Rename {
+        from: String,
+        to: String,
+    },
     Unlink(String),
     /// Removes a directory if it is empty.
     RemoveDir(String),
@@ -102,11 +109,7 @@ impl Fs {
         OpId(number)
     }
 
-    /// Whether the operation is still under way (the host has not died since it began).
-    pub(crate) fn is_under_way(&self, id: OpId) -> bool {
-        self.under_way.contains_key(&id)
-    }
-
+    /// An operation under way; none if its host or its program has died since it began.
     pub(crate) fn op(&self, id: OpId) -> Option<&Op> {
         self.under_way.get(&id).map(|(_, op)| op)
     }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use longhaul_core::Mtime;
 
 /// The number of a file, whatever its names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ino(pub(super) u64);
 
 /// What a name stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
     Dir,
     File(Ino),
@@ -19,14 +19,14 @@ pub(crate) enum Node {
 }
 
 /// What is in a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Content {
     pub(crate) bytes: Vec<u8>,
     pub(crate) time: Mtime,
 }
 
 /// Names and contents. The root has no name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct View {
     pub(crate) names: BTreeMap<String, Node>,
     files: BTreeMap<Ino, Content>,

@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use longhaul_core::{ChunkMap, FileId, RelPath, SessionTag, SourceStamp, TempName};
-use longhaul_proto::journal::{self, FileRecord, JournalId, Opened, Record, Run, Writer};
+use longhaul_core::{ChunkIndex, ChunkMap, Digest, FileId, RelPath, SessionTag, SourceStamp, TempName};
+use longhaul_proto::journal::{self, FileRecord, JournalId, Opened, Record, Run, Stretch, Writer};
 use longhaul_proto::receiver::{self, Partial, Source};
 
-use super::job::{Job, Queue, Records, Then};
+use super::job::{Job, Queue, Records, Step, Then};
 use crate::env::{Env, SessionNo};
 use crate::fs::{Ino, Op};
 use crate::mutants::Mutant;
@@ -41,6 +41,8 @@ pub(super) struct Book {
     next_number: u32,
     /// What earlier sessions left, by final name.
     kept: BTreeMap<String, Kept>,
+    /// What they committed.
+    done: BTreeMap<String, SourceStamp>,
     /// Files of this session.
     numbers: BTreeMap<FileId, u32>,
     /// Numbers of which something may be said.
@@ -61,8 +63,8 @@ impl Book {
             None => Book::begin(env, no),
         };
         let stray = standing.into_iter().filter(|name| *name != book.name).map(Op::Unlink);
-        let job = stray.fold(job, |job, op| job.step(super::job::Step::new(op).anyway()));
-        let job = book.sweep(env).into_iter().fold(job, |job, op| job.step(super::job::Step::new(op).anyway()));
+        let job = stray.fold(job, |job, op| job.step(Step::new(op).anyway()));
+        let job = book.sweep(env).into_iter().fold(job, |job, op| job.step(Step::new(op).anyway()));
         (book, job.in_order(Queue::Journal))
     }
 
@@ -89,19 +91,14 @@ impl Book {
             abandoned: false,
             next_number: 0,
             kept: BTreeMap::new(),
+            done: BTreeMap::new(),
             numbers: BTreeMap::new(),
             open: BTreeSet::new(),
         };
         (book, job)
     }
 
-    fn take_over(
-        env: &mut Env,
-        no: SessionNo,
-        name: String,
-        ino: Ino,
-        replayed: journal::Replayed,
-    ) -> (Book, Job) {
+    fn take_over(env: &mut Env, no: SessionNo, name: String, ino: Ino, replayed: journal::Replayed) -> (Book, Job) {
         let valid = replayed.valid_len as usize;
         env.say(|| format!("s{} takes over {name}: {} files, {:?}", no.0, replayed.files.len(), replayed.end));
         let believed = env.fs.cached().content(ino).bytes[..valid].to_vec();
@@ -112,8 +109,9 @@ impl Book {
         for (number, partial) in replayed.files {
             let FileRecord { path, map, source, temp, .. } = partial.file;
             open.insert(number);
+            let entry = Kept { number, temp, stamp: source, map, held: partial.held };
             // Of two with one name the later counts: the earlier was about to be dropped.
-            if let Some(Kept { number, .. }) = kept.insert(text(&path), Kept { number, temp, stamp: source, map, held: partial.held }) {
+            if let Some(Kept { number, .. }) = kept.insert(text(&path), entry) {
                 open.remove(&number);
                 writer.record(&Record::Dropped { number }, &mut opening);
             }
@@ -141,6 +139,7 @@ impl Book {
             abandoned: false,
             next_number: replayed.next_number,
             kept,
+            done: replayed.done.iter().map(|file| (text(&file.path), file.source)).collect(),
             numbers: BTreeMap::new(),
             open,
         };
@@ -158,9 +157,12 @@ impl Book {
     pub(super) fn partial(&self, path: &str, stamp: SourceStamp) -> Option<Arc<Partial>> {
         let kept = self.kept.get(path).filter(|kept| kept.stamp.len == stamp.len)?;
         let source = if kept.stamp == stamp { Source::Same } else { Source::Changed };
-        let mut partial = Partial::new(kept.map, source);
-        kept.held.iter().for_each(|(index, digest)| partial.hold(index, &[*digest]));
-        Some(Arc::new(partial))
+        Some(Arc::new(Partial::new(kept.map, source, kept.held.clone())))
+    }
+
+    /// Whether an earlier session committed this version.
+    pub(super) fn was_done(&self, path: &str, stamp: SourceStamp) -> bool {
+        self.done.get(path) == Some(&stamp)
     }
 
     /// What earlier sessions left of a file, which now goes on or away.
@@ -173,8 +175,21 @@ impl Book {
         self.numbers.insert(file, kept.number);
     }
 
+    /// The record of a file that is gone on with from another version of its source: nothing is held of that.
+    pub(super) fn revised(&self, kept: &Kept, source: SourceStamp) -> Record {
+        let lost = vec![Stretch { start: ChunkIndex(0), count: kept.map.chunks() }];
+        Record::Revised { number: kept.number, source, lost }
+    }
+
     /// The record of a file that begins.
-    pub(super) fn file(&mut self, file: FileId, path: &RelPath, map: ChunkMap, source: SourceStamp, temp: TempName) -> Record {
+    pub(super) fn file(
+        &mut self,
+        file: FileId,
+        path: &RelPath,
+        map: ChunkMap,
+        source: SourceStamp,
+        temp: TempName,
+    ) -> Record {
         let number = self.next_number;
         self.next_number += 1;
         self.numbers.insert(file, number);
@@ -244,7 +259,7 @@ fn opened(no: SessionNo, generation: u64) -> Record {
     })
 }
 
-fn runs(chunks: &[(longhaul_core::ChunkIndex, longhaul_core::Digest)]) -> Vec<Run> {
+fn runs(chunks: &[(ChunkIndex, Digest)]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (index, digest) in chunks {
         match runs.last_mut() {

@@ -9,7 +9,7 @@ pub(crate) mod job;
 mod orders;
 mod reports;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::digest::Hash32;
@@ -78,6 +78,10 @@ pub(crate) struct RecvSession {
     journal_queue: VecDeque<JobNo>,
     survey_queue: VecDeque<JobNo>,
     temps: BTreeMap<FileId, Temp>,
+    /// Names that were not there when this session came upon them.
+    made: BTreeSet<String>,
+    /// Directories that were synced for what stood in them.
+    synced: BTreeSet<String>,
     payloads: BTreeMap<Ticket, Payload>,
     /// Bytes of each file that are durable, by what was really done.
     durable: BTreeMap<FileId, u64>,
@@ -116,6 +120,8 @@ impl RecvSession {
             journal_queue: VecDeque::new(),
             survey_queue: VecDeque::new(),
             temps: BTreeMap::new(),
+            made: BTreeSet::new(),
+            synced: BTreeSet::new(),
             payloads: BTreeMap::new(),
             durable: BTreeMap::new(),
             roots: BTreeMap::new(),
@@ -179,6 +185,7 @@ impl RecvSession {
         }
         let Some((landed, rows)) = self.lanes[lane].receive(&frame) else { return };
         let piece = &landed.piece;
+        env.seen.same += u64::from(piece.same);
         let bytes = match piece.is_bare() {
             true => piece.hole.then(|| vec![0; piece.unit_len as usize]),
             false => Some(frame.payload),
@@ -294,14 +301,16 @@ impl RecvSession {
         }
     }
 
-    /// Nothing new is begun; what is under way comes to its end.
+    /// Nothing new is begun; what is under way comes to its end, and after a good end all that was ordered.
     fn close(&mut self, env: &mut Env) {
         self.phase = Phase::Closing;
-        self.journal_queue.clear();
-        self.survey_queue.clear();
-        self.jobs.values_mut().for_each(Job::cancel);
-        let idle: Vec<JobNo> = self.jobs.iter().filter(|(_, job)| !job.is_running()).map(|(no, _)| *no).collect();
-        idle.iter().for_each(|no| drop(self.jobs.remove(no)));
+        if !self.is_finished {
+            self.journal_queue.clear();
+            self.survey_queue.clear();
+            self.jobs.values_mut().for_each(Job::cancel);
+            let idle: Vec<JobNo> = self.jobs.iter().filter(|(_, job)| !job.is_running()).map(|(no, _)| *no).collect();
+            idle.iter().for_each(|no| drop(self.jobs.remove(no)));
+        }
         if self.jobs.is_empty() {
             self.leave(env);
         }

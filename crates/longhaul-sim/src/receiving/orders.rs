@@ -13,7 +13,7 @@ use super::book::text;
 use super::job::{Job, Queue, Records, Step, Then};
 use super::{Payload, Phase, RecvSession, Temp, stamp_of};
 use crate::env::{Env, Event};
-use crate::fs::{Ino, Op};
+use crate::fs::{Ino, Op, parent};
 use crate::mutants::Mutant;
 use crate::names::{SHELF, dirs_up, in_dir};
 use crate::sending::chunk_size;
@@ -34,12 +34,7 @@ impl RecvSession {
             Action::Barrier(batch) => self.barrier(env, &batch),
             Action::Publish(renames) => self.publish(env, &renames),
             Action::SyncDirs(batch) => self.sync_dirs(env, &batch),
-            Action::FinishDirs(dirs) => {
-                let sync = |held: &Arc<Held>| Step::new(Op::SyncDir(text(&held.placed))).of(held.id);
-                let ids = dirs.iter().map(|held| held.id).collect();
-                let job = dirs.iter().map(sync).fold(Job::new(Then::DirsFinished(ids)), Job::step);
-                self.start_job(env, job);
-            }
+            Action::FinishDirs(dirs) => self.finish_dirs(env, &dirs),
             Action::Discard(file) => self.discard(env, file),
             Action::Keep(file) => drop(self.temps.remove(&file)),
             Action::Settled(held, outcome) => self.settled(env, &held, &outcome),
@@ -55,11 +50,20 @@ impl RecvSession {
         }
     }
 
+    /// Makes directories, and makes durable what stands: an earlier session may have renamed or made it and died before the
+    /// sync, and what is skipped or gone on with is called durable. Once a session for each directory.
     fn survey(&mut self, env: &mut Env, page: Vec<Arc<Held>>) {
-        let dirs = page.iter().filter(|held| held.entry.kind == EntryKind::Dir);
-        let make = dirs.map(|held| Step::new(Op::MakeDir(text(&held.placed))).of(held.id)).collect::<Vec<_>>();
-        let job = make.into_iter().fold(Job::new(Then::Surveyed(page)).in_order(Queue::Survey), Job::step);
-        self.start_job(env, job);
+        let (standing, new): (Vec<_>, Vec<_>) =
+            page.iter().map(|held| text(&held.placed)).partition(|path| env.fs.cached().names.contains_key(path));
+        let dirs: BTreeSet<String> = standing.iter().flat_map(|path| dirs_up(path)).collect();
+        let dirs: Vec<String> = dirs.difference(&self.synced).cloned().collect();
+        self.made.extend(new);
+        self.synced.extend(dirs.iter().cloned());
+        let make = page.iter().filter(|held| held.entry.kind == EntryKind::Dir);
+        let make: Vec<Step> = make.map(|held| Step::new(Op::MakeDir(text(&held.placed))).of(held.id)).collect();
+        let dirs = if env.is(Mutant::StandingNotSynced) { Vec::new() } else { dirs };
+        let job = Job::new(Then::Surveyed(page)).in_order(Queue::Survey).ops(dirs.into_iter().map(Op::SyncDir));
+        self.start_job(env, make.into_iter().fold(job, Job::step));
     }
 
     /// Makes a temporary, or opens the one that an earlier session left. The journal has it before it exists; where the
@@ -71,18 +75,18 @@ impl RecvSession {
         let standing = kept.as_ref().and_then(|kept| env.fs.cached().file(&in_dir(&path, &kept.temp)));
         if let (Some(kept), Some(ino), Some(partial)) = (&kept, standing, partial) {
             let mut job = Job::new(Then::Created(held.id, Created::Continued));
+            self.book.go_on(held.id, kept);
+            env.seen.continued += 1;
             if partial.source() == Source::Same {
-                self.book.go_on(held.id, kept);
                 // It is all called durable by being gone on with.
                 let chunks: Vec<_> = partial.iter().collect();
                 env.ack(&path, stamp, partial.map(), &chunks);
                 self.durable.insert(held.id, partial.bytes());
             } else {
                 env.ledger.forget(&path);
-                let file = self.book.file(held.id, &held.placed, partial.map(), stamp, kept.temp);
-                let records = std::iter::once(file).chain(self.book.dropped(kept.number)).collect();
+                env.seen.revised += 1;
                 let durably = if env.is(Mutant::ChangeNotSynced) { Records::Appended } else { Records::Synced };
-                job = job.journal(records, durably);
+                job = job.journal(vec![self.book.revised(kept, stamp)], durably);
             }
             let temp = self.temp(held, in_dir(&path, &kept.temp), ino, partial.map());
             self.temps.insert(held.id, Temp { continued: true, ..temp });
@@ -185,7 +189,7 @@ impl RecvSession {
         let Some(temp) = self.temps.get_mut(&file) else { return };
         let mut ops = vec![Op::SyncFile(temp.ino)];
         if !temp.name_synced && !env.is(Mutant::NameNotSynced) {
-            ops.extend(dirs_up(&temp.name).into_iter().map(Op::SyncDir));
+            ops.extend(dirs_above(&self.made, &temp.name).into_iter().map(Op::SyncDir));
         }
         let then = Then::Synced(file);
         match env.mutant {
@@ -237,11 +241,22 @@ impl RecvSession {
     /// The directories of the renames, and every one above that may be new.
     fn sync_dirs(&mut self, env: &mut Env, batch: &[FileId]) {
         let temps = batch.iter().filter_map(|id| self.temps.get(id));
-        let mut dirs: BTreeSet<String> = temps.flat_map(|temp| dirs_up(&temp.name)).collect();
+        let mut dirs: BTreeSet<String> = temps.flat_map(|temp| dirs_above(&self.made, &temp.name)).collect();
         if env.is(Mutant::DirsNotSynced) {
             dirs.clear();
         }
         self.start_job(env, Job::new(Then::DirsSynced).ops(dirs.into_iter().rev().map(Op::SyncDir)));
+    }
+
+    /// The directories, and every name above them that may be new.
+    fn finish_dirs(&mut self, env: &mut Env, dirs: &[Arc<Held>]) {
+        let mut job = Job::new(Then::DirsFinished(dirs.iter().map(|held| held.id).collect()));
+        for held in dirs {
+            let path = text(&held.placed);
+            let syncs = std::iter::once(path.clone()).chain(dirs_above(&self.made, &path));
+            job = syncs.map(|dir| Step::new(Op::SyncDir(dir)).of(held.id)).fold(job, Job::step);
+        }
+        self.start_job(env, job);
     }
 
     fn discard(&mut self, env: &mut Env, file: FileId) {
@@ -303,6 +318,15 @@ impl RecvSession {
         self.phase = Phase::Closed;
         env.clock.after(0, Event::Closed(self.no));
     }
+}
+
+/// The directories whose syncs make a name durable: its own, and those in which this session made one above it.
+fn dirs_above(made: &BTreeSet<String>, name: &str) -> Vec<String> {
+    let mut dirs = dirs_up(name);
+    let own = dirs.remove(0);
+    dirs.retain(|dir| made.iter().any(|path| parent(path) == dir));
+    dirs.insert(0, own);
+    dirs
 }
 
 /// A length as direct writes need it.

@@ -88,8 +88,10 @@ impl RecvSession {
                 Seen::File { len: content.bytes.len() as u64, mtime: content.time }
             }
         };
-        let partial = stamp_of(held).filter(|_| !env.is(Mutant::Forgetful));
-        Surveyed { seen, partial: partial.and_then(|stamp| self.book.partial(&path, stamp)) }
+        let stamp = stamp_of(held).filter(|_| !env.is(Mutant::Forgetful));
+        let partial = stamp.and_then(|stamp| self.book.partial(&path, stamp));
+        let committed = stamp.is_some_and(|stamp| self.book.was_done(&path, stamp));
+        Surveyed { seen, partial, committed }
     }
 
     /// Chunks are called durable from now on.
