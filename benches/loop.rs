@@ -13,7 +13,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
-use kit::{Bench, Contender, Course, Daemon, FileData, Longhaul, Options, Scale, Sides, Summary, compete, median, run};
+use kit::{
+    Arrived, Bench, Contender, Course, Daemon, FileData, Longhaul, Options, Scale, Sides, Summary, compete, median, run,
+};
 
 fn main() -> Result<()> {
     let Some(options) = Options::parse() else { return Ok(()) };
@@ -27,6 +29,7 @@ fn main() -> Result<()> {
         files: 1,
         source: Some(source.path.clone()),
         target: Some(target),
+        arrived: Arrived::Removed,
         final_sync: false,
     };
     let mut contenders = [

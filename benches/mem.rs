@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
-use kit::{Bench, Contender, Course, Options, Run, Scale, Sides, compete, median, own_cpu_s};
+use kit::{Arrived, Bench, Contender, Course, Options, Run, Scale, Sides, compete, median, own_cpu_s};
 use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
 use longhaul_engine::{
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
         contender("bare private", move |_| bare::carry(private, bytes)),
         contender("engine private", |_| engine(&runtime, private, bytes)),
     ];
-    let course = Course { bytes, files: 1, source: None, target: None, final_sync: false };
+    let course = Course { bytes, files: 1, source: None, target: None, arrived: Arrived::Removed, final_sync: false };
     let runs = compete(&bench.recorder, bench.options.rounds(), &course, &mut contenders)?;
     kit::print_runs(&runs, Scale::Bytes);
     kit::print_ratio(&runs, "engine safe", "bare safe", Some(0.80));

@@ -13,8 +13,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use kit::{
-    Bench, Contender, Course, Daemon, Longhaul, Options, RsyncDaemon, Scale, Sides, Summary, TreeData, compete,
-    print_ratio, run,
+    Arrived, Bench, Contender, Course, Daemon, Longhaul, Options, RsyncDaemon, Scale, Sides, Summary, TreeData,
+    compete, print_ratio, run,
 };
 
 fn main() -> Result<()> {
@@ -32,6 +32,7 @@ fn main() -> Result<()> {
         files: source.files,
         source: Some(source.path.clone()),
         target: Some(target),
+        arrived: Arrived::Kept,
         final_sync: false,
     };
     let floor = |dir: &Path| floor::write(dir, files, dirs, FILE_BYTES).map(|()| Sides::default());
@@ -49,7 +50,7 @@ fn main() -> Result<()> {
         print_ratio(&runs, ours, "rsync -a", Some(1.0));
         print_ratio(&runs, ours, "floor", None);
     }
-    print_stages(&bench, &longhaul, &daemon, &source)?;
+    print_stages(&longhaul, &daemon, &source)?;
     bench.finish();
     Ok(())
 }
@@ -83,13 +84,12 @@ fn rsync_push<'a>(
 }
 
 /// One more push, which is not timed: `--json` says a line per file, and that costs.
-fn print_stages(bench: &Bench, longhaul: &Longhaul, daemon: &Daemon, source: &TreeData) -> Result<()> {
+fn print_stages(longhaul: &Longhaul, daemon: &Daemon, source: &TreeData) -> Result<()> {
     let ran = run(longhaul.push(daemon, "private", &contents(source), "stages").arg("--json"))?;
     let stages = Summary::of(&ran, None)?.stages();
     let text: Vec<String> =
         stages.iter().map(|(name, s)| format!("{name} {:.3}", s / (source.files as f64 / 1e4))).collect();
     println!("private, CPU s/10k files of the sender by stage: {}", text.join(", "));
-    std::fs::remove_dir_all(bench.scratch.path().join("target/stages"))?;
     Ok(())
 }
 

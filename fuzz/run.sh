@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds fuzz targets with Rust's stable toolchain and a C++ compiler, and runs each for so many seconds:
 #     fuzz/run.sh SECONDS [TARGET...]
-# Without names: all that parse what a peer sends. `settings`, which parses what an operator writes, takes minutes to build.
+# Without names: all that parse what a peer sends or a disk gives back. `settings`, which parses what an operator writes,
+# takes minutes to build.
 # Ends with 1 if one of them crashes, hangs or outgrows its memory; what did it is then in fuzz/artifacts/TARGET.
 # Seeds are in fuzz/seeds; what is found on the way stays in fuzz/corpus, for longer runs.
 set -euo pipefail
@@ -11,7 +12,7 @@ seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
 if [ "${#targets[@]}" -eq 0 ]; then
-  targets=(bundle control filter header opening path receiver sender)
+  targets=(bundle control filter header journal opening path receiver sender)
 fi
 
 # What cargo-fuzz passes. Coverage is an unstable flag of a stable compiler, so it is told that this is fine.
@@ -32,7 +33,7 @@ failed=0
 for target in "${targets[@]}"; do
   mkdir -p "corpus/$target" "artifacts/$target" "seeds/$target"
   case $target in
-    control | sender | receiver | bundle) max_len=16384 ;;
+    control | sender | receiver | bundle | journal) max_len=16384 ;;
     *) max_len=4400 ;;
   esac
   log=$(mktemp)

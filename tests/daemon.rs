@@ -126,6 +126,25 @@ fn a_session_leaves_one_line_when_it_opens_and_one_when_it_ends() {
 }
 
 #[test]
+fn the_line_at_a_sessions_end_tells_where_processor_time_went() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 32 << 20);
+    site.client.run(["push", "f", &site.url("")]).succeed();
+    site.client.run(["pull", &site.url("f"), "back"]).succeed();
+    for what in ["push to data/", "pull from data/f"] {
+        let ended = site.daemon.wait_log(&format!("ended: {what}"));
+        let words = ended.split(' ').find_map(|word| word.strip_prefix("cpu_s=")).expect(&ended);
+        let stages: Vec<(&str, f64)> = words
+            .split(',')
+            .map(|word| word.split_once(':').map(|(stage, seconds)| (stage, seconds.parse().unwrap())).expect(&ended))
+            .collect();
+        assert_eq!(stages.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(), ["hash", "net", "files"], "{ended}");
+        // 32 MiB take some milliseconds to hash and to decrypt or encrypt, on any machine.
+        assert!(stages[0].1 > 0.0 && stages[1].1 > 0.0, "{ended}");
+    }
+}
+
+#[test]
 fn a_hostile_name_cannot_forge_a_line_of_the_log() {
     let site = Site::new();
     files::make(site.client.path("f"), 1, 10);
@@ -134,6 +153,42 @@ fn a_hostile_name_cannot_forge_a_line_of_the_log() {
     site.daemon.wait_log("ended: push");
     let log = site.daemon.log();
     assert!(!log.contains('\x1b') && !log.lines().any(|line| line.starts_with("INFO")), "{log}");
+}
+
+#[test]
+fn one_pull_takes_sources_from_several_roots_if_every_one_allows_it() {
+    let (client, server) = (Host::new(), Host::new());
+    let [one, two, closed, secret] = ["one", "two", "closed", "secret"].map(|name| server.make_dir(name));
+    files::make(one.join("f"), 1, 3000);
+    files::make(one.join("d/large"), 2, (2 << 20) + 1);
+    files::make(two.join("g"), 3, 100);
+    files::make(closed.join("h"), 4, 100);
+    files::make(secret.join("i"), 5, 100);
+    let rights = [("one", "read"), ("two", "read"), ("closed", "create"), ("secret", "read")];
+    let daemon = DaemonConfig::default()
+        .root("one", &one, ALL_RIGHTS)
+        .root("two", &two, ALL_RIGHTS)
+        .root("closed", &closed, ALL_RIGHTS)
+        .root_protected("secret", &secret, ALL_RIGHTS, "private")
+        .client("tester", client.key(), &rights)
+        .start(&server);
+    client.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
+    let pull = |protect: &str, sources: &[&str]| {
+        let run = client.run(["pull", "--json", "--protect", protect]);
+        run.args(sources.iter().map(|source| daemon.url(source))).arg("got/").finish()
+    };
+    for (protect, sources) in [("private", ["one/f", "closed/h"]), ("safe", ["one/f", "secret/i"])] {
+        let outcome = pull(protect, &sources);
+        assert_eq!(outcome.code, 4, "{outcome}");
+        assert!(!client.path("got").exists(), "{outcome}");
+    }
+    let outcome = pull("safe", &["one/f", "two/", "one/d"]);
+    assert_eq!((outcome.code, outcome.counts()), (0, (3, 0, 0)), "{outcome}");
+    let got = Tree::of(client.path("got"));
+    assert_eq!(got.paths(), ["", "d", "d/large", "f", "g"], "{outcome}");
+    assert_eq!(got.node("d/large"), Tree::of(&one).node("d/large"), "{outcome}");
+    assert_eq!(got.node("g"), Tree::of(&two).node("g"), "{outcome}");
+    daemon.wait_log("ended: pull from one/f and 2 more: complete");
 }
 
 #[test]

@@ -105,6 +105,32 @@ fn a_directory_of_thousands_of_names_is_listed_whole() {
     assert_eq!(names.len(), 4000);
 }
 
+#[test]
+fn a_directory_of_more_names_than_are_held_at_a_time_is_listed_whole_and_in_order() {
+    const NAMES: usize = (64 << 10) + 1000;
+    let site = Site::new();
+    let dir = site.root().join("many");
+    fs::create_dir(&dir).unwrap();
+    files::write(dir.join("n00000"), "");
+    // Links to one file: names are what counts, and these cost no inodes.
+    let mut sources = (0..).map(|n| site.root().join(format!("source-{n}")));
+    let mut source = sources.next().unwrap();
+    files::write(&source, "");
+    for n in 1..NAMES {
+        if fs::hard_link(&source, dir.join(format!("n{n:05}"))).is_err() {
+            // No file takes so many links.
+            source = sources.next().unwrap();
+            files::write(&source, "");
+            fs::hard_link(&source, dir.join(format!("n{n:05}"))).unwrap();
+        }
+    }
+    for location in [site.url("many"), dir.to_str().unwrap().to_owned()] {
+        let outcome = site.client.run(["ls", &location]).succeed();
+        let mut wanted = (0..NAMES).map(|n| format!("n{n:05}"));
+        assert!(outcome.stdout_text().lines().eq(wanted.by_ref()), "{location}: not in order or not all");
+    }
+}
+
 fn lay_out(dir: &std::path::Path) {
     files::make(dir.join("file"), 1, 123);
     files::set_mode(dir.join("file"), 0o640);

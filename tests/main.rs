@@ -18,6 +18,8 @@ mod keys;
 mod layering;
 mod listing;
 mod mapping;
+mod overlap;
+mod readme;
 mod settings;
 mod sizes;
 mod trees;

@@ -24,6 +24,6 @@ pub(crate) use options::Options;
 pub(crate) use process::{Kept, Ran, Running, free_port, machine_busy_s, own_cpu_s, run, thread_cpu_s};
 pub(crate) use record::{Host, Recorder};
 pub(crate) use report::{Scale, print_ratio, print_runs, table};
-pub(crate) use rounds::{Contender, Course, Run, Sides, compete};
+pub(crate) use rounds::{Arrived, Contender, Course, Run, Sides, compete};
 pub(crate) use rsync::{RsyncDaemon, wait_for_port};
 pub(crate) use stats::{median, ratios};

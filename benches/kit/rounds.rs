@@ -20,10 +20,22 @@ pub(crate) struct Course {
     pub(crate) files: u64,
     /// What is read, made cold before each run; none if nothing is.
     pub(crate) source: Option<PathBuf>,
-    /// Where a fresh directory is made for each run, checked and removed afterwards; none if nothing is written.
+    /// Where a fresh directory is made for each run and checked afterwards; none if nothing is written.
     pub(crate) target: Option<PathBuf>,
+    /// What becomes of it then.
+    pub(crate) arrived: Arrived,
     /// Count a sync of the target's file system with each run.
     pub(crate) final_sync: bool,
+}
+
+/// What becomes of that which arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// It is removed at once: there is no room for all of it.
+    Removed,
+    /// It stays until the end. ext4 without a journal gives the inode of a file that was removed to no other for a minute, and
+    /// looks at each of them again for every file it makes: whoever comes after a removal would pay for it.
+    Kept,
 }
 
 /// One who does it.
@@ -106,8 +118,11 @@ fn one(course: &Course, contender: &mut Contender<'_>, round: usize) -> Result<R
     let (seconds, machine_cpu_s) = (begun.elapsed().as_secs_f64(), machine_busy_s()? - busy);
     if let Some(dir) = &dir {
         check_arrived(dir, course.files, course.bytes)?;
-        fs::remove_dir_all(dir)?;
-        // Freeing blocks is this run's doing, not the next one's.
+        match course.arrived {
+            Arrived::Removed => fs::remove_dir_all(dir)?,
+            Arrived::Kept => fs::rename(dir, dir.with_file_name(format!("run-{round}-{}", contender.name)))?,
+        }
+        // What is still to be written or freed is this run's doing, not the next one's.
         sync(dir.parent().unwrap_or(dir))?;
     }
     let (what, bytes, files) = (contender.name, course.bytes, course.files);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, Result, bail};
 use longhaul_core::filter::Filter;
-use longhaul_core::{Entry, Preserve};
+use longhaul_core::{Entry, Preserve, SessionTag, TempName};
 use longhaul_disk::{
     ChunkIo, DirectMode, DiskError, EngineKind, FsSource, FsTarget, Replace, ScanRequest, Scanned, SourceFile,
     SourceSpec, SourceTree, TargetFile, TargetTree,
@@ -22,7 +22,7 @@ pub(crate) fn copy(source: &Path, dir: &Path) -> Result<Sides> {
     let tree = FsSource::open(vec![SourceSpec { path: source.to_owned(), contents: false }], DirectMode::Auto);
     let (entry, file) = open(&tree)?;
     let target = FsTarget::open(dir, DirectMode::Auto)?;
-    let written = target.create(&entry.path, file.len(), false)?;
+    let written = target.create(&entry.path, file.len(), false, &TempName::new(SessionTag(*b"benchmrk"), [0; 8]))?;
     let slab = Slab::new(CHUNK, SLOTS)?;
     let engine = || ChunkIo::start(EngineKind::Auto, DEPTH, &slab);
     Pipeline {
@@ -33,7 +33,8 @@ pub(crate) fn copy(source: &Path, dir: &Path) -> Result<Sides> {
         to: written.clone(),
         done: channel(),
     }
-    .run()?;
+    .run()
+    .inspect_err(|_| written.discard())?;
     target.sync_data(&written)?;
     let staged = target.seal(written, &entry.meta, Preserve::default())?;
     target.barrier(std::slice::from_ref(&staged))?;

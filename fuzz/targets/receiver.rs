@@ -51,6 +51,7 @@ fn landed(declared: &Declared) -> Landed {
         chunk: ChunkSize::from_log2(10).expect("in range"),
         digest: DigestKind::Cv,
         hole: false,
+        same: false,
         trailer: false,
     };
     let ticket = Ticket { lane: declared.lane, seq: declared.seq };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::fixture::{DaemonConfig, Host, Mode, files, modes, tree};
+use crate::fixture::{Daemon, DaemonConfig, Host, Mode, files, modes, tree};
 
 /// A small ext4 file system; unmounted when dropped, also by a panic.
 struct Small {
@@ -70,7 +70,7 @@ const LOADS: [(&str, Load); 2] = [
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
-fn a_full_disk_ends_the_transfer_as_unable_and_is_left_as_it_was() {
+fn a_full_disk_ends_the_transfer_as_unable_and_keeps_only_what_can_be_continued() {
     for mode in modes() {
         for (load, make) in LOADS {
             for verb in ["copy", "pull", "push"] {
@@ -86,34 +86,85 @@ fn a_full_disk_ends_the_transfer_as_unable_and_is_left_as_it_was() {
                 if target.exists() {
                     fs::remove_dir_all(&target).unwrap();
                 }
+                // What is kept is there to be continued; the rest of the space is free.
+                assert_eq!(tree::orphans(&small.mount), [""; 0], "{context}");
+                for kept in tree::leftovers(&small.mount).iter().filter(|path| !path.contains('/')) {
+                    let path = small.path(kept);
+                    if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+                }
                 assert_given_back(&small, before, &context);
             }
         }
     }
 }
 
-/// Moves what `make` makes to `f` on the small file system.
-fn fill(small: &Small, verb: &str, mode: Mode, make: fn(&Path)) -> crate::fixture::Outcome {
-    let (client, server) = (Host::new(), Host::new());
-    let root = if verb == "push" { small.mount.clone() } else { server.make_dir("data") };
-    let config = DaemonConfig::default().root("data", &root, "read,create,modify");
-    let config = config.line(&format!("engine = '{}'\nio = '{}'", mode.engine, mode.io));
-    let daemon = config.client("tester", client.key(), &[("data", "read,create,modify")]).start(&server);
-    let (near, far, target) = (client.path("f"), daemon.url("data/f"), small.path("f"));
-    let (near, target) = (near.to_str().unwrap(), target.to_str().unwrap());
-    make(&if verb == "pull" { root.join("f") } else { client.path("f") });
-    let (from, to) = match verb {
-        "push" => (near, far.as_str()),
-        "pull" => (far.as_str(), target),
-        _ => (near, target),
-    };
-    let run = client.run([verb, "--json", "--retry-for", "0", "--peer-key", daemon.key(), "--chunk-size", "1MiB"]);
-    let outcome = run.args(mode.args()).args(["--memory", "16MiB", from, to]).finish();
-    if verb == "push" {
-        daemon.wait_log("ended: ");
-        assert!(!daemon.log().contains("panicked"), "{}", daemon.log());
+/// A command that moves what was made to `f` on a small file system, and the hosts at its ends.
+struct Filling {
+    client: Host,
+    /// Where the daemon's configuration lies.
+    _server: Host,
+    daemon: Daemon,
+    verb: &'static str,
+    mode: Mode,
+    target: PathBuf,
+}
+
+impl Filling {
+    fn new(small: &Small, verb: &'static str, mode: Mode, make: Load) -> Filling {
+        let (client, server) = (Host::new(), Host::new());
+        let root = if verb == "push" { small.mount.clone() } else { server.make_dir("data") };
+        let config = DaemonConfig::default().root("data", &root, "read,create,modify");
+        let config = config.line(&format!("engine = '{}'\nio = '{}'", mode.engine, mode.io));
+        let daemon = config.client("tester", client.key(), &[("data", "read,create,modify")]).start(&server);
+        make(&if verb == "pull" { root.join("f") } else { client.path("f") });
+        Filling { client, _server: server, daemon, verb, mode, target: small.path("f") }
     }
-    outcome
+
+    fn run(&self) -> crate::fixture::Outcome {
+        let (near, far) = (self.client.path("f"), self.daemon.url("data/f"));
+        let (near, target) = (near.to_str().unwrap(), self.target.to_str().unwrap());
+        let (from, to) = match self.verb {
+            "push" => (near, far.as_str()),
+            "pull" => (far.as_str(), target),
+            _ => (near, target),
+        };
+        let key = self.daemon.key();
+        let run = self.client.run([self.verb, "--json", "--retry-for", "0", "--peer-key", key, "--chunk-size", "1MiB"]);
+        let outcome = run.args(self.mode.args()).args(["--memory", "16MiB", from, to]).finish();
+        if self.verb == "push" {
+            self.daemon.wait_log("ended: ");
+            assert!(!self.daemon.log().contains("panicked"), "{}", self.daemon.log());
+        }
+        outcome
+    }
+}
+
+/// Moves what `make` makes to `f` on the small file system.
+fn fill(small: &Small, verb: &'static str, mode: Mode, make: Load) -> crate::fixture::Outcome {
+    Filling::new(small, verb, mode, make).run()
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_full_disk_that_is_freed_takes_the_rest() {
+    for mode in modes() {
+        for verb in ["copy", "pull", "push"] {
+            let context = format!("{verb}, {mode}");
+            let small = Small::new(64 << 20);
+            let ballast = small.path("ballast");
+            fs::write(&ballast, files::bytes(9, 36 << 20)).unwrap();
+            let filling = Filling::new(&small, verb, mode, |path| files::make(path, 1, 40 << 20));
+            let outcome = filling.run();
+            assert_eq!(outcome.code, 7, "{context}: {outcome}");
+            assert_eq!(tree::orphans(&small.mount), [""; 0], "{context}");
+            fs::remove_file(&ballast).unwrap();
+            let outcome = filling.run();
+            assert_eq!(outcome.code, 0, "{context}: {outcome}");
+            assert!(outcome.summary()["bytes_resumed"].as_u64().unwrap() > 0, "{context}: {outcome}");
+            assert!(fs::read(&filling.target).unwrap() == files::bytes(1, 40 << 20), "{context}");
+            assert_eq!(tree::leftovers(&small.mount), [""; 0], "{context}");
+        }
+    }
 }
 
 /// Whatever small files were committed before the disk was full are whole.

@@ -11,6 +11,7 @@ mod full;
 mod joins;
 mod keys;
 mod links;
+mod listings;
 mod noise;
 mod peer;
 mod proxy;
@@ -18,6 +19,7 @@ mod receivers;
 mod requests;
 mod senders;
 mod server;
+mod silence;
 mod sources;
 
 use std::net::SocketAddr;
@@ -92,7 +94,11 @@ impl Wired {
     fn assert_absent(&self, direction: Direction, context: &str) {
         let to = self.end(direction, End::To);
         assert!(std::fs::symlink_metadata(&to).is_err(), "{context}: {} stands", to.display());
-        self.assert_clean(context);
+        // The client is gone; the daemon says when it is done with the session.
+        self.site.daemon.wait_log("ended: ");
+        assert_sane(&self.site, context);
+        assert_eq!(tree::orphans(self.site.root()), [""; 0], "{context}");
+        assert_eq!(tree::orphans(self.site.client.dir()), [""; 0], "{context}");
     }
 
     #[track_caller]

@@ -5,10 +5,12 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use longhaul_core::LaneId;
-use longhaul_net::SAFE_MAGIC;
+use longhaul_net::{Identity, SAFE_MAGIC};
 use longhaul_proto::join::encode_opening;
+use longhaul_proto::wire::message::Request;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::peer::{Client, hello};
 use super::proxy::{Kind, Proxy, Way};
 use super::{assert_serves, daemon_addr};
 use crate::fixture::{Site, files};
@@ -94,6 +96,25 @@ fn a_crowd_that_says_nothing_keeps_nobody_out() {
         drop(crowd);
     }
 }
+
+#[test]
+fn strangers_that_show_a_key_and_say_nothing_have_a_share_and_no_more() {
+    let site = Site::new();
+    let stranger = || Client::dial(daemon_addr(&site), Identity::generate().unwrap());
+    let mut silent: Vec<_> = (0..STRANGERS_OF_ADDRESS_MAX).map(|_| stranger()).collect();
+    assert_eq!(stranger().speech.end(), "busy", "one more is told at once, not at its deadline");
+    assert_serves(&site, "strangers that say nothing");
+    // Who is heard makes room.
+    let mut heard = silent.pop().unwrap();
+    heard.speech.say(&hello(Request::Roots));
+    assert_eq!(heard.speech.end(), "denied");
+    let mut next = stranger();
+    next.speech.say(&hello(Request::Roots));
+    assert_eq!(next.speech.end(), "denied");
+}
+
+/// What the daemon hears of at a time that has no client's key and comes from one address.
+const STRANGERS_OF_ADDRESS_MAX: usize = 16;
 
 /// A crowd needs more descriptors than a process has by default.
 fn raise_descriptor_limit() {

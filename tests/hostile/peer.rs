@@ -131,14 +131,20 @@ impl Client {
 
     /// The first lane, private; joined when first asked for.
     pub(super) fn lane(&mut self) -> &mut LaneStream {
-        self.lane.get_or_insert_with(|| {
-            let (addr, key) = (self.speech.control.peer_addr, self.speech.control.peer_key);
-            let stream = LaneStream::dial_private(addr, &self.identity, key, &LaneOptions::default());
-            let mut stream = stream.expect("a lane");
-            let key = JoinKey(self.speech.control.exporter);
-            dialled(&mut stream, &key, self.session, self.lanes.first).expect("joined");
-            stream
-        })
+        if self.lane.is_none() {
+            self.lane = Some(self.join(0));
+        }
+        self.lane.as_mut().expect("joined")
+    }
+
+    /// The lane that was granted as number `n`, private; each joins once.
+    pub(super) fn join(&self, n: u32) -> LaneStream {
+        let (addr, key) = (self.speech.control.peer_addr, self.speech.control.peer_key);
+        let stream = LaneStream::dial_private(addr, &self.identity, key, &LaneOptions::default());
+        let mut stream = stream.expect("a lane");
+        let key = JoinKey(self.speech.control.exporter);
+        dialled(&mut stream, &key, self.session, LaneId(self.lanes.first.0 + n)).expect("joined");
+        stream
     }
 
     /// As [`send_unit`], on this client's lane.
@@ -280,6 +286,7 @@ pub(super) fn chunk(file: FileId, index: ChunkIndex, attempt: Attempt, len: u64)
         chunk: CHUNK,
         digest: DigestKind::Cv,
         hole: false,
+        same: false,
         trailer: true,
     }
 }
@@ -331,6 +338,7 @@ pub(super) fn transfer(role: Role, far: Far) -> Transfer {
         initiator: true,
         protect: Protect::Private,
         chunk: CHUNK,
+        chunk_max: CHUNK,
         lanes: 1,
         preserve: Preserve::default(),
         dry_run: false,

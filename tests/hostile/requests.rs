@@ -66,7 +66,11 @@ const OPENINGS: &[Abuse] = &[
     ("a receiver with a destination", |c| ask(c, Transfer { role: Role::Receiver, ..push_to("data", "") }), "protocol"),
     ("no sources", |c| ask(c, pull(vec![], vec![])), "protocol"),
     ("more sources than there may be", |c| ask(c, pull(vec![source("data", "small"); 1025], vec![])), "protocol"),
-    ("sources of two roots", |c| ask(c, pull(vec![source("data", "small"), source("other", "x")], vec![])), "usage"),
+    (
+        "a source in a root that is not there",
+        |c| ask(c, pull(vec![source("data", "small"), source("other", "x")], vec![])),
+        "denied",
+    ),
     ("more rules than there may be", |c| ask(c, pull(vec![source("data", "")], vec![rule("*a"); 1025])), "usage"),
     ("a pattern without end", |c| ask(c, pull(vec![source("data", "")], vec![rule("[a")])), "usage"),
 ];

@@ -14,7 +14,8 @@ use clap::Args;
 use longhaul_core::units::parse_size;
 
 use crate::kit::{
-    Contender, Course, Daemon, Longhaul, Recorder, RsyncDaemon, Run, Scratch, Sides, compete, median, run as finish,
+    Arrived, Contender, Course, Daemon, Longhaul, Recorder, RsyncDaemon, Run, Scratch, Sides, compete, median,
+    run as finish,
 };
 use servers::{GridFtp, Xrootd};
 
@@ -130,8 +131,14 @@ fn course(
     (bytes, files): (u64, u64),
     target: &Path,
 ) -> Result<Vec<Run>> {
-    let course =
-        Course { bytes, files, source: Some(source.clone()), target: Some(target.to_owned()), final_sync: true };
+    let course = Course {
+        bytes,
+        files,
+        source: Some(source.clone()),
+        target: Some(target.to_owned()),
+        arrived: if kind == Kind::Tree { Arrived::Kept } else { Arrived::Removed },
+        final_sync: true,
+    };
     let mut contenders: Vec<Contender<'_>> = peers.iter().map(|peer| contender(peer, source.clone(), kind)).collect();
     compete(recorder, args.rounds.max(1), &course, &mut contenders)
 }

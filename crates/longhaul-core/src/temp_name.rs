@@ -121,7 +121,7 @@ mod tests {
         let good = TempName::new(SessionTag([0xab; 8]), [0xcd; 8]).file_name();
         for at in 0..good.len() {
             assert_eq!(TempName::parse(&good[..at]), None);
-            for other in [b'A', b'g', b'/', b' ', 0] {
+            for other in [b'A', b'G', b'/', b' ', 0] {
                 let mut bad = good;
                 bad[at] = other;
                 assert_eq!(TempName::parse(&bad), None, "{at} {other}");

@@ -68,6 +68,24 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
+    /// Another user's, where only our own is believed.
+    #[error("{path} belongs to another user")]
+    Foreign {
+        /// The name.
+        path: PathText,
+    },
+    /// Somebody else is writing to it.
+    #[error("{path} is being written by another transfer")]
+    InUse {
+        /// The name.
+        path: PathText,
+    },
+    /// A journal of which a write or sync failed before: nothing more is written to it.
+    #[error("{path} was abandoned after a failure")]
+    Abandoned {
+        /// The journal.
+        path: PathText,
+    },
     /// A name that cannot travel.
     #[error("cannot take {path}")]
     Name {
@@ -146,6 +164,8 @@ pub enum ErrorKind {
     Exhausted,
     /// A request that contradicts the file: a bug above.
     Bounds,
+    /// Another transfer has it.
+    InUse,
 }
 
 impl DiskError {
@@ -166,6 +186,9 @@ impl DiskError {
             DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
             DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
             DiskError::Bounds { .. } => ErrorKind::Bounds,
+            DiskError::Foreign { .. } => ErrorKind::Denied,
+            DiskError::InUse { .. } => ErrorKind::InUse,
+            DiskError::Abandoned { .. } => ErrorKind::Io,
         }
     }
 
@@ -182,6 +205,9 @@ impl DiskError {
             | DiskError::Name { path, .. }
             | DiskError::TooDeep { path, .. }
             | DiskError::NoDirect { path, .. }
+            | DiskError::Foreign { path }
+            | DiskError::InUse { path }
+            | DiskError::Abandoned { path }
             | DiskError::Bounds { path, .. } => Some(path),
             DiskError::Engine { .. } => None,
         }
@@ -225,6 +251,7 @@ impl ErrorKind {
             ErrorKind::TooLong => (FaultCode::Unsupported, ""),
             ErrorKind::Exhausted => (FaultCode::Busy, "raise the limit of open files (ulimit -n)"),
             ErrorKind::Bounds => (FaultCode::Internal, "report this"),
+            ErrorKind::InUse => (FaultCode::Busy, "wait until that one has ended"),
         }
     }
 }

@@ -11,6 +11,9 @@
 mod direct;
 mod error;
 mod io;
+mod names;
+mod overlap;
+mod shelf;
 mod source;
 mod stat;
 mod target;
@@ -22,7 +25,11 @@ mod walk;
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
-pub use source::{FsSource, ScanRequest, Scanned, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource};
+pub use overlap::way_into;
+pub use shelf::{Journal, JournalReader, Shelf, Shelved};
+pub use source::{
+    FsSource, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource,
+};
 pub use stat::{Identity, Standing};
 pub use target::{FsTarget, Made, Place, Replace, Staged, SyncCounts, TargetFile, TargetId, TargetTree, VoidTarget};
-pub use tree::{Listed, Tree};
+pub use tree::{Listed, ListedPage, Tree};

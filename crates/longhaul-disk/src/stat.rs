@@ -1,6 +1,6 @@
 //! What the system says of a file, in our words: [`Identity`], [`Standing`], times. Pure conversions.
 
-use longhaul_core::{Meta, Mtime};
+use longhaul_core::{Inode, Meta, Mtime};
 use rustix::fs::{FileType, Stat, Statx};
 
 /// Which file this is and which version of it: equal before and after a read means that nothing was written between.
@@ -112,6 +112,12 @@ pub(crate) fn identity_of(stat: &Stat) -> Identity {
 }
 
 /// The identity of a file from `statx`.
+/// What of that travels with the entry.
+pub(crate) fn inode_of(stat: &Stat) -> Inode {
+    let Identity { dev, ino, ctime, .. } = identity_of(stat);
+    Inode { dev, ino, ctime }
+}
+
 pub(crate) fn identity_of_statx(stat: &Statx) -> Identity {
     Identity {
         dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),

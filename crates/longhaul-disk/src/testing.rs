@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Meta, Mtime, Preserve, RelPath};
+use longhaul_core::{Meta, Mtime, Preserve, RelPath, SessionTag, TempName};
 use longhaul_sys::Slot;
 
 use crate::{
@@ -18,6 +19,15 @@ use crate::{
 pub(crate) fn path(bytes: impl Into<Vec<u8>>) -> RelPath {
     RelPath::new(bytes).expect("a relative path")
 }
+
+/// A name for a temporary that nothing else has.
+pub(crate) fn temp() -> TempName {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    TempName::new(TAG, NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes())
+}
+
+/// The tag of those names.
+pub(crate) const TAG: SessionTag = SessionTag(*b"testtest");
 
 /// The byte at `offset` of every test file: not periodic in any block size.
 pub(crate) fn byte_at(offset: u64) -> u8 {

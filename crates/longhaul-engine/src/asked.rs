@@ -1,7 +1,7 @@
 //! What a pulling side asked for: nothing else is taken from a sender, whatever it says.
 //!
 //! In: the sources, names and rules of a pull. Out: a verdict on each manifest page. The sender selects by the same rules; this
-//! is the check that it did. Touches no disk.
+//! is the check that it did. A copy asks whether its scan would come upon its destination. Touches no disk.
 
 use std::collections::HashSet;
 
@@ -62,12 +62,20 @@ impl Asked {
         }
     }
 
+    /// Whether a directory of this name may come.
+    pub(crate) fn has_dir(&self, path: &RelPath) -> bool {
+        self.has(path, true)
+    }
+
     fn covers(&self, entry: &Entry) -> bool {
         let is_dir = matches!(entry.kind, EntryKind::Dir | EntryKind::DirEnd);
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        !(is_link && self.no_links)
-            && self.names.as_ref().is_none_or(|names| names.cover(&entry.path, is_dir))
-            && (self.filter.rules().is_empty() || self.passes(&entry.path, is_dir))
+        !(is_link && self.no_links) && self.has(&entry.path, is_dir)
+    }
+
+    fn has(&self, path: &RelPath, is_dir: bool) -> bool {
+        self.names.as_ref().is_none_or(|names| names.cover(path, is_dir))
+            && (self.filter.rules().is_empty() || self.passes(path, is_dir))
     }
 
     /// Whether the rules send it and enter every directory above it.

@@ -3,6 +3,7 @@
 //! In: paths as the user or a peer gave them. Out: trees for a session, and the mapping of names. The rules are rsync's;
 //! `tests/mapping.rs` shows them.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
 use crate::api::{LocalDest, LocalSource};
+use crate::asked::Asked;
 use crate::lane::join::nonce;
 use crate::partials::{Ledger, Store, Who};
 use crate::presence::Presence;
@@ -64,19 +66,19 @@ pub(crate) fn placing(slash: bool, sources: usize, contents: bool) -> Placing {
 
 /// Opens sources of this host.
 pub(crate) fn local_source(sources: &[LocalSource], direct: DirectMode) -> Arc<dyn SourceTree> {
-    let spec = |s: &LocalSource| SourceSpec { path: s.path.clone(), contents: s.contents };
     Arc::new(FsSource::open(sources.iter().map(spec).collect(), direct))
+}
+
+fn spec(source: &LocalSource) -> SourceSpec {
+    SourceSpec { path: source.path.clone(), contents: source.contents }
 }
 
 /// The destination on this host. A link to a directory that the user names is followed, as by rsync.
 pub(crate) fn local_destination(dest: &LocalDest, opening: Opening) -> Result<Destination, Fault> {
-    let is_dir = is_directory(&dest.path);
-    let (dir, landing) = if opening.placing == Placing::Beneath || is_dir {
-        (dest.path.as_path(), Landing::beneath())
-    } else {
-        let name = dest.path.file_name().ok_or_else(|| no_name(dest.path.as_os_str().as_bytes()))?;
-        let parent = dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        (parent, Landing::beneath().renamed_to(checked_name(name.as_bytes())?))
+    let (dir, name) = landing_at(dest, opening.placing)?;
+    let landing = match name {
+        Some(name) => Landing::beneath().renamed_to(checked_name(name.as_bytes())?),
+        None => Landing::beneath(),
     };
     let base = Escaped(dir.as_os_str().as_bytes()).to_string();
     if opening.dry_run && !is_directory(dir) {
@@ -106,10 +108,49 @@ fn written(
     Ok(Destination { tree, landing, base, ledger: Some(Arc::new(ledger)), presence })
 }
 
-/// Whether the destination on this host is there already, so that something may be left in it.
-pub(crate) fn stands(dest: &LocalDest) -> bool {
-    let above = dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    is_directory(&dest.path) || is_directory(above)
+/// Whether the directory that a destination on this host is in, or is, stands already: something may be left in it.
+pub(crate) fn stands(dest: &LocalDest, placing: Placing) -> bool {
+    let above = || dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    is_directory(&dest.path) || placing == Placing::BeneathIfDir && is_directory(above())
+}
+
+/// The directory that names go to, and the name that the one source takes there if it does not keep its own.
+fn landing_at(dest: &LocalDest, placing: Placing) -> Result<(&Path, Option<&OsStr>), Fault> {
+    if placing == Placing::Beneath || is_directory(&dest.path) {
+        return Ok((&dest.path, None));
+    }
+    let name = dest.path.file_name().ok_or_else(|| no_name(dest.path.as_os_str().as_bytes()))?;
+    let parent = dest.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((parent, Some(name)))
+}
+
+/// Refuses to copy a directory onto or into itself, where the scan would find its own output and never end. A destination that
+/// is not `asked` for may lie in its source. Makes nothing.
+pub(crate) fn refuse_into_itself(
+    sources: &[LocalSource],
+    dest: &LocalDest,
+    placing: Placing,
+    asked: &Asked,
+) -> Result<(), Fault> {
+    let (dir, new_name) = landing_at(dest, placing)?;
+    for source in sources {
+        let own_name = if source.contents { None } else { source.path.file_name() };
+        let becomes = match (new_name, own_name) {
+            (Some(_), _) => dest.path.clone(),
+            (None, Some(name)) => dir.join(name),
+            (None, None) => dir.to_owned(),
+        };
+        let Some(way) = longhaul_disk::way_into(&spec(source), &becomes) else { continue };
+        let top = own_name.and_then(|name| RelPath::new(name.as_bytes()).ok()).unwrap_or_default();
+        if way.is_root() || top.concat(&way).is_ok_and(|found| asked.has_dir(&found)) {
+            let whose =
+                if way.is_root() { "is the directory to be copied" } else { "lies in the directory to be copied" };
+            return Err(Fault::new(FaultCode::Usage, Blame::Local, format_args!("the destination {whose}"))
+                .about(Escaped(source.path.as_os_str().as_bytes()))
+                .hint("name a destination outside of it, or leave the destination out with --exclude"));
+        }
+    }
+    Ok(())
 }
 
 /// The destination beneath a served tree.

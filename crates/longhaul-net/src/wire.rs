@@ -43,7 +43,8 @@ pub enum Congestion {
     Named(String),
 }
 
-/// Ends a lane from another thread: blocked calls on it return. Holding one does not keep the socket open.
+/// A hold on a lane for another thread: to end it, when blocked calls on it return, and to ask how quiet it is. Holding one does
+/// not keep the socket open.
 #[derive(Clone, Debug)]
 pub struct LaneCloser {
     socket: Weak<Socket>,
@@ -58,6 +59,11 @@ impl LaneCloser {
             // It fails only if the connection is gone already.
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// How long ago anything came in from the network, read or not; none for a lane that is gone or never leaves this process.
+    pub fn quiet(&self) -> Option<Duration> {
+        longhaul_sys::tcp_quiet(&*self.socket.upgrade()?).ok()
     }
 }
 

@@ -1,4 +1,5 @@
-//! The unsafe lines of longhaul, behind safe signatures: buffer memory, its loan to io_uring, descriptor facts, limits.
+//! The unsafe lines of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts of descriptors and
+//! connections, file locks, limits.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain answers. Knows nothing
 //! of files as things with names, of chunks, peers or transfers.
@@ -6,11 +7,14 @@
 #![allow(unsafe_code, reason = "the one crate that may; every block says why it is sound")]
 
 pub mod fd;
+pub mod lock;
 mod ring;
 pub mod rlimit;
 mod slab;
+mod tcp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
 pub use ring::RingSlots;
 pub use rlimit::{memlock_limit, raise_nofile_limit};
 pub use slab::{Slab, Slot};
+pub use tcp::tcp_quiet;

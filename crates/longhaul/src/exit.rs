@@ -137,6 +137,7 @@ pub(crate) mod tests {
             files_total: 0,
             bytes_committed: 0,
             bytes_resent: 0,
+            bytes_resumed: 0,
             seconds: 0.0,
             sender_cpu: None,
             receiver_cpu: None,

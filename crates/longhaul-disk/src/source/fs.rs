@@ -9,9 +9,9 @@ use longhaul_core::{PathError, RelPath};
 
 use crate::direct::DirectMode;
 use crate::error::{DiskError, PathText};
-use crate::source::read::{open_checked, read_checked};
+use crate::source::read::open_checked;
 use crate::source::scan::Scan;
-use crate::source::{ScanRequest, Scanned, SourceFile, SourceRef, SourceTree};
+use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 use crate::tree::Tree;
 use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
@@ -53,9 +53,9 @@ impl FsSource {
         FsSource::new(sources.into_iter().map(Top::named).collect(), direct)
     }
 
-    /// Holds sources beneath a served tree: each a path in it, and whether its content is meant rather than itself.
-    pub fn beneath(tree: &Arc<Tree>, sources: Vec<(RelPath, bool)>, direct: DirectMode) -> FsSource {
-        let top = |(path, contents)| Top::beneath(tree, path, contents);
+    /// Holds sources beneath served trees: each a tree, a path in it, and whether its content is meant rather than itself.
+    pub fn beneath(sources: Vec<(Arc<Tree>, RelPath, bool)>, direct: DirectMode) -> FsSource {
+        let top = |(tree, path, contents)| Top::beneath(tree, path, contents);
         FsSource::new(sources.into_iter().map(top).collect(), direct)
     }
 
@@ -92,8 +92,8 @@ impl SourceTree for FsSource {
         open_checked(self.walk_of(at)?, &at.path, expect, self.direct, &self.noatime).map(Arc::new)
     }
 
-    fn read_small(&self, at: &SourceRef, expect: &Identity, len: u64, buf: &mut [u8]) -> Result<(), DiskError> {
-        read_checked(self.walk_of(at)?, &at.path, expect, len, buf, &self.noatime)
+    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+        SmallFile::open(self.walk_of(at)?, &at.path, expect, &self.noatime)
     }
 }
 
@@ -109,14 +109,14 @@ impl Top {
         Top::new(Base::Named(above.to_owned()), top)
     }
 
-    fn beneath(tree: &Arc<Tree>, path: RelPath, contents: bool) -> Top {
+    fn beneath(tree: Arc<Tree>, path: RelPath, contents: bool) -> Top {
         let name = if contents { None } else { path.name().map(<[u8]>::to_vec) };
         match (name, path.parent()) {
             (Some(name), Some(above)) => {
                 let top = RelPath::new(name).map_err(|error| ((&path).into(), error));
-                Top::new(Base::Beneath(Arc::clone(tree), above), top)
+                Top::new(Base::Beneath(tree, above), top)
             }
-            _ => Top::new(Base::Beneath(Arc::clone(tree), path), Ok(RelPath::root())),
+            _ => Top::new(Base::Beneath(tree, path), Ok(RelPath::root())),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::stat::Identity;
 
 pub use file::SourceFile;
 pub use fs::{FsSource, SourceSpec};
+pub use read::SmallFile;
 pub use void::VoidSource;
 
 /// What to scan, and how.
@@ -80,9 +81,9 @@ pub trait SourceTree: Send + Sync + 'static {
     /// [`DiskError::Changed`] if it is another or another version, [`DiskError::Vanished`] if it is gone.
     fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError>;
 
-    /// Reads all `len` bytes of a small file into the start of `buf`: opened, checked, read, checked again, closed.
+    /// Opens a small file that will be read whole and soon: the system begins to fetch it at once.
     ///
     /// # Errors
-    /// As [`SourceTree::open`]; [`DiskError::Changed`] too if it was written to meanwhile.
-    fn read_small(&self, at: &SourceRef, expect: &Identity, len: u64, buf: &mut [u8]) -> Result<(), DiskError>;
+    /// As [`SourceTree::open`].
+    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError>;
 }

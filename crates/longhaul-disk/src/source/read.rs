@@ -1,10 +1,11 @@
 //! Opening a source file that a scan has seen: the same file, the same version, or an error that says what it is now.
 
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::RelPath;
-use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fstat, openat};
 use rustix::io::{Errno, pread};
 
 use crate::direct::{DirectMode, Handle};
@@ -30,33 +31,63 @@ pub(crate) fn open_checked(
     Ok(SourceFile::new(handle, identity))
 }
 
-/// Reads the `len` bytes of a file whole.
-pub(crate) fn read_checked(
-    walk: &Walk,
-    at: &RelPath,
-    expect: &Identity,
-    len: u64,
-    buf: &mut [u8],
-    noatime: &AtomicBool,
-) -> Result<(), DiskError> {
-    let Some(buf) = usize::try_from(len).ok().and_then(|len| buf.get_mut(..len)) else {
-        return Err(DiskError::Bounds { path: at.into(), offset: 0, len: buf.len() });
-    };
-    let (dir, name) = walk.parent(at).map_err(gone)?;
-    let (fd, _) = open_quietly(noatime, |extra| openat(&dir, name, FLAGS | extra, Mode::empty()))
-        .map_err(|error| gone(DiskError::call("open", at, error)))?;
-    let identity = |fd: &OwnedFd| fstat(fd).map(|stat| identity_of(&stat));
-    check(at, &identity(&fd).map_err(|error| DiskError::call("examine", at, error))?, expect)?;
-    let mut filled = 0;
-    while filled < buf.len() {
-        match pread(&fd, &mut buf[filled..], filled as u64) {
-            Ok(0) => return Err(DiskError::Changed { path: at.into(), how: "it ends before the length it had" }),
-            Ok(read) => filled += read,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(DiskError::call("read", at, error)),
-        }
+/// A small file that is open, is the one that was scanned, and is being fetched. Closed when dropped.
+#[derive(Debug)]
+pub struct SmallFile<'a> {
+    /// None: no file at all, for transfers without a disk.
+    fd: Option<OwnedFd>,
+    at: &'a RelPath,
+    expect: &'a Identity,
+}
+
+impl<'a> SmallFile<'a> {
+    pub(crate) fn open(
+        walk: &Walk,
+        at: &'a RelPath,
+        expect: &'a Identity,
+        noatime: &AtomicBool,
+    ) -> Result<SmallFile<'a>, DiskError> {
+        let (dir, name) = walk.parent(at).map_err(gone)?;
+        let (fd, _) = open_quietly(noatime, |extra| openat(&dir, name, FLAGS | extra, Mode::empty()))
+            .map_err(|error| gone(DiskError::call("open", at, error)))?;
+        check_open(&fd, at, expect)?;
+        // Advice: a file system that does not take it is read as well, only later.
+        let _ = fadvise(&fd, 0, NonZeroU64::new(expect.len), Advice::WillNeed);
+        Ok(SmallFile { fd: Some(fd), at, expect })
     }
-    check(at, &identity(&fd).map_err(|error| DiskError::call("examine", at, error))?, expect)
+
+    /// A file that exists nowhere; reading it leaves the buffer as it is.
+    pub(crate) fn void(at: &'a RelPath, expect: &'a Identity) -> SmallFile<'a> {
+        SmallFile { fd: None, at, expect }
+    }
+
+    /// Reads all of it into `buf`, which is as long as it is, and checks that nobody wrote to it meanwhile.
+    ///
+    /// # Errors
+    /// [`DiskError::Bounds`] if `buf` is longer or shorter, [`DiskError::Changed`] if the file is not what it was.
+    pub fn read(self, buf: &mut [u8]) -> Result<(), DiskError> {
+        let at = self.at;
+        if buf.len() as u64 != self.expect.len {
+            return Err(DiskError::Bounds { path: at.into(), offset: 0, len: buf.len() });
+        }
+        let Some(fd) = self.fd else { return Ok(()) };
+        let mut filled = 0;
+        while filled < buf.len() {
+            match pread(&fd, &mut buf[filled..], filled as u64) {
+                Ok(0) => return Err(DiskError::Changed { path: at.into(), how: "it ends before the length it had" }),
+                Ok(read) => filled += read,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(DiskError::call("read", at, error)),
+            }
+        }
+        check_open(&fd, at, self.expect)
+    }
+}
+
+/// Checks that an open file is the one expected.
+fn check_open(fd: &OwnedFd, at: &RelPath, expect: &Identity) -> Result<(), DiskError> {
+    let stat = fstat(fd).map_err(|error| DiskError::call("examine", at, error))?;
+    check(at, &identity_of(&stat), expect)
 }
 
 /// Opens without touching the access time, which only the owner may; refused once, it is not asked for again. Also gives

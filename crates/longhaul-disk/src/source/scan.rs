@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::error::DiskError;
 use crate::source::{ScanRequest, Scanned, SourceRef};
-use crate::stat::{identity_of, is_sparse, len_of, meta_of, special_name, type_of};
+use crate::stat::{identity_of, inode_of, is_sparse, len_of, meta_of, special_name, type_of};
 use crate::walk::Walk;
 
 /// One source being scanned.
@@ -126,7 +126,7 @@ impl<'s> Scan<'s> {
         }
         match kind {
             FileType::RegularFile => {
-                let kind = EntryKind::File { len: len_of(stat), sparse: is_sparse(stat) };
+                let kind = EntryKind::File { len: len_of(stat), sparse: is_sparse(stat), inode: inode_of(stat) };
                 self.entry(path, kind, stat)
             }
             FileType::Directory => self.enter(dir, path, stat),

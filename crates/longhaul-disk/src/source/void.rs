@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longhaul_core::{Entry, EntryKind, Meta, Mtime, RelPath};
 
 use crate::error::DiskError;
-use crate::source::{ScanRequest, Scanned, SourceFile, SourceRef, SourceTree};
+use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 
 /// A number of files of equal length whose bytes are whatever a slot holds.
@@ -38,9 +38,8 @@ impl SourceTree for VoidSource {
         Ok(Arc::new(SourceFile::void(*expect)))
     }
 
-    /// Leaves the buffer as it is.
-    fn read_small(&self, _at: &SourceRef, _expect: &Identity, _len: u64, _buf: &mut [u8]) -> Result<(), DiskError> {
-        Ok(())
+    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+        Ok(SmallFile::void(&at.path, expect))
     }
 }
 

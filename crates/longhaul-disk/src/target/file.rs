@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::RelPath;
@@ -12,7 +13,7 @@ use longhaul_core::RelPath;
 use crate::direct::{Handle, IoMode};
 use crate::target::temp::Temp;
 
-/// A target file, open for writing under a temporary name that goes away with it unless it is published.
+/// A target file, open for writing under a temporary name, which stays until the file is published or discarded.
 #[derive(Debug)]
 pub struct TargetFile {
     path: RelPath,
@@ -29,8 +30,20 @@ pub(crate) struct Body {
     pub(crate) temp: Arc<Temp>,
     /// Held by the one buffered write that is under way.
     pub(crate) turn: tokio::sync::Mutex<()>,
+    /// Whether the temporary name is durable.
+    pub(crate) named: AtomicBool,
+    began: Began,
     reserved: Mutex<Reserved>,
     written: Mutex<Ranges>,
+}
+
+/// What lay in a file when it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Began {
+    /// Nothing: it is new.
+    Empty,
+    /// Anything: an earlier session wrote to it.
+    Written,
 }
 
 /// Which of a file's targets a place lies on. One today.
@@ -59,12 +72,15 @@ struct Reserved {
 struct Ranges(BTreeMap<u64, u64>);
 
 impl TargetFile {
-    pub(crate) fn new(path: &RelPath, len: u64, sparse: bool, dev: u64, handle: Handle, temp: Arc<Temp>) -> TargetFile {
+    pub(crate) fn new(path: &RelPath, len: u64, sparse: bool, handle: Handle, temp: Temp, began: Began) -> TargetFile {
+        let dev = temp.dir().dev();
         let reserved = Reserved { end: 0, off: sparse || len < RESERVED_FILE_BYTES_MIN };
         let body = Body {
             handle,
-            temp,
+            temp: Arc::new(temp),
             turn: tokio::sync::Mutex::default(),
+            named: AtomicBool::new(false),
+            began,
             reserved: Mutex::new(reserved),
             written: Mutex::default(),
         };
@@ -120,8 +136,17 @@ impl TargetFile {
     /// Takes note that `range` is about to be written; says whether zeros in it may be left out, as nothing but holes can
     /// lie there yet. A chunk that is written again (it failed verification before) must overwrite what was there.
     pub(crate) fn may_leave_holes(&self, range: Range<u64>) -> bool {
-        let Some(body) = self.body.as_ref().filter(|_| self.sparse) else { return false };
+        let Some(body) = self.body.as_ref().filter(|body| self.sparse && body.began == Began::Empty) else {
+            return false;
+        };
         body.written.lock().unwrap_or_else(PoisonError::into_inner).insert(range)
+    }
+
+    /// Whether anything but a hole may lie in `range`.
+    pub(crate) fn may_hold_data(&self, range: Range<u64>) -> bool {
+        self.body.as_ref().is_some_and(|body| {
+            body.began == Began::Written || body.written.lock().unwrap_or_else(PoisonError::into_inner).overlaps(range)
+        })
     }
 }
 
@@ -145,6 +170,11 @@ impl Body {
 }
 
 impl Ranges {
+    /// Whether any of a range is there.
+    fn overlaps(&self, range: Range<u64>) -> bool {
+        self.0.range(..range.end).next_back().is_some_and(|(_, end)| *end > range.start)
+    }
+
     /// Adds a range; false if any of it was there before.
     fn insert(&mut self, range: Range<u64>) -> bool {
         let Range { mut start, mut end } = range;
@@ -193,6 +223,9 @@ mod tests {
             (55..75, false),
         ] {
             assert_eq!(ranges.insert(range.clone()), fresh, "{range:?}");
+        }
+        for (range, there) in [(0..1, true), (109..200, true), (110..200, false), (50..60, true)] {
+            assert_eq!(ranges.overlaps(range.clone()), there, "{range:?}");
         }
         assert_eq!(ranges.0.into_iter().collect::<Vec<_>>(), [(0, 110)]);
     }

@@ -1,24 +1,30 @@
 //! [`FsTarget`]: a destination in a file system, everything in it reached from its held directory, never through a link.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Meta, Preserve, RelPath};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, ftruncate, futimens, mkdirat, statat, symlinkat, utimensat};
+use longhaul_core::{Meta, Preserve, RelPath, SessionTag, TempName};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, fchmod, ftruncate, futimens, mkdirat, statat, symlinkat, unlinkat, utimensat,
+};
 use rustix::io::{Errno, pwrite};
 
 use crate::direct::{DirectMode, Handle};
-use crate::error::DiskError;
+use crate::error::{DiskError, ErrorKind};
+use crate::shelf::{Shelf, sweep};
 use crate::stat::{Standing, type_of};
 use crate::target::base;
 use crate::target::dirs::DirHandle;
+use crate::target::file::Began;
 use crate::target::meta::{Modes, mode, times};
+use crate::target::reopen::{PRIVATE, Reopened, claim, reopen, zero};
 use crate::target::staged::{Content, HeldFd, Staged};
 use crate::target::sync::{OPEN_STAGED_MAX, SyncCounts, Syncer};
-use crate::target::temp::Temp;
+use crate::target::temp::{Temp, random};
 use crate::target::{Made, Replace, TargetFile, TargetTree};
 use crate::tree::{Tree, examine};
 use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
@@ -26,6 +32,9 @@ use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
 /// A destination directory.
 pub struct FsTarget {
     walk: Walk,
+    shelf: Shelf,
+    /// What the names of its temporaries begin with.
+    tag: SessionTag,
     direct: DirectMode,
     modes: Modes,
     syncer: Syncer,
@@ -43,22 +52,26 @@ impl FsTarget {
     /// # Errors
     /// If it cannot be made, entered or read.
     pub fn open(path: &Path, direct: DirectMode) -> Result<FsTarget, DiskError> {
-        FsTarget::new(base::named(path)?, direct)
+        let root = base::named(path)?;
+        FsTarget::new(Shelf::of(&root), root, direct)
     }
 
-    /// The same for a directory beneath a served tree, without following any link on the way.
+    /// The same for a directory beneath a served tree, without following any link on the way. Its shelf is the tree's.
     ///
     /// # Errors
     /// As [`FsTarget::open`]; [`DiskError::Escape`] if a link stands in the way.
     pub fn beneath(tree: &Tree, path: &RelPath, direct: DirectMode) -> Result<FsTarget, DiskError> {
-        FsTarget::new(base::beneath(tree, path)?, direct)
+        FsTarget::new(tree.shelf(), base::beneath(tree, path)?, direct)
     }
 
-    fn new(root: Arc<Dir>, direct: DirectMode) -> Result<FsTarget, DiskError> {
+    fn new(shelf: Shelf, root: Arc<Dir>, direct: DirectMode) -> Result<FsTarget, DiskError> {
+        let tag = random().map_err(|error| DiskError::call("name a session at", &RelPath::root(), error))?;
         let syncer = Syncer::default();
         syncer.watch(&root, &RelPath::root())?;
         Ok(FsTarget {
             walk: Walk::new(root, CACHED_DIRS_MAX),
+            shelf,
+            tag: SessionTag(tag),
             direct,
             modes: Modes::of_process(),
             syncer,
@@ -74,11 +87,31 @@ impl FsTarget {
         FsTarget { keeps_standing: true, ..self }
     }
 
+    /// From now on small files and links are made under names of this tag, not of a random one.
+    #[must_use]
+    pub fn tagged(self, tag: SessionTag) -> FsTarget {
+        FsTarget { tag, ..self }
+    }
+
+    /// Where journals of sessions that write here lie: at the top of this destination, or of the tree that it is beneath.
+    pub fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
     /// The directory that `path` will be in, ready to be written to.
     fn parent<'p>(&self, path: &'p RelPath) -> Result<(Arc<Dir>, &'p [u8]), DiskError> {
         let (dir, name) = self.walk.parent(path)?;
         self.syncer.watch(&dir, path)?;
         Ok((dir, name))
+    }
+
+    /// Prepares an open temporary for chunk writes.
+    fn begin(&self, path: &RelPath, len: u64, fd: OwnedFd, flags: OFlags) -> Result<Handle, DiskError> {
+        let (handle, _) = Handle::adopt(fd, path.into(), self.direct, flags)?;
+        // Writes within the file's length may run side by side; each that would extend it would wait for the others.
+        let padded = len.checked_next_multiple_of(handle.align() as u64).unwrap_or(len);
+        ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
+        Ok(handle)
     }
 
     fn unfinished(&self) -> MutexGuard<'_, HashMap<RelPath, Option<u32>>> {
@@ -143,15 +176,62 @@ impl TargetTree for FsTarget {
         }
     }
 
-    fn create(&self, path: &RelPath, len: u64, sparse: bool) -> Result<Arc<TargetFile>, DiskError> {
+    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
         let (dir, _) = self.parent(path)?;
-        let (temp, fd) = Temp::create(&dir, OFlags::empty(), Mode::RUSR | Mode::WUSR)
+        let (temp, fd) = Temp::create_named(&dir, temp, PRIVATE)
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
-        let (handle, _) = Handle::adopt(fd, path.into(), self.direct, OFlags::empty())?;
-        // Writes within the file's length may run side by side; each that would extend it would wait for the others.
-        let padded = len.checked_next_multiple_of(handle.align() as u64).unwrap_or(len);
-        ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
-        Ok(Arc::new(TargetFile::new(path, len, sparse, dir.dev(), handle, Arc::new(temp))))
+        claim(&fd);
+        // A failure here leaves nothing: the file is of no use to anybody.
+        let handle = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
+        Ok(Arc::new(TargetFile::new(path, len, sparse, handle, temp, Began::Empty)))
+    }
+
+    fn reopen(
+        &self,
+        path: &RelPath,
+        len: u64,
+        sparse: bool,
+        temp: &TempName,
+    ) -> Result<Option<Arc<TargetFile>>, DiskError> {
+        let dir = match self.parent(path) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            outcome => outcome?.0,
+        };
+        let fd = match reopen(&dir, temp) {
+            Ok(Reopened::Usable(fd)) => fd,
+            Ok(Reopened::Unusable) => return Ok(None),
+            Ok(Reopened::InUse) => return Err(DiskError::InUse { path: path.into() }),
+            Err(error) => return Err(DiskError::call("open the temporary file of", path, error)),
+        };
+        let handle = self.begin(path, len, fd, OFlags::NONBLOCK)?;
+        let temp = Temp::outliving(&dir, temp);
+        Ok(Some(Arc::new(TargetFile::new(path, len, sparse, handle, temp, Began::Written))))
+    }
+
+    fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
+        let dir = match self.walk.parent(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            outcome => outcome?.0,
+        };
+        match unlinkat(&dir, temp.file_name().as_slice(), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(DiskError::call("remove the temporary file of", path, error)),
+        }
+    }
+
+    fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
+        let dir = match self.walk.dir(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+            outcome => outcome?,
+        };
+        sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))
+    }
+
+    fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError> {
+        match file.body() {
+            Some(body) if file.may_hold_data(range.clone()) => zero(&body.handle, range),
+            _ => Ok(()),
+        }
     }
 
     fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
@@ -159,7 +239,7 @@ impl TargetTree for FsTarget {
         let wanted = self.modes.file(meta, preserve);
         // Its final mode from the start saves a call per file. What it holds is verified already, so whoever may read the
         // final name may as well read this one.
-        let (temp, fd) = Temp::create(&dir, OFlags::empty(), mode(wanted))
+        let (temp, fd) = Temp::create(&dir, self.tag, mode(wanted))
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         write_all(&fd, bytes).map_err(|error| DiskError::call("write", path, error))?;
         let mode_is = self.modes.after_open(wanted);
@@ -172,7 +252,7 @@ impl TargetTree for FsTarget {
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         let (dir, _) = self.parent(path)?;
-        let (temp, ()) = Temp::make(&dir, |name| symlinkat(target, &dir, name))
+        let (temp, ()) = Temp::make(&dir, self.tag, |name| symlinkat(target, &dir, name))
             .map_err(|error| DiskError::call("make a link for", path, error))?;
         if preserve.times {
             utimensat(&dir, temp.name(), &times(meta), AtFlags::SYMLINK_NOFOLLOW)
@@ -183,7 +263,15 @@ impl TargetTree for FsTarget {
 
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
         match file.body() {
-            Some(body) => self.syncer.data(&body.handle, file.path()),
+            Some(body) => {
+                self.syncer.data(&body.handle, file.path())?;
+                // Bytes that are to be found again need a name that is there then.
+                if !body.named.load(Ordering::Acquire) {
+                    self.syncer.names(&self.walk, file.path(), body.temp.dir())?;
+                    body.named.store(true, Ordering::Release);
+                }
+                Ok(())
+            }
             None => Ok(()),
         }
     }

@@ -9,14 +9,16 @@ mod dirs;
 mod file;
 mod fs;
 mod meta;
+mod reopen;
 mod staged;
 mod sync;
 mod temp;
 mod void;
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use longhaul_core::{Meta, Preserve, RelPath};
+use longhaul_core::{Meta, Preserve, RelPath, TempName};
 
 use crate::error::DiskError;
 use crate::stat::Standing;
@@ -60,12 +62,48 @@ pub trait TargetTree: Send + Sync + 'static {
     /// [`DiskError::Exists`] if something else has the name, be it a link to a directory.
     fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError>;
 
-    /// Creates a temporary for a file of `len` bytes that will be `path`, ready for chunk writes. `sparse`: blocks that are
-    /// all zero stay holes.
+    /// Creates a temporary of this name for a file of `len` bytes that will be `path`, ready for chunk writes. `sparse`:
+    /// blocks that are all zero stay holes. It stands until it is published or discarded, whatever becomes of this process.
     ///
     /// # Errors
     /// What the system says.
-    fn create(&self, path: &RelPath, len: u64, sparse: bool) -> Result<Arc<TargetFile>, DiskError>;
+    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError>;
+
+    /// Opens a temporary that [`TargetTree::create`] made earlier, ready for more chunk writes; from now on zeros are
+    /// written wherever they come, as anything may lie there. None if it does not stand, or not as a file of ours alone.
+    ///
+    /// # Errors
+    /// [`DiskError::InUse`] if it is open for writing still, here or elsewhere; what the system says of others.
+    fn reopen(
+        &self,
+        path: &RelPath,
+        len: u64,
+        sparse: bool,
+        temp: &TempName,
+    ) -> Result<Option<Arc<TargetFile>>, DiskError>;
+
+    /// Removes a temporary of a file that would have been `path`, if it stands. It must not be open here.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError>;
+
+    /// Removes from the directory at `path` (none: nothing to do) the temporaries that `orphan` says nobody will go on
+    /// with; gives how many. One that is open for writing, or is not ours, stays in any case.
+    ///
+    /// That a tag has no journal on the shelf at hand is no proof: trees may lie in each other, each with a shelf of its own.
+    /// A journal that was free and is locked by us now is one.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError>;
+
+    /// Sees to it that a range of `file` (in bytes) reads as zeros: what a chunk needs that lies wholly in a hole. Costs
+    /// nothing in a file that was created for this session and was not written there.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError>;
 
     /// Writes a small file whole under a temporary name, with its metadata; not synced.
     ///
@@ -79,7 +117,7 @@ pub trait TargetTree: Send + Sync + 'static {
     /// What the system says.
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError>;
 
-    /// Makes durable every write on `file` that was complete before the call.
+    /// Makes durable every write on `file` that was complete before the call, and its temporary name.
     ///
     /// # Errors
     /// What the system says: then nothing since the last good sync is to be believed.

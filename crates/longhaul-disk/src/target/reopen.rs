@@ -111,3 +111,6 @@ pub(crate) fn zero(handle: &Handle, range: Range<u64>) -> Result<(), DiskError> 
 /// For us alone, as long as it is not whole.
 pub(crate) const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,8 @@ use crate::target::temp::Temp;
 use crate::target::{Replace, TargetFile};
 use crate::walk::Dir;
 
-/// A file or link that is complete but not published. Dropped unpublished, it goes away.
+/// A file or link that is complete but not published. Dropped unpublished, a small file or link goes away; a large file,
+/// which somebody may go on with, only by [`Staged::discard`].
 #[derive(Debug)]
 pub struct Staged {
     path: RelPath,
@@ -78,7 +79,7 @@ impl Staged {
         &self.path
     }
 
-    /// Takes it away now, if it was not published. Dropping does the same, unless a file's last writes are still under way.
+    /// Takes it away now, if it was not published.
     pub fn discard(&self) {
         if let Some(body) = &self.body {
             body.temp.discard();

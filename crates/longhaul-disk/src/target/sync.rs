@@ -172,6 +172,25 @@ impl Syncer {
         dir.readable().and_then(fsync).map_err(|error| DiskError::call("sync", path, error))
     }
 
+    /// Makes durable the names by which a file in `dir` is found: its own, and those above it that were noted.
+    pub(crate) fn names(&self, walk: &Walk, path: &RelPath, dir: &Arc<Dir>) -> Result<(), DiskError> {
+        let above: Vec<RelPath> = std::iter::successors(path.parent(), RelPath::parent).collect();
+        let (noted, overflow) = {
+            let unsynced = lock(&self.unsynced);
+            let noted = above.iter().filter_map(|path| Some((path.clone(), *unsynced.dirs.get(path)?)));
+            (noted.collect::<HashMap<RelPath, u64>>(), unsynced.overflow)
+        };
+        if overflow == 0 {
+            let mut dirs: HashMap<RelPath, Option<Arc<Dir>>> = noted.keys().map(|path| (path.clone(), None)).collect();
+            dirs.extend(above.into_iter().next().map(|parent| (parent, Some(Arc::clone(dir)))));
+            self.each_dir(walk, &dirs)?;
+        } else {
+            self.all_file_systems()?;
+        }
+        self.synced(&noted, overflow);
+        Ok(())
+    }
+
     /// Forgets the changes that a sync covered. One that came meanwhile stays for the next.
     fn synced(&self, noted: &HashMap<RelPath, u64>, overflow: u64) {
         let mut unsynced = lock(&self.unsynced);

@@ -1,30 +1,40 @@
-//! Temporary names: how they look, and that each goes away with its owner unless it was published.
+//! Temporary names as they stand in a directory, and what becomes of each with its owner: the small ones go, the large ones
+//! stay for whoever goes on with them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use longhaul_core::limits::RESERVED_PREFIX;
+use longhaul_core::{SessionTag, TempName};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::walk::Dir;
 
-/// A temporary name in the directory of the final one. Dropping it removes the name, best effort.
+/// A temporary name in the directory of the final one.
 #[derive(Debug)]
 pub(crate) struct Temp {
     dir: Arc<Dir>,
-    name: [u8; NAME_BYTES],
+    name: [u8; longhaul_core::TEMP_NAME_BYTES],
     standing: AtomicBool,
+    outlives: bool,
 }
 
 impl Temp {
-    /// Makes something under a fresh random name in `dir`, by `make`; tries again if the name is taken.
-    pub(crate) fn make<T>(dir: &Arc<Dir>, mut make: impl FnMut(&[u8]) -> Result<T, Errno>) -> Result<(Temp, T), Errno> {
+    /// Makes something under a fresh name of this session in `dir`, by `make`; tries again if the name is taken. Dropping
+    /// it removes the name, best effort.
+    pub(crate) fn make<T>(
+        dir: &Arc<Dir>,
+        tag: SessionTag,
+        mut make: impl FnMut(&[u8]) -> Result<T, Errno>,
+    ) -> Result<(Temp, T), Errno> {
         for _ in 0..TRIES_MAX {
-            let name = random_name()?;
-            match make(&name) {
-                Ok(made) => return Ok((Temp { dir: Arc::clone(dir), name, standing: AtomicBool::new(true) }, made)),
+            let mut temp = Temp::outliving(dir, &TempName::new(tag, random()?));
+            match make(&temp.name) {
+                Ok(made) => {
+                    temp.outlives = false;
+                    return Ok((temp, made));
+                }
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error),
             }
@@ -32,10 +42,20 @@ impl Temp {
         Err(Errno::EXIST)
     }
 
-    /// Creates a file under a fresh name.
-    pub(crate) fn create(dir: &Arc<Dir>, flags: OFlags, mode: Mode) -> Result<(Temp, OwnedFd), Errno> {
-        let flags = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Temp::make(dir, |name| openat(dir, name, flags, mode))
+    /// Creates a file under a fresh name, likewise.
+    pub(crate) fn create(dir: &Arc<Dir>, tag: SessionTag, mode: Mode) -> Result<(Temp, OwnedFd), Errno> {
+        Temp::make(dir, tag, |name| openat(dir, name, CREATE, mode))
+    }
+
+    /// Creates a file under a name that the caller gave it, and that it keeps until it is published or discarded.
+    pub(crate) fn create_named(dir: &Arc<Dir>, name: &TempName, mode: Mode) -> Result<(Temp, OwnedFd), Errno> {
+        let fd = openat(dir, name.file_name().as_slice(), CREATE, mode)?;
+        Ok((Temp::outliving(dir, name), fd))
+    }
+
+    /// A name that stands, and stays when this is dropped.
+    pub(crate) fn outliving(dir: &Arc<Dir>, name: &TempName) -> Temp {
+        Temp { dir: Arc::clone(dir), name: name.file_name(), standing: AtomicBool::new(true), outlives: true }
     }
 
     /// The directory.
@@ -65,38 +85,20 @@ impl Temp {
 
 impl Drop for Temp {
     fn drop(&mut self) {
-        self.discard();
+        if !self.outlives {
+            self.discard();
+        }
     }
 }
 
-fn random_name() -> Result<[u8; NAME_BYTES], Errno> {
-    let mut random = [0; RANDOM_BYTES];
+/// Random bytes for a name or a tag.
+pub(crate) fn random() -> Result<[u8; 8], Errno> {
+    let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|_| Errno::AGAIN)?;
-    let mut name = [b'-'; NAME_BYTES];
-    name[..RESERVED_PREFIX.len()].copy_from_slice(RESERVED_PREFIX);
-    for (hex, byte) in name[RESERVED_PREFIX.len() + 1..].chunks_exact_mut(2).zip(random) {
-        hex[0] = HEX[usize::from(byte >> 4)];
-        hex[1] = HEX[usize::from(byte & 15)];
-    }
-    Ok(name)
+    Ok(random)
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
-const RANDOM_BYTES: usize = 16;
-/// `.longhaul-` and 32 hex digits, whatever the final name: that one may have 255 bytes already.
-const NAME_BYTES: usize = RESERVED_PREFIX.len() + 1 + 2 * RANDOM_BYTES;
-/// 128 random bits do not collide; a second miss means that something else is wrong.
+const CREATE: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// 64 random bits within one session do not collide; a second miss means that something else is wrong.
 const TRIES_MAX: usize = 4;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_reserved_random_and_short() {
-        let (a, b) = (random_name().expect("a"), random_name().expect("b"));
-        assert_ne!(a, b);
-        assert!(a.starts_with(b".longhaul-") && a.len() == 42);
-        assert!(a[10..].iter().all(u8::is_ascii_hexdigit));
-    }
-}

@@ -1,8 +1,9 @@
 //! [`VoidTarget`]: takes everything and keeps nothing, to measure all but the disk. For users of the library only.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use longhaul_core::{Meta, Preserve, RelPath};
+use longhaul_core::{Meta, Preserve, RelPath, TempName};
 
 use crate::error::DiskError;
 use crate::stat::Standing;
@@ -19,8 +20,20 @@ impl TargetTree for VoidTarget {
     fn make_dir(&self, _path: &RelPath) -> Result<Made, DiskError> {
         Ok(Made::Created)
     }
-    fn create(&self, path: &RelPath, len: u64, _sparse: bool) -> Result<Arc<TargetFile>, DiskError> {
+    fn create(&self, path: &RelPath, len: u64, _: bool, _temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
         Ok(Arc::new(TargetFile::void(path, len)))
+    }
+    fn reopen(&self, _: &RelPath, _: u64, _: bool, _: &TempName) -> Result<Option<Arc<TargetFile>>, DiskError> {
+        Ok(None)
+    }
+    fn remove_temp(&self, _path: &RelPath, _temp: &TempName) -> Result<(), DiskError> {
+        Ok(())
+    }
+    fn sweep(&self, _path: &RelPath, _orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
+        Ok(0)
+    }
+    fn make_hole(&self, _file: &TargetFile, _range: Range<u64>) -> Result<(), DiskError> {
+        Ok(())
     }
     fn write_small(&self, path: &RelPath, _bytes: &[u8], _meta: &Meta, _keep: Preserve) -> Result<Staged, DiskError> {
         Ok(Staged::void(path))

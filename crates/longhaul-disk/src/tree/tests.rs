@@ -35,12 +35,38 @@ fn what_stands_is_told_without_following() {
 #[test]
 fn listings_are_sorted_without_what_is_ours() {
     let (_dir, tree) = tree();
-    let names: Vec<Vec<u8>> = tree.list(&path("d")).expect("list").into_iter().map(|one| one.name).collect();
-    assert_eq!(names, [&b"e"[..], b"fifo", b"file", b"up"]);
-    let itself = tree.list(&path("d/file")).expect("list");
-    assert_eq!((itself.len(), itself[0].name.as_slice()), (1, &b"file"[..]));
-    assert_eq!(tree.list(&path("gone")).expect_err("gone").kind(), ErrorKind::NotFound);
-    assert_eq!(tree.list(&path("d/up/d")).expect_err("link").kind(), ErrorKind::Escape);
+    let all = tree.list(&path("d"), None, 100).expect("list");
+    assert_eq!((names(&all), &all.next), (vec!["e", "fifo", "file", "up"], &None));
+    let itself = tree.list(&path("d/file"), None, 1).expect("list");
+    assert_eq!((names(&itself), &itself.next), (vec!["file"], &None));
+    assert_eq!(tree.list(&path("gone"), None, 100).expect_err("gone").kind(), ErrorKind::NotFound);
+    assert_eq!(tree.list(&path("d/up/d"), None, 100).expect_err("link").kind(), ErrorKind::Escape);
+}
+
+fn names(page: &ListedPage) -> Vec<&str> {
+    page.names.iter().map(|one| std::str::from_utf8(&one.name).expect("text")).collect()
+}
+
+#[test]
+fn pages_of_any_size_give_each_name_once_and_in_order() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mut wanted: Vec<String> = (0..100).map(|n| format!("{}", n * 7919 % 100)).collect();
+    wanted.iter().for_each(|name| std::fs::write(dir.path().join(name), b"").expect("file"));
+    wanted.sort();
+    let tree = Tree::open(dir.path()).expect("tree");
+    for max in [1, 2, 7, 50, 99, 100, 101] {
+        let (mut listed, mut after) = (Vec::new(), None);
+        loop {
+            let page = tree.list(&RelPath::root(), after.as_deref(), max).expect("list");
+            assert!(page.names.len() <= max, "{max}");
+            listed.extend(names(&page).into_iter().map(str::to_owned));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(listed, wanted, "in pages of {max}");
+    }
 }
 
 #[test]
@@ -50,10 +76,10 @@ fn names_of_any_bytes_are_listed_as_they_are() {
     for name in odd {
         std::fs::write(dir.path().join(std::ffi::OsStr::from_bytes(name)), b"").expect("file");
     }
-    let listed = Tree::open(dir.path()).expect("tree").list(&RelPath::root()).expect("list");
+    let listed = Tree::open(dir.path()).expect("tree").list(&RelPath::root(), None, 100).expect("list");
     let mut wanted = odd.map(<[u8]>::to_vec);
     wanted.sort();
-    assert_eq!(listed.into_iter().map(|one| one.name).collect::<Vec<_>>(), wanted);
+    assert_eq!(listed.names.into_iter().map(|one| one.name).collect::<Vec<_>>(), wanted);
 }
 
 #[test]

@@ -1,27 +1,44 @@
-//! Signs of life of a session's receiving lanes: whether what the sender says it sent is still on its way.
+//! Notices lanes that have fallen silent: that an acknowledged byte reached the other end is what TCP says, not what is true
+//! where something stands between.
 //!
-//! Lanes beat with every piece; the session loop asks. On a `safe` lane whoever is on the way can make a header promise more
-//! than was ever sent, or take bytes out: without this the lane, and the session, would wait for them for ever.
+//! In: beats from receiving lanes, one for each piece, and which lanes still owe what was declared. Out: the lanes' watch, asked
+//! by the session loop. The control channel tells of a peer that lives, not of bytes that were lost on the way: this is how a
+//! receiver learns that it would wait for them for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What all receiving lanes of a session beat on.
+use longhaul_core::LaneId;
+use longhaul_net::LaneCloser;
+
+/// What one receiving lane beats on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<Beats>);
 
 #[derive(Debug, Default)]
 struct Beats {
     pieces: AtomicU64,
-    waiting: AtomicUsize,
+    waiting: AtomicBool,
+    within: AtomicBool,
 }
 
-/// Watches a [`Pulse`].
+/// Watches the lanes of a session.
 #[derive(Debug)]
 pub(crate) struct Watch {
+    lanes: Vec<Watched>,
+    next: Instant,
+    /// Since when nothing came on any lane that is owed.
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Watched {
+    id: LaneId,
     pulse: Pulse,
+    lane: LaneCloser,
     pieces: u64,
+    /// Since when nothing came that is due.
     since: Instant,
 }
 
@@ -33,29 +50,67 @@ impl Pulse {
 
     /// Runs `wait`, which waits for a free buffer: meanwhile it is this side that is slow.
     pub(crate) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
-        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        self.0.waiting.store(true, Ordering::Relaxed);
         let waited = wait();
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting.store(false, Ordering::Relaxed);
         waited
+    }
+
+    /// Runs `receive`, which takes in what a header announced: the sender has all of it and owes it at once.
+    pub(crate) fn within<T>(&self, receive: impl FnOnce() -> T) -> T {
+        self.0.within.store(true, Ordering::Relaxed);
+        let received = receive();
+        self.0.within.store(false, Ordering::Relaxed);
+        received
     }
 }
 
 impl Watch {
     /// Begins to watch.
-    pub(crate) fn new(pulse: Pulse) -> Watch {
-        Watch { pulse, pieces: 0, since: Instant::now() }
+    pub(crate) fn new() -> Watch {
+        let now = Instant::now();
+        Watch { lanes: Vec::new(), next: now + LOOK_EVERY, since: now }
     }
 
-    /// Whether something is `owed`, nothing keeps this side from taking it, and no lane has brought anything for too long.
-    pub(crate) fn is_overdue(&mut self, owed: bool) -> bool {
-        let pieces = self.pulse.0.pieces.load(Ordering::Relaxed);
-        let held_up = self.pulse.0.waiting.load(Ordering::Relaxed) > 0;
-        if !owed || held_up || pieces != self.pieces {
-            (self.pieces, self.since) = (pieces, Instant::now());
+    /// Watches one more lane, which is to beat on the pulse.
+    pub(crate) fn add(&mut self, id: LaneId, lane: LaneCloser) -> Pulse {
+        let pulse = Pulse::default();
+        self.lanes.push(Watched { id, pulse: pulse.clone(), lane, pieces: 0, since: Instant::now() });
+        pulse
+    }
+
+    /// Whether it is time to look; the answer is asked for often, and costs.
+    pub(crate) fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    /// Whether what is due stays away for too long though nothing keeps this side from taking it: on one lane in the middle of a
+    /// unit or `owing` one, whatever the others bring; or on all of them, if anything is owed.
+    pub(crate) fn is_overdue(&mut self, owing: &[LaneId]) -> bool {
+        let now = Instant::now();
+        self.next = now + LOOK_EVERY;
+        let mut stands_still = !owing.is_empty();
+        let mut overdue = false;
+        for lane in &mut self.lanes {
+            let held_up = lane.pulse.0.waiting.load(Ordering::Relaxed);
+            let pieces = lane.pulse.0.pieces.load(Ordering::Relaxed);
+            let moves = held_up || pieces != lane.pieces;
+            let due = lane.pulse.0.within.load(Ordering::Relaxed) || owing.contains(&lane.id);
+            if moves || !due {
+                (lane.pieces, lane.since) = (pieces, now);
+            }
+            stands_still &= !moves;
+            // A slow lane, one of many, may take longer for a piece: the kernel knows whether bytes still come.
+            overdue |= now - lane.since >= OVERDUE && lane.lane.quiet().is_some_and(|quiet| quiet >= OVERDUE);
         }
-        self.since.elapsed() >= OVERDUE
+        if !stands_still {
+            self.since = now;
+        }
+        overdue || now - self.since >= OVERDUE
     }
 }
 
 /// As long as a peer may be silent. A piece of 256 KiB takes less on any lane of more than 9 KB/s.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(30);
+/// Fine enough for [`OVERDUE`].
+const LOOK_EVERY: Duration = Duration::from_secs(1);

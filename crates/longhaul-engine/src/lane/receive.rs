@@ -71,8 +71,12 @@ fn receive_all(
             return Ok(true);
         };
         check(&piece, slab, trailers)?;
-        let Some((slot, computed)) = receive(stream, &piece, slab, (times, pulse))? else { return Ok(false) };
-        let declared = if trailers { Some(receive_trailer(stream, &piece)?) } else { None };
+        let received = pulse.within(|| {
+            let Some((slot, computed)) = receive(stream, &piece, slab, (times, pulse))? else { return Ok(None) };
+            let declared = if trailers { Some(receive_trailer(stream, &piece)?) } else { None };
+            Ok(Some((slot, computed, declared)))
+        });
+        let Some((slot, computed, declared)) = received? else { return Ok(false) };
         let (rows, places) = times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
         let landed = Landed { ticket: Ticket { lane, seq }, piece, computed, declared, rows };
         deliver(Arrival { landed, slot, rows: places });

@@ -9,7 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
 use longhaul_disk::Journal;
-use longhaul_proto::journal::{FileRecord, HeldChunks, JournalError, JournalId, Opened, Record, Replay, Replayed, Writer};
+use longhaul_proto::journal::{
+    FileRecord, HeldChunks, JournalError, JournalId, Opened, Record, Replay, Replayed, Writer,
+};
 
 use crate::lane::join::nonce;
 
@@ -55,7 +57,16 @@ impl Book {
         let mut writer = Writer::begin(JournalId(nonce()?), &mut bytes);
         writer.record(&Record::Opened(opened.clone()), &mut bytes);
         journal.append(&bytes).map_err(|e| e.fault())?;
-        let state = State { writer, opened, ours: true, next_number: 0, live: BTreeMap::new(), claimed: HashSet::new(), stale: false, done: Vec::new() };
+        let state = State {
+            writer,
+            opened,
+            ours: true,
+            next_number: 0,
+            live: BTreeMap::new(),
+            claimed: HashSet::new(),
+            stale: false,
+            done: Vec::new(),
+        };
         Ok(Book { tag: journal.tag(), journal: Some(journal), state: Mutex::new(state), owned: AtomicBool::new(true) })
     }
 

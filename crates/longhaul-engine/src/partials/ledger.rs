@@ -7,7 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::digest::Digest;
-use longhaul_core::{Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, RelPath, SessionTag, SourceStamp, TempName};
+use longhaul_core::{
+    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, RelPath, SessionTag, SourceStamp,
+    TempName,
+};
 use longhaul_disk::{TargetFile, TargetTree};
 use longhaul_proto::journal::{FileRecord, Opened, Record, Run, Stretch};
 use longhaul_proto::receiver::{self, Created, Held, Partial, Source};
@@ -305,13 +308,9 @@ fn is_beneath(path: &RelPath, top: &RelPath) -> bool {
 /// The version of the source that is offered.
 fn stamp_of(held: &Held) -> SourceStamp {
     match held.entry.kind {
-        EntryKind::File { len, inode, .. } => SourceStamp {
-            len,
-            mtime: held.entry.meta.mtime,
-            ctime: inode.ctime,
-            dev: inode.dev,
-            ino: inode.ino,
-        },
+        EntryKind::File { len, inode, .. } => {
+            SourceStamp { len, mtime: held.entry.meta.mtime, ctime: inode.ctime, dev: inode.dev, ino: inode.ino }
+        }
         _ => SourceStamp::default(),
     }
 }

@@ -10,7 +10,7 @@ mod holds;
 mod ledger;
 mod store;
 
-pub(crate) use ledger::Ledger;
+pub(crate) use ledger::{Known, Ledger};
 pub(crate) use store::Store;
 
 /// On whose behalf a session receives.

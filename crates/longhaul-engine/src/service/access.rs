@@ -24,6 +24,11 @@ impl Rights {
 }
 
 impl Daemon {
+    /// Whether a client has this key.
+    pub(super) fn knows(&self, key: &PublicKey) -> bool {
+        self.config.clients.iter().any(|c| c.key == *key)
+    }
+
     /// The client behind a key.
     pub(super) fn client(&self, key: &PublicKey) -> Result<&ClientConfig, Fault> {
         self.config.clients.iter().find(|c| c.key == *key).ok_or_else(|| {
@@ -41,7 +46,7 @@ impl Daemon {
     pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
         let rights = client.roots.get(name).copied().unwrap_or_default();
         match self.roots.get(name) {
-            Some((root, _)) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
+            Some((root, ..)) if rights != Rights::default() => Ok((root, root.allow.and(rights))),
             _ => Err(Fault::new(
                 FaultCode::Denied,
                 Blame::Local,

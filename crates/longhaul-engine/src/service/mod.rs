@@ -1,13 +1,17 @@
 //! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
-//! decides who may do what; `serve` runs one conversation; `lanes` brings lanes to their sessions.
+//! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard;
+//! `listing` answers those who look; `lanes` brings lanes to their
+//! sessions.
 
 mod access;
 mod lanes;
+mod listing;
+mod lobby;
 mod serve;
 
-pub(crate) use serve::list as list_tree;
+pub(crate) use listing::page as list_page;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -22,7 +26,9 @@ use tokio::sync::Semaphore;
 
 use crate::api::{Stop, StopTrigger};
 use crate::faults::net_fault;
+use crate::partials::Store;
 use lanes::Registry;
+use lobby::Lobby;
 
 /// What a client may do beneath a root. A request needs it from the root and from the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,8 +96,9 @@ pub struct Service {
 /// What all connections of a daemon share.
 struct Daemon {
     config: ServeConfig,
-    roots: BTreeMap<String, (RootConfig, Arc<Tree>)>,
+    roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<Store>)>,
     registry: Registry,
+    lobby: Lobby,
     /// MiB of buffers that are free.
     memory: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
@@ -107,7 +114,8 @@ impl Service {
         let mut roots = BTreeMap::new();
         for root in &config.roots {
             let tree = Tree::open(&root.dir).map_err(|e| e.fault().about(&root.name))?;
-            roots.insert(root.name.clone(), (root.clone(), tree));
+            let store = Store::new(tree.shelf());
+            roots.insert(root.name.clone(), (root.clone(), tree, store));
         }
         let tls = ServerTls::new(&identity, GreetLimits::default()).map_err(|e| net_fault(&e))?;
         let listeners = listen(&config.listen)?;
@@ -118,6 +126,7 @@ impl Service {
             memory: Arc::new(Semaphore::new(memory)),
             sessions: Arc::new(Semaphore::new(config.sessions)),
             registry: Registry::default(),
+            lobby: Lobby::default(),
             roots,
             config,
             stop,

@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_BYTES_MAX, SOURCES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, Meta, RelPath, Role};
-use longhaul_disk::{FsSource, Standing, Tree};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, SOURCES_MAX};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, RelPath, Role};
+use longhaul_disk::{FsSource, Tree};
 use longhaul_net::Control;
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Policy, SyncGroup};
-use longhaul_proto::wire::message::{Far, Lanes, Listed, ListedKind, Listing, Request, Transfer, VERSION, Welcome};
+use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, VERSION, Welcome};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::access::{need, need_protection};
 use super::lanes::{Expecting, Registered};
+use super::listing::Names;
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
@@ -24,6 +25,7 @@ use crate::budget::{self, MEMORY_DEFAULT, Machinery, Means};
 use crate::control::write_message;
 use crate::handshake;
 use crate::lane::join::nonce;
+use crate::partials::{Store, Who};
 use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
 use crate::session::receive::Receiving;
@@ -33,21 +35,40 @@ use crate::session::{self, Link, LinkParts};
 /// Runs a conversation to its end.
 pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     let peer = control.peer_addr;
+    let known = daemon.knows(&control.peer_key).then_some(control.peer_key);
+    // Until it has a session, which is counted otherwise, or its answer.
+    let Some(place) = daemon.lobby.enter(peer.ip(), known) else {
+        tracing::debug!(target: "longhaul::serve", %peer, "turned away: too many wait to be heard");
+        return refuse(&mut control, busy("connections that have not begun")).await;
+    };
     match admit(&daemon, &mut control).await {
         Ok(Admitted::Listing(names)) => {
-            let _ = tell_names(&mut control, names).await;
+            let _ = names.tell(&mut control).await;
         }
-        Ok(Admitted::Session(prepared)) => run_session(&daemon, control, *prepared).await,
+        Ok(Admitted::Session(prepared)) => {
+            drop(place);
+            run_session(&daemon, control, *prepared).await;
+        }
         Err(fault) => {
+            drop(place);
             tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
-            let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+            refuse(&mut control, fault).await;
         }
     }
 }
 
+async fn refuse(control: &mut Control, fault: Fault) {
+    let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
+    let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+}
+
+fn busy(what: &str) -> Fault {
+    Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
+        .hint("try again later")
+}
+
 enum Admitted {
-    Listing(Vec<Listed>),
+    Listing(Names),
     Session(Box<Prepared>),
 }
 
@@ -58,6 +79,7 @@ struct Prepared {
     transfer: Transfer,
     side: Side,
     lanes: u32,
+    chunk_max: ChunkSize,
     machinery: Machinery,
     _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
@@ -71,12 +93,12 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
     let request = handshake::hear(&mut control.reader).await?;
     let client = daemon.client(&control.peer_key)?.clone();
     match request {
-        Request::Roots => Ok(Admitted::Listing(daemon.roots_of(&client))),
+        Request::Roots => Ok(Admitted::Listing(Names::roots(daemon, &client))),
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
             let tree = daemon.tree(&root)?;
-            blocking(move || list(&tree, &path)).await.map(Admitted::Listing)
+            Names::beneath(tree, path).await.map(Admitted::Listing)
         }
         Request::Transfer(transfer) => {
             prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
@@ -85,7 +107,11 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
 }
 
 async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer) -> Result<Prepared, Fault> {
-    if transfer.set != 0 || !transfer.initiator || transfer.lanes == 0 || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
+    if transfer.set != 0
+        || !transfer.initiator
+        || transfer.lanes == 0
+        || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
+        || transfer.chunk_max < transfer.chunk
     {
         return Err(Fault::new(
             FaultCode::Unsupported,
@@ -93,30 +119,31 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
             "this build does not know how to do what is asked",
         ));
     }
-    let busy = |what: &str| {
-        Fault::new(FaultCode::Busy, Blame::Local, format_args!("the daemon is at its limit of {what}"))
-            .hint("try again later")
-    };
     let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
-    let memory = session_memory(transfer.chunk);
+    let (side, what) = side(daemon, client, &transfer).await?;
+    let chunk_max = match &side {
+        Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
+        Side::Send(..) => transfer.chunk_max,
+    };
+    let memory = session_memory(chunk_max);
     let buffers =
         daemon.memory.clone().try_acquire_many_owned((memory.get() >> 20) as u32).map_err(|_| busy("memory"))?;
-    let slots = budget::slots(memory, transfer.chunk)?;
+    let slots = budget::slots(memory, chunk_max)?;
     let means = Means {
         slots,
         lanes: budget::lanes(transfer.lanes, slots),
         depth: daemon.config.depth,
         engine: daemon.config.engine,
-        chunk: transfer.chunk,
+        chunk: chunk_max,
     };
     let machinery = Machinery::start(transfer.role.other(), means)?;
-    let (side, what) = side(daemon, client, &transfer).await?;
     Ok(Prepared {
         client: client.name.clone(),
         what,
         transfer,
         side,
         lanes: means.lanes,
+        chunk_max,
         machinery,
         _permits: (session, buffers),
     })
@@ -138,27 +165,28 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             need_protection(protection, config)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
-            let (tree, path) = (daemon.tree(root)?, path.clone());
+            let ((tree, store), path) = (daemon.root_parts(root)?, path.clone());
             let what = format!("push to {root}/{}", path.escaped());
-            let destination = blocking(move || place::served_destination(&tree, &path, opening)).await?;
+            let who = Who::client(&client.key, &client.name);
+            let place = move || place::served_destination((&tree, &store), &who, &path, opening);
+            let destination = blocking(place).await?;
             Ok((Side::Receive(destination, policy), what))
         }
         (Far::Sources { sources, rules, names }, Role::Receiver) => {
             let Some(first) = sources.first().filter(|_| sources.len() <= SOURCES_MAX) else {
                 return Err(Fault::protocol("a pull of no sources, or of too many"));
             };
-            if sources.iter().any(|s| s.root != first.root) {
-                return Err(Fault::new(FaultCode::Usage, Blame::Peer, "one pull takes its sources from one root")
-                    .hint("pull from each root apart"));
+            let mut places = Vec::with_capacity(sources.len());
+            for source in sources {
+                let (config, rights) = daemon.root(client, &source.root)?;
+                need(rights.read, "read", config)?;
+                need_protection(protection, config)?;
+                places.push((daemon.tree(&source.root)?, source.path.clone(), source.contents));
             }
-            let (config, rights) = daemon.root(client, &first.root)?;
-            need(rights.read, "read", config)?;
-            need_protection(protection, config)?;
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
-            let what = format!("pull from {}/{}", first.root, first.path.escaped());
-            let places = sources.iter().map(|s| (s.path.clone(), s.contents)).collect();
-            let source = FsSource::beneath(&daemon.tree(&first.root)?, places, direct);
-            Ok((Side::Send(source, filter, names.clone()), what))
+            let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+            let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
+            Ok((Side::Send(FsSource::beneath(places, direct), filter, names.clone()), what))
         }
         _ => Err(Fault::protocol("a transfer whose roles contradict each other")),
     }
@@ -183,7 +211,15 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
     let (files, failed) = (counter.committed.load(Ordering::Relaxed), counter.failed.load(Ordering::Relaxed));
     let bytes = counter.bytes.load(Ordering::Relaxed);
     let end = totals.fault.as_ref().map_or_else(|| "complete".to_owned(), |f| format!("{}: {f}", f.code.name()));
-    tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), "ended: {what}: {end}");
+    tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), cpu_s = %cpu_seconds(&totals.stages), "ended: {what}: {end}");
+}
+
+/// CPU seconds of this side by stage, as a word of a log line: `hash:0.412,net:0.360,files:0.020`.
+fn cpu_seconds(stages: &[(&str, f64)]) -> String {
+    if stages.is_empty() {
+        return "none".to_owned();
+    }
+    stages.iter().map(|(stage, seconds)| format!("{stage}:{seconds:.3}")).collect::<Vec<_>>().join(",")
 }
 
 /// Welcomes the client and names its lanes.
@@ -194,8 +230,14 @@ async fn welcome(
     observer: Arc<Counter>,
 ) -> Result<(Link, Registered, Welcome), Fault> {
     let chunk = prepared.transfer.chunk;
-    let welcome =
-        Welcome { version: VERSION, caps: 0, session: nonce()?, chunk, bundled_max: handshake::bundled_max(chunk) };
+    let welcome = Welcome {
+        version: VERSION,
+        caps: 0,
+        session: nonce()?,
+        chunk,
+        chunk_max: prepared.chunk_max,
+        bundled_max: handshake::bundled_max(chunk),
+    };
     let count = prepared.lanes;
     let events = mpsc::unbounded_channel();
     let registered = daemon.registry.expect(
@@ -211,7 +253,11 @@ async fn welcome(
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
     write_message(&mut control.writer, &Message::Lanes(Lanes { first: LaneId(0), count })).await?;
     let (reader, writer) = (control.reader, control.writer);
-    let link = Link::start(LinkParts { reader, writer, observer, stop: daemon.stop.clone(), events });
+    let presence = match &prepared.side {
+        Side::Receive(destination, _) => destination.presence.clone(),
+        Side::Send(..) => Arc::default(),
+    };
+    let link = Link::start(LinkParts { reader, writer, observer, stop: daemon.stop.clone(), presence, events });
     Ok((link, registered, welcome))
 }
 
@@ -222,6 +268,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
         Side::Receive(destination, policy) => {
             let config = Config {
                 chunk,
+                chunk_max: welcome.chunk_max,
                 bundled_max,
                 policy,
                 landing: destination.landing,
@@ -231,14 +278,32 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
             };
             session::receive::run(
                 link,
-                Receiving { tree: destination.tree, slab, io, config, asked: Asked::default(), base: destination.base },
+                Receiving {
+                    tree: destination.tree,
+                    slab,
+                    io,
+                    config,
+                    asked: Asked::default(),
+                    base: destination.base,
+                    ledger: destination.ledger,
+                },
             )
             .await
         }
         Side::Send(source, filter, names) => {
             session::send::run(
                 link,
-                Sending { tree: Arc::new(source), slab, io, chunk, bundled_max, filter, names, preserve },
+                Sending {
+                    tree: Arc::new(source),
+                    slab,
+                    io,
+                    chunk,
+                    chunk_max: welcome.chunk_max,
+                    bundled_max,
+                    filter,
+                    names,
+                    preserve,
+                },
             )
             .await
         }
@@ -247,62 +312,19 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
 
 impl Daemon {
     fn tree(&self, root: &str) -> Result<Arc<Tree>, Fault> {
-        let known = self.roots.get(root).map(|(_, tree)| tree.clone());
+        self.root_parts(root).map(|(tree, _)| tree)
+    }
+
+    /// A root's tree and its partials.
+    fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<Store>), Fault> {
+        let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
         known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))
     }
-
-    fn roots_of(&self, client: &ClientConfig) -> Vec<Listed> {
-        let listed = |name: &String| {
-            let (_, rights) = self.root(client, name).ok()?;
-            let kind = ListedKind::Root { rights: rights.names() };
-            Some(Listed { name: name.clone().into_bytes(), kind, len: 0, meta: Meta::default() })
-        };
-        self.roots.keys().filter_map(listed).collect()
-    }
 }
 
-/// What stands at a path, in the wire's words.
-pub(crate) fn list(tree: &Tree, path: &RelPath) -> Result<Vec<Listed>, Fault> {
-    let names = tree.list(path).map_err(|e| e.fault())?;
-    Ok(names.into_iter().map(|name| listed(name.name, name.standing)).collect())
-}
-
-fn listed(name: Vec<u8>, standing: Standing) -> Listed {
-    let meta = standing.meta();
-    let (kind, len) = match standing {
-        Standing::File { len, .. } => (ListedKind::File, len),
-        Standing::Dir { .. } => (ListedKind::Dir, 0),
-        Standing::Symlink { target, .. } => (ListedKind::Symlink { target }, 0),
-        Standing::Special { .. } => (ListedKind::Special, 0),
-    };
-    Listed { name, kind, len, meta }
-}
-
-/// Tells names in messages of a bounded size.
-async fn tell_names(control: &mut Control, names: Vec<Listed>) -> Result<(), Fault> {
-    let mut names = names.into_iter().peekable();
-    loop {
-        let (mut page, mut bytes) = (Vec::new(), 0);
-        while bytes < PAGE_BYTES_MAX
-            && let Some(name) = names.next()
-        {
-            let link = if let ListedKind::Symlink { target } = &name.kind { target.len() } else { 0 };
-            bytes += name.name.len() + link + LISTED_NUMBERS_BYTES;
-            page.push(name);
-        }
-        let last = names.peek().is_none();
-        write_message(&mut control.writer, &Message::Listing(Listing { names: page, last })).await?;
-        if last {
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
-            return Ok(());
-        }
-    }
-}
-
-/// What a listed name adds to a message beside its bytes, at most.
-const LISTED_NUMBERS_BYTES: usize = 64;
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?
 }
 

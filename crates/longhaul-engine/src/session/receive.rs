@@ -18,7 +18,7 @@ use super::{Event, Link};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
 use crate::lane;
-use crate::lane::pulse::{OVERDUE, Pulse, Watch};
+use crate::lane::pulse::{OVERDUE, Watch};
 use crate::partials::Ledger;
 use crate::report::Totals;
 
@@ -45,7 +45,6 @@ struct Loop {
     machine: Receiver,
     writing: Writing,
     slab: Arc<Slab>,
-    pulse: Pulse,
     watch: Watch,
     asked: Asked,
     totals: Totals,
@@ -64,7 +63,14 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         preserve: receiving.config.preserve,
         dry_run: receiving.config.dry_run,
     };
-    let started = Writing::start(receiving.tree, receiving.io.clone(), receiving.ledger, options, link.times.clone(), link.sink());
+    let started = Writing::start(
+        receiving.tree,
+        receiving.io.clone(),
+        receiving.ledger,
+        options,
+        link.times.clone(),
+        link.sink(),
+    );
     let mut machine = Receiver::new(receiving.config, receiving.base);
     let writing = match started {
         Ok(writing) => writing,
@@ -76,14 +82,12 @@ pub(crate) async fn run(link: Link, receiving: Receiving) -> Totals {
         }
     };
     machine.handle_timeout(link.now());
-    let (slab, pulse) = (receiving.slab, Pulse::default());
     let mut this = Loop {
         link,
         machine,
         writing,
-        slab,
-        watch: Watch::new(pulse.clone()),
-        pulse,
+        slab: receiving.slab,
+        watch: Watch::new(),
         asked: receiving.asked,
         totals: Totals::default(),
         told: (0, Tally::default()),
@@ -129,7 +133,7 @@ impl Loop {
             }
             Wake::Event(Event::Lane(joined)) => {
                 let (slab, sink) = (self.slab.clone(), self.link.sink());
-                let (times, pulse) = (self.link.times.clone(), self.pulse.clone());
+                let (times, pulse) = (self.link.times.clone(), self.watch.add(joined.id, joined.stream.closer()));
                 let started = self.link.start_lane(joined, move |stream, id| {
                     lane::receive::run(stream, id, &slab, (&times, &pulse), |arrival| {
                         drop(sink.send(Event::Arrived(arrival)))
@@ -156,7 +160,7 @@ impl Loop {
 
     /// What the sender says that it sent must come.
     fn watch_lanes(&mut self) {
-        if self.watch.is_overdue(self.machine.is_owed_arrivals()) {
+        if self.watch.is_due() && self.watch.is_overdue(&self.machine.lanes_owing()) {
             let seconds = OVERDUE.as_secs();
             let fault = Fault::new(
                 FaultCode::Lost,
@@ -245,7 +249,7 @@ impl Loop {
             Action::SyncDirs(_) => self.writing.sync_dirs(),
             Action::FinishDirs(dirs) => self.writing.finish_dirs(dirs),
             Action::Discard(file) => self.writing.discard(file),
-            Action::Keep(file) => self.writing.keep(file),
+            Action::Keep(file) => self.writing.leave(file),
             Action::Settled(held, outcome) => self.settled(&held, outcome),
             Action::Finished(ending) => self.verdict = Some(Ok(ending)),
             Action::Abort(fault) => self.verdict = Some(Err(fault)),

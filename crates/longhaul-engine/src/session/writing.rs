@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag, TempName,
+    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
+    TempName,
 };
 use longhaul_disk::{ChunkIo, DiskError, Made, Staged, Standing, TargetFile, TargetTree};
 use longhaul_proto::receiver::{Created, Held, Partial, Record, Replace, Seen, Surveyed, Ticket};
@@ -290,9 +291,7 @@ impl Writing {
     /// Writes records down.
     pub(crate) fn journal(&self, records: Vec<Record>) {
         let ledger = self.ledger.clone();
-        self.report(&self.journal, move |_| {
-            Report::Journalled(ledger.map_or(Ok(()), |ledger| ledger.write(&records)))
-        });
+        self.report(&self.journal, move |_| Report::Journalled(ledger.map_or(Ok(()), |ledger| ledger.write(&records))));
     }
 
     /// Takes note of an outcome.
@@ -396,7 +395,7 @@ impl Writing {
     }
 
     /// Closes a file that another session may continue; what is good for nothing goes all the same.
-    pub(crate) fn keep(&mut self, file: FileId) {
+    pub(crate) fn leave(&mut self, file: FileId) {
         if self.ledger.as_ref().is_some_and(|ledger| ledger.keeps(file)) {
             let gone = (self.files.remove(&file), self.staged.remove(&file));
             self.stage.run(move || drop(gone));
@@ -408,7 +407,7 @@ impl Writing {
     /// Gives up: what of open files is not worth another session's while goes.
     pub(crate) fn give_up(&mut self) {
         let open: Vec<FileId> = self.files.keys().chain(self.staged.keys()).copied().collect();
-        open.into_iter().for_each(|file| self.keep(file));
+        open.into_iter().for_each(|file| self.leave(file));
     }
 
     /// Where something is staged: by itself, or in the batch that failed.

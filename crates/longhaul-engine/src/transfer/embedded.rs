@@ -2,6 +2,8 @@
 //!
 //! In: a source tree and a destination. Out: the totals of both halves in one. No daemon, no keys, no network.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
@@ -34,6 +36,11 @@ impl Run {
         };
         // Checked before anything is made.
         self.half_slots()?;
+        let own = match sources {
+            [source] if !source.contents => source.path.file_name().map(OsStr::as_bytes),
+            _ => None,
+        };
+        place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
         let destination = place::local_destination(dest, opening)?;
         let source = place::local_source(sources, self.settings.io);
         self.embedded(source, destination).await
@@ -92,7 +99,13 @@ impl Run {
     }
 
     /// The link of one half of a copy.
-    fn half_link(&self, pipe: tokio::io::DuplexStream, lanes: Vec<JoinedLane>, observer: Arc<dyn Observer>, presence: Arc<Presence>) -> Link {
+    fn half_link(
+        &self,
+        pipe: tokio::io::DuplexStream,
+        lanes: Vec<JoinedLane>,
+        observer: Arc<dyn Observer>,
+        presence: Arc<Presence>,
+    ) -> Link {
         let (reader, writer) = tokio::io::split(pipe);
         self.link_over(Box::new(reader), Box::new(writer), lanes, observer, presence)
     }

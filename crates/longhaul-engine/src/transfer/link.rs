@@ -13,16 +13,17 @@ use super::dial::Agreed;
 use crate::api::{Event, Observer, Start};
 use crate::budget::{self, LANES_DEFAULT};
 use crate::control::{ReadHalf, WriteHalf};
+use crate::presence::Presence;
 use crate::session::{self, JoinedLane, Link, LinkParts};
 
 impl Run {
     /// The link of a session with a daemon.
-    pub(super) fn link(&self, agreed: Agreed, direction: &'static str, slots: usize) -> Link {
+    pub(super) fn link(&self, agreed: Agreed, direction: &'static str, slots: usize, presence: Arc<Presence>) -> Link {
         let protection = self.settings.protect.unwrap_or(Protection::Private);
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         debug_assert!(agreed.lanes.len() <= budget::lanes(wanted, slots) as usize || agreed.lanes.is_empty());
         self.announce(direction, "tcp", &agreed.welcome, &agreed.lanes, protection, wanted);
-        self.link_over(agreed.control.reader, agreed.control.writer, agreed.lanes, self.observer.clone())
+        self.link_over(agreed.control.reader, agreed.control.writer, agreed.lanes, self.observer.clone(), presence)
     }
 
     pub(super) fn link_over(
@@ -31,12 +32,13 @@ impl Run {
         writer: WriteHalf,
         lanes: Vec<JoinedLane>,
         observer: Arc<dyn Observer>,
+        presence: Arc<Presence>,
     ) -> Link {
         let events = mpsc::unbounded_channel();
         for lane in lanes {
             let _ = events.0.send(session::Event::Lane(lane));
         }
-        Link::start(LinkParts { reader, writer, observer, stop: self.stop.clone(), events })
+        Link::start(LinkParts { reader, writer, observer, stop: self.stop.clone(), presence, events })
     }
 
     pub(super) fn announce(

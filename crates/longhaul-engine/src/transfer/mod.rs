@@ -110,7 +110,8 @@ impl Run {
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
         // What is left in a destination that stands says how large buffers must be; one that does not is made only when the
         // daemon has agreed.
-        let standing = if place::stands(dest) { Some(place::local_destination(dest, opening)?) } else { None };
+        let standing =
+            if place::stands(dest, opening.placing) { Some(place::local_destination(dest, opening)?) } else { None };
         let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
         let chunk_max = standing.as_ref().map_or(self.settings.chunk, |d| d.chunk_max(self.settings.chunk).min(limit));
         let agreed = self.agree(remote, Role::Receiver, far, slots, chunk_max).await?;
@@ -129,7 +130,11 @@ impl Run {
         let Machinery { slab, io } = self.machinery(Role::Receiver, slots, lanes, agreed.welcome.chunk_max)?;
         let config = self.receiver_config(landing, &agreed.welcome);
         let link = self.link(agreed, "pull", slots, destination.presence);
-        let asked = self.asked(&paths);
+        let own = match &paths[..] {
+            [source] if !contents(source) => source.path.name(),
+            _ => None,
+        };
+        let asked = self.asked(own);
         Ok(session::receive::run(
             link,
             Receiving {
@@ -149,18 +154,15 @@ impl Run {
         Machinery::start(role, Means { slots, lanes, depth: self.settings.depth, engine: self.settings.engine, chunk })
     }
 
-    /// What a pull of these sources may bring.
-    fn asked(&self, paths: &[RemotePath]) -> Asked {
+    /// What may come from sources of which the only one, if only one is named, keeps its `own` name.
+    fn asked(&self, own: Option<&[u8]>) -> Asked {
         let mut asked = Asked::passing(self.settings.filter.clone());
         if !self.settings.preserve.links {
             asked = asked.without_links();
         }
-        match (&self.settings.files_from, paths) {
-            (Some(names), [source]) => {
-                let own = if contents(source) { None } else { source.path.name() };
-                asked.named(&own.and_then(|name| RelPath::new(name).ok()).unwrap_or_default(), names)
-            }
-            _ => asked,
+        match &self.settings.files_from {
+            Some(names) => asked.named(&own.and_then(|name| RelPath::new(name).ok()).unwrap_or_default(), names),
+            None => asked,
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
-use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId};
 
 use super::order::{Landed, Ticket};
 use crate::time::Timestamp;
@@ -60,9 +60,10 @@ impl Arrivals {
         }
     }
 
-    /// Whether something was declared that has not landed.
-    pub(super) fn is_owed(&self) -> bool {
-        !self.declared.is_empty()
+    /// The lanes of what was declared and has not landed, each once.
+    pub(super) fn lanes_owing(&self) -> Vec<LaneId> {
+        let lanes: BTreeSet<LaneId> = self.declared.keys().map(|ticket| ticket.lane).collect();
+        lanes.into_iter().collect()
     }
 
     /// When the oldest arrival has waited too long.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGES_UNANSWERED_MAX};
-use longhaul_core::{Attempt, Blame, BundleId, EntryKind, Fault, FaultCode, FileId, RelPath};
+use longhaul_core::{Attempt, Blame, BundleId, EntryKind, Fault, FaultCode, FileId, LaneId, RelPath};
 
 use crate::time::Timestamp;
 use crate::wire::bundle::bundled_max;
@@ -212,9 +212,9 @@ impl Receiver {
         self.bytes_resent
     }
 
-    /// Whether the sender has declared units that have not arrived.
-    pub fn is_owed_arrivals(&self) -> bool {
-        self.arrivals.is_owed()
+    /// The lanes on which the sender has declared units that have not arrived, each once.
+    pub fn lanes_owing(&self) -> Vec<LaneId> {
+        self.arrivals.lanes_owing()
     }
 
     /// Whether the session is on its way to its end by a fault: nothing is taken in any more.

@@ -4,6 +4,7 @@
 //! scripts that need their bytes read `--json`.
 
 use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
 
 use longhaul_core::Escaped;
 use longhaul_engine::{Listed, ListedKind, Stop};
@@ -26,17 +27,21 @@ pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
     context.log(super::client_level(talk));
+    let mut printing = Printing { out: BufWriter::new(io::stdout().lock()), long: args.long, talk, written: Ok(()) };
     let listed = Location::parse(&args.location)
-        .and_then(|location| list(location, &settings::keys(&args.keys, &layers)?, talk, context));
-    Ok(match listed {
-        Ok(names) => print(&names, args, talk).map_or_else(output::stdout_failed, |()| Exit::Complete),
-        Err(error) => output::refuse(talk.json, error),
-    })
+        .and_then(|location| list(location, &settings::keys(&args.keys, &layers)?, talk, context, &mut printing));
+    Ok(printing.end(listed))
 }
 
-fn list(location: Location, keys: &Keys, talk: Talk, context: Context) -> Result<Vec<Listed>, Error> {
+fn list(
+    location: Location,
+    keys: &Keys,
+    talk: Talk,
+    context: Context,
+    printing: &mut Printing<impl Write>,
+) -> Result<(), Error> {
     let daemon = match location {
-        Location::Local(local) => return Ok(longhaul_engine::list_local(&local.path)?),
+        Location::Local(local) => return Ok(longhaul_engine::list_local(&local.path, |names| printing.print(&names))?),
         Location::Daemon(daemon) => daemon,
     };
     let asking = Asking::default();
@@ -45,21 +50,46 @@ fn list(location: Location, keys: &Keys, talk: Talk, context: Context) -> Result
     super::block_on(async move {
         signals::watch(asking, move |code| trigger.stop(code))
             .map_err(Error::file("watch the signals of", "this process"))?;
-        Ok(longhaul_engine::list(remote, daemon.path, stop).await?)
+        Ok(longhaul_engine::list(remote, daemon.path, stop, |names| printing.print(&names)).await?)
     })?
 }
 
-fn print(names: &[Listed], args: &LsArgs, talk: Talk) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    if talk.json {
-        let mut lines = JsonLines::new(&mut out);
-        names.iter().try_for_each(|listed| lines.entry(listed))?;
-        lines.summary(&Summary::nothing(Exit::Complete))?;
-    } else {
-        let line = if args.long { long_line } else { short_line };
-        names.iter().try_for_each(|listed| out.write_all(line(listed).as_bytes()))?;
+/// Names on their way to standard output, as they come.
+struct Printing<W: Write> {
+    out: W,
+    long: bool,
+    talk: Talk,
+    written: io::Result<()>,
+}
+
+impl<W: Write> Printing<W> {
+    /// Prints; breaks off when nobody reads any more.
+    fn print(&mut self, names: &[Listed]) -> ControlFlow<()> {
+        self.written = self.write(names);
+        if self.written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
-    out.flush()
+
+    fn write(&mut self, names: &[Listed]) -> io::Result<()> {
+        if self.talk.json {
+            let mut lines = JsonLines::new(&mut self.out);
+            return names.iter().try_for_each(|listed| lines.entry(listed));
+        }
+        let line = if self.long { long_line } else { short_line };
+        names.iter().try_for_each(|listed| self.out.write_all(line(listed).as_bytes()))
+    }
+
+    /// What follows the last name: the summary, or why it is the last.
+    fn end(mut self, listed: Result<(), Error>) -> Exit {
+        if listed.is_ok() && self.written.is_ok() && self.talk.json {
+            self.written = JsonLines::new(&mut self.out).summary(&Summary::nothing(Exit::Complete));
+        }
+        if let Err(error) = self.written.and_then(|()| self.out.flush()) {
+            return output::stdout_failed(error);
+        }
+        // Gives standard output back to whoever tells of the error.
+        drop(self.out);
+        listed.map_or_else(|error| output::refuse(self.talk.json, error), |()| Exit::Complete)
+    }
 }
 
 fn short_line(listed: &Listed) -> String {

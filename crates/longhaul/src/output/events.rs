@@ -278,6 +278,7 @@ impl Summary<'_> {
             files_failed: report.files_failed,
             bytes_committed: report.bytes_committed,
             bytes_resent: report.bytes_resent,
+            bytes_resumed: report.bytes_resumed,
             seconds: millis(report.seconds),
             bytes_per_s: bytes_per_s as u64,
             cpu_s_per_gb: CpuPerGb { sender: per_gb(report.sender_cpu), receiver: per_gb(report.receiver_cpu) },

@@ -10,6 +10,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::testing::{content, find, path, scan, source_of};
 use crate::{IoMode, VoidSource};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 fn all() -> Filter {
     Filter::new(Vec::new()).expect("no rules")
@@ -256,7 +257,7 @@ fn sparse_files_are_seen_as_such_and_their_holes_found() {
     file.sync_all().expect("sync");
     let source = source_of(dir.path(), DirectMode::Auto);
     let found = scan(&source, &all(), None);
-    assert!(found.iter().any(|one| matches!(one, Scanned::Entry { entry, .. } if entry.kind == EntryKind::File { len: 4 << 20, sparse: true })));
+    assert!(found.iter().any(|one| matches!(one, Scanned::Entry { entry, .. } if matches!(entry.kind, EntryKind::File { len, sparse: true, .. } if len == 4 << 20))));
     let (at, identity) = find(&source, &path("s"));
     let file = source.open(&at, &identity).expect("open");
     for (offset, data) in [(0, false), (1 << 20, false), (2 << 20, true), (3 << 20, false)] {
@@ -269,10 +270,32 @@ fn small_files_are_read_whole() {
     let dir = sample();
     let source = FsSource::open(vec![spec(dir.path().join("d"), false)], DirectMode::Auto);
     let (at, identity) = find(&source, &path("d/sub/g"));
-    let mut buf = [0; 64];
-    source.read_small(&at, &identity, 20, &mut buf).expect("read");
-    assert_eq!(buf[..20], content(20));
-    assert_eq!(source.read_small(&at, &identity, 65, &mut buf).expect_err("buffer").kind(), ErrorKind::Bounds);
+    let mut buf = [0; 20];
+    let open = || source.open_small(&at, &identity).expect("open");
+    open().read(&mut buf).expect("read");
+    assert_eq!(buf[..], content(20));
+    assert_eq!(open().read(&mut [0; 21]).expect_err("longer").kind(), ErrorKind::Bounds);
+    assert_eq!(open().read(&mut buf[..19]).expect_err("shorter").kind(), ErrorKind::Bounds);
+}
+
+#[test]
+fn a_small_file_that_is_written_to_after_it_was_opened_is_not_taken() {
+    let dir = sample();
+    let name = dir.path().join("d/f");
+    let source = FsSource::open(vec![spec(dir.path().join("d"), false)], DirectMode::Auto);
+    let write = |bytes: &[u8], secs: i64| {
+        std::fs::write(&name, bytes).expect("write");
+        let time = Timespec { tv_sec: secs, tv_nsec: 0 };
+        utimensat(CWD, &name, &Timestamps { last_access: time, last_modification: time }, AtFlags::empty())
+            .expect("times");
+    };
+    for bytes in [content(9), content(11), b"0123456789".to_vec()] {
+        write(&content(10), 1);
+        let (at, identity) = find(&source, &path("d/f"));
+        let opened = source.open_small(&at, &identity).expect("open");
+        write(&bytes, 2);
+        assert_eq!(opened.read(&mut [0; 10]).expect_err("changed").kind(), ErrorKind::Changed);
+    }
 }
 
 #[test]
@@ -281,10 +304,9 @@ fn a_file_that_is_not_what_was_scanned_is_not_opened() {
     let top = dir.path().join("d");
     let source = FsSource::open(vec![spec(top.clone(), false)], DirectMode::Auto);
     let (at, identity) = find(&source, &path("d/f"));
-    let mut buf = [0; 64];
-    let mut check = |kind: ErrorKind| {
+    let check = |kind: ErrorKind| {
         assert_eq!(source.open(&at, &identity).expect_err("open").kind(), kind);
-        assert_eq!(source.read_small(&at, &identity, 10, &mut buf).expect_err("read").kind(), kind);
+        assert_eq!(source.open_small(&at, &identity).expect_err("open").kind(), kind);
     };
     std::fs::write(top.join("f"), content(11)).expect("longer");
     check(ErrorKind::Changed);
@@ -318,13 +340,13 @@ fn sources_beneath_a_served_tree_never_leave_it() {
     let dir = sample();
     symlink("/etc", dir.path().join("d/sub/out")).expect("link");
     let tree = Tree::open(dir.path()).expect("tree");
-    let found = scan(&FsSource::beneath(&tree, vec![(path("d/sub"), false)], DirectMode::Auto), &all(), None);
+    let found = scan(&FsSource::beneath(vec![(tree.clone(), path("d/sub"), false)], DirectMode::Auto), &all(), None);
     assert_eq!(sorted(&found), ["sub (", "sub )", "sub/empty (", "sub/empty )", "sub/g 20", "sub/out -> /etc"]);
-    let contents = FsSource::beneath(&tree, vec![(path("d/sub"), true)], DirectMode::Auto);
+    let contents = FsSource::beneath(vec![(tree.clone(), path("d/sub"), true)], DirectMode::Auto);
     let (at, identity) = find(&contents, &path("g"));
     assert_eq!(contents.open(&at, &identity).expect("open").len(), 20);
     for (at, trailing) in [("d/sub/out", true), ("d/sub/out/passwd", false)] {
-        let found = scan(&FsSource::beneath(&tree, vec![(path(at), trailing)], DirectMode::Auto), &all(), None);
+        let found = scan(&FsSource::beneath(vec![(tree.clone(), path(at), trailing)], DirectMode::Auto), &all(), None);
         assert!(matches!(&found[..], [Scanned::Failed { error, .. }] if error.kind() == ErrorKind::Escape), "{at}");
     }
 }

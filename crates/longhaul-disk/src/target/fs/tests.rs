@@ -7,7 +7,7 @@ use longhaul_core::Mtime;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::testing::{META, Mounted, path};
+use crate::testing::{META, Mounted, path, temp};
 
 const KEEP: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
 const DROP: Preserve = Preserve { mode: false, times: false, links: true, sparse: true };
@@ -52,7 +52,7 @@ fn a_final_name_appears_only_at_publication_with_all_its_metadata() {
 #[test]
 fn large_files_get_their_length_mode_and_times_when_sealed() {
     let (dir, target) = target();
-    let file = target.create(&path("big"), 1_000_001, false).expect("create");
+    let file = target.create(&path("big"), 1_000_001, false, &temp()).expect("create");
     let temp = names(dir.path()).remove(0);
     assert_eq!(std::fs::metadata(dir.path().join(&temp)).expect("stat").mode() & 0o7777, 0o600);
     target.sync_data(&file).expect("sync");
@@ -62,7 +62,7 @@ fn large_files_get_their_length_mode_and_times_when_sealed() {
     target.publish(&staged, Replace::Allowed).expect("publish");
     let stat = std::fs::metadata(dir.path().join("big")).expect("stat");
     assert_eq!((stat.len(), stat.mode() & 0o7777, stat.mtime()), (1_000_001, 0o755, META.mtime.secs));
-    assert_eq!(target.sync_counts(), SyncCounts { fsync: 1, fdatasync: 1, ..SyncCounts::default() });
+    assert_eq!(target.sync_counts(), SyncCounts { fsync: 1, fdatasync: 1, dirsync: 1, ..SyncCounts::default() });
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn what_is_not_preserved_follows_the_mask_and_the_clock() {
     let (dir, target) = target();
     let staged = target.write_small(&path("f"), b"", &META, DROP).expect("write");
     target.publish(&staged, Replace::Never).expect("publish");
-    let file = target.create(&path("g"), 10, false).expect("create");
+    let file = target.create(&path("g"), 10, false, &temp()).expect("create");
     let staged = target.seal(file, &META, DROP).expect("seal");
     target.publish(&staged, Replace::Never).expect("publish");
     let ordinary = std::fs::File::create(dir.path().join("ordinary")).expect("file").metadata().expect("stat");
@@ -82,10 +82,10 @@ fn what_is_not_preserved_follows_the_mask_and_the_clock() {
 }
 
 #[test]
-fn what_is_dropped_unpublished_leaves_nothing() {
+fn what_is_discarded_or_small_and_dropped_leaves_nothing() {
     let (dir, target) = target();
-    let file = target.create(&path("a"), 100, false).expect("create");
-    let other = target.create(&path("b"), 100, false).expect("create");
+    let file = target.create(&path("a"), 100, false, &temp()).expect("create");
+    let other = target.create(&path("b"), 100, false, &temp()).expect("create");
     let staged = target.seal(Arc::clone(&other), &META, KEEP).expect("seal");
     let small = target.write_small(&path("c"), b"c", &META, KEEP).expect("write");
     let link = target.make_link(&path("d"), b"x", &META, KEEP).expect("link");
@@ -136,7 +136,7 @@ fn a_link_above_is_refused_by_every_operation() {
     let at = path("out/f");
     escape(target.examine(&at).map(drop), "examine");
     escape(target.make_dir(&path("out/new")).map(drop), "make_dir");
-    escape(target.create(&at, 1, false).map(drop), "create");
+    escape(target.create(&at, 1, false, &temp()).map(drop), "create");
     escape(target.write_small(&at, b"x", &META, KEEP).map(drop), "write_small");
     escape(target.make_link(&at, b"x", &META, KEEP).map(drop), "make_link");
     escape(target.finish_dir(&path("out/sub"), &META, KEEP), "finish_dir");
