@@ -26,7 +26,7 @@ pub struct Exhausted {
 /// Plays a transfer of three chunks and two small files over a file that stands. Lets the receiver's host die after every
 /// event, with every state of its file system that missing syncs allow; runs the command again on each.
 ///
-/// Where more than [`PARTS_MAX`] parts are volatile at once, not every subset of them is played: all, none, each alone, each
+/// Where more than eight parts are volatile at once, not every subset of them is played: all, none, each alone, each
 /// missing, each beginning, and some by chance.
 ///
 /// # Errors

@@ -88,8 +88,8 @@ impl World {
 
     /// Whether nothing is left to be played, or a promise is broken.
     pub(crate) fn is_over(&self) -> bool {
-        let done = self.succeeded == Succeeded::Twice && self.receivers.is_empty();
-        done || self.env.ledger.violation.is_some()
+        let last_is_closed = self.receivers.iter().all(|receiver| receiver.no.0 < self.sessions);
+        self.succeeded == Succeeded::Twice && last_is_closed || self.env.ledger.violation.is_some()
     }
 
     /// Plays the next event.

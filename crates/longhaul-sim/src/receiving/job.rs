@@ -61,7 +61,8 @@ impl Step {
 #[derive(Clone, Debug)]
 pub(super) enum Then {
     Opened,
-    Surveyed(Vec<Arc<Held>>),
+    /// With the directories that were synced for it.
+    Surveyed(Vec<Arc<Held>>, Vec<String>),
     Created(FileId, Created),
     Written(FileId, ChunkIndex),
     Staged(Vec<FileId>),

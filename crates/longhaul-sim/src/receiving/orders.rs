@@ -58,11 +58,11 @@ impl RecvSession {
         let dirs: BTreeSet<String> = standing.iter().flat_map(|path| dirs_up(path)).collect();
         let dirs: Vec<String> = dirs.difference(&self.synced).cloned().collect();
         self.made.extend(new);
-        self.synced.extend(dirs.iter().cloned());
         let make = page.iter().filter(|held| held.entry.kind == EntryKind::Dir);
         let make: Vec<Step> = make.map(|held| Step::new(Op::MakeDir(text(&held.placed))).of(held.id)).collect();
-        let dirs = if env.is(Mutant::StandingNotSynced) { Vec::new() } else { dirs };
-        let job = Job::new(Then::Surveyed(page)).in_order(Queue::Survey).ops(dirs.into_iter().map(Op::SyncDir));
+        let syncs: Vec<Op> = dirs.iter().cloned().map(Op::SyncDir).collect();
+        let syncs = if env.is(Mutant::StandingNotSynced) { Vec::new() } else { syncs };
+        let job = Job::new(Then::Surveyed(page, dirs)).in_order(Queue::Survey).ops(syncs);
         self.start_job(env, make.into_iter().fold(job, Job::step));
     }
 

@@ -24,7 +24,10 @@ impl RecvSession {
             Then::Closed => self.closed(env),
             Then::Nothing => {}
             _ if self.phase != Phase::Running => {}
-            Then::Surveyed(page) => {
+            Then::Surveyed(page, dirs) => {
+                if result.is_ok() {
+                    self.synced.extend(dirs.iter().cloned());
+                }
                 let found = page.iter().map(|held| job.result_of(held.id).map(|()| self.look(env, held))).collect();
                 self.machine.handle_surveyed(now, page[0].id, found);
             }
