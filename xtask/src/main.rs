@@ -5,6 +5,7 @@
 #[path = "../../benches/kit/mod.rs"]
 mod kit;
 mod peers;
+mod sim;
 
 use anyhow::Result;
 use clap::Parser;
@@ -15,10 +16,13 @@ use clap::Parser;
 enum Xtask {
     /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print the README's table
     Peers(peers::PeersArgs),
+    /// Play both machines in simulated worlds, a seed each, and print what led to the first broken promise
+    Sim(sim::SimArgs),
 }
 
 fn main() -> Result<()> {
     match Xtask::parse() {
         Xtask::Peers(args) => peers::run(&args),
+        Xtask::Sim(args) => sim::run(&args),
     }
 }

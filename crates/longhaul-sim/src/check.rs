@@ -1,0 +1,295 @@
+//! What was promised, and whether it holds: final names, chunks that are called durable, commits, what is sent again.
+//!
+//! Takes what the sessions say and what the file system holds. Violations stop the world. Judges by the medium, never by
+//! what a session believes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_core::digest::{Digest, Hash32, digest_of};
+use longhaul_core::{ChunkIndex, ChunkMap, SourceStamp};
+use longhaul_proto::journal::{self, Partial};
+
+use crate::env::Env;
+use crate::fs::{Ino, Node, Op, View};
+use crate::names::{self, in_dir, is_journal};
+use crate::plan::Plan;
+
+/// Chunks of a file that were called durable.
+#[derive(Clone, Debug)]
+pub(crate) struct Acked {
+    stamp: SourceStamp,
+    map: ChunkMap,
+    chunks: BTreeMap<ChunkIndex, Digest>,
+}
+
+/// The promises so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    /// What stood there at first.
+    before: BTreeMap<String, Vec<u8>>,
+    acked: BTreeMap<String, Acked>,
+    /// Names of which a commit was said.
+    committed: BTreeSet<String>,
+    /// The first promise that was broken.
+    pub(crate) violation: Option<String>,
+}
+
+impl Ledger {
+    pub(crate) fn new(plan: &Plan) -> Ledger {
+        Ledger {
+            before: plan.before.iter().cloned().collect(),
+            acked: BTreeMap::new(),
+            committed: BTreeSet::new(),
+            violation: None,
+        }
+    }
+
+    /// What was journalled of a file is rightly given up.
+    pub(crate) fn forget(&mut self, path: &str) {
+        self.acked.remove(path);
+    }
+
+    /// The same for a file that begins anew: rightly, unless its journalled chunks would still be good.
+    pub(crate) fn forget_unless_lost(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
+        let lost = self.acked.remove(path).filter(|acked| acked.stamp == stamp && !acked.chunks.is_empty());
+        if let Some(acked) = lost
+            && self.violation.is_none()
+        {
+            let what = if had_partial { "is not found again" } else { "is not offered" };
+            let chunks = acked.chunks.len();
+            self.violation = Some(format!("{path} begins anew: what was journalled of it ({chunks} chunks) {what}"));
+        }
+    }
+}
+
+impl Env {
+    /// A promise is broken.
+    pub(crate) fn violate(&mut self, what: impl FnOnce() -> String) {
+        if self.ledger.violation.is_none() {
+            let what = what();
+            self.say(|| format!("VIOLATION {what}"));
+            self.ledger.violation = Some(what);
+        }
+    }
+
+    /// After an operation: what it changed is not what a final name shows, or is what it may show.
+    pub(crate) fn check_op(&mut self, op: &Op) {
+        let ino = match op {
+            Op::Rename { to, .. } => {
+                let path = to.clone();
+                if self.fs.cached().file(&path).is_some_and(|ino| self.fs.is_unsettled(ino)) {
+                    self.violate(|| format!("{path} is renamed before all of it is durable"));
+                }
+                return self.check_name(&path);
+            }
+            Op::Write { ino, .. } => {
+                self.check_vouched(*ino);
+                *ino
+            }
+            Op::SetLen(ino, _) => *ino,
+            Op::SyncDir(_) => return self.check_names(),
+            _ => return,
+        };
+        let named = self.fs.cached().names.iter().chain(&self.fs.medium().names);
+        let named = named.filter(|(path, node)| **node == Node::File(ino) && !is_ours(path));
+        if let Some(path) = named.map(|(path, _)| path.clone()).next() {
+            self.violate(|| format!("{path} is written to under its final name"));
+        }
+    }
+
+    /// A temporary was written to: whatever a journal on the medium says of it is still so, or a crash now would make it lie.
+    fn check_vouched(&mut self, ino: Ino) {
+        let view = self.fs.cached();
+        let temp = view.names.iter().find(|(path, node)| **node == Node::File(ino) && names::temp(path).is_some());
+        let Some(temp) = temp.and_then(|(path, _)| names::temp(path)) else { return };
+        let bytes = &view.content(ino).bytes;
+        let lies = partials(self.fs.medium()).find_map(|partial| {
+            let map = partial.file.map;
+            let held = partial.held.iter().filter(|_| partial.file.temp == temp);
+            let mut wrong = held.filter(|(index, digest)| !is_there(bytes, map, *index, digest));
+            wrong.next().map(|(index, _)| (partial.file.path.escaped().to_string(), index.0))
+        });
+        if let Some((path, chunk)) = lies {
+            self.violate(|| format!("{path}: chunk {chunk} is overwritten while its journal vouches for it"));
+        }
+    }
+
+    /// Every final name shows what it may, to programs and on the medium.
+    pub(crate) fn check_names(&mut self) {
+        let leaves: Vec<String> = self.source.leaves().map(str::to_owned).collect();
+        leaves.iter().for_each(|path| self.check_name(path));
+    }
+
+    fn check_name(&mut self, path: &str) {
+        if let Err(what) = self.check_view(self.fs.cached(), path) {
+            self.violate(|| format!("{path} shows {what}"));
+        }
+        if let Err(what) = self.check_view(self.fs.medium(), path) {
+            self.violate(|| format!("{path} durably shows {what}"));
+        }
+    }
+
+    fn check_view(&self, view: &View, path: &str) -> Result<(), &'static str> {
+        let committed = self.ledger.committed.contains(path);
+        match view.names.get(path) {
+            None if committed => Err("nothing, after its commit"),
+            None => Ok(()),
+            Some(Node::Dir) => Err("a directory"),
+            Some(Node::Link(target)) if self.source.link(path) == Some(target) => Ok(()),
+            Some(Node::Link(_)) => Err("another link"),
+            Some(Node::File(ino)) => {
+                let bytes = &view.content(*ino).bytes;
+                let before = self.ledger.before.get(path) == Some(bytes);
+                let offered = self.source.versions(path).iter().any(|v| v.offered && v.bytes == *bytes);
+                match (offered, before, committed) {
+                    (true, ..) | (_, true, false) => Ok(()),
+                    (_, true, true) => Err("what was there before, after its commit"),
+                    _ => Err("what no source ever was"),
+                }
+            }
+        }
+    }
+
+    /// A session calls chunks of a file durable.
+    pub(crate) fn ack(&mut self, path: &str, stamp: SourceStamp, map: ChunkMap, chunks: &[(ChunkIndex, Digest)]) {
+        if chunks.is_empty() {
+            return;
+        }
+        let entry = self.ledger.acked.entry(path.to_owned());
+        let acked = entry.or_insert_with(|| Acked { stamp, map, chunks: BTreeMap::new() });
+        if (acked.stamp, acked.map) != (stamp, map) {
+            *acked = Acked { stamp, map, chunks: BTreeMap::new() };
+        }
+        acked.chunks.extend(chunks.iter().copied());
+        let new = Acked { stamp, map, chunks: chunks.iter().copied().collect() };
+        if self.stands(self.fs.medium(), path, stamp) {
+            return;
+        }
+        if let Err(what) = self.holds(self.fs.medium(), path, &new, true) {
+            self.violate(|| format!("{path}: chunks are called durable, but {what}"));
+        }
+    }
+
+    /// After a crash: whatever was called durable is there, and every final name shows what it may.
+    pub(crate) fn check_survivors(&mut self) {
+        self.check_names();
+        for (path, acked) in self.ledger.acked.clone() {
+            let view = self.fs.cached();
+            if !self.stands(view, &path, acked.stamp)
+                && let Err(what) = self.holds(view, &path, &acked, false)
+            {
+                self.violate(|| format!("{path}: chunks were called durable, but {what}"));
+            }
+        }
+    }
+
+    /// Whether that version stands under its final name.
+    fn stands(&self, view: &View, path: &str, stamp: SourceStamp) -> bool {
+        view.file(path).is_some_and(|ino| {
+            let versions = self.source.versions(path).iter().filter(|v| v.stamp == stamp);
+            versions.map(|v| &v.bytes).any(|bytes| *bytes == view.content(ino).bytes)
+        })
+    }
+
+    /// Whether a journal and a temporary in `view` hold these chunks.
+    fn holds(&self, view: &View, path: &str, acked: &Acked, at_once: bool) -> Result<(), String> {
+        let partial = partial_of(view, path, acked.stamp).ok_or("no journal has the file")?;
+        let temp = in_dir(path, &partial.file.temp);
+        let ino = view.file(&temp).ok_or("its temporary is not there")?;
+        if at_once && !self.fs.is_name_durable(&temp) {
+            return Err("its temporary's name is not durable".to_owned());
+        }
+        let bytes = &view.content(ino).bytes;
+        for (index, digest) in &acked.chunks {
+            if partial.held.get(*index) != Some(digest.bytes()) {
+                return Err(format!("chunk {} is not journalled", index.0));
+            }
+            if !is_there(bytes, acked.map, *index, digest.bytes()) {
+                return Err(format!("chunk {} is not in its temporary", index.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// A chunk leaves with its payload.
+    pub(crate) fn check_sent(&mut self, path: &str, stamp: SourceStamp, index: ChunkIndex) {
+        let acked = self.ledger.acked.get(path).filter(|acked| acked.stamp == stamp);
+        if acked.is_some_and(|acked| acked.chunks.contains_key(&index)) {
+            self.violate(|| format!("chunk {} of {path} is sent again, which was journalled", index.0));
+        }
+    }
+
+    /// A session says that a file is committed: the version that it offered stands there durably, and its root is the
+    /// declared one.
+    pub(crate) fn check_commit(
+        &mut self,
+        path: &str,
+        stamp: SourceStamp,
+        root: Option<Hash32>,
+        declared: Option<Hash32>,
+    ) {
+        self.ledger.forget(path);
+        self.ledger.committed.insert(path.to_owned());
+        if declared.is_some() && declared != root {
+            self.violate(|| format!("{path} is committed with another root than was declared"));
+        }
+        if !self.fs.is_name_durable(path) {
+            self.violate(|| format!("{path} is called committed, but its name is not durable"));
+        }
+        let medium = self.fs.medium();
+        let stands = medium.file(path).map(|ino| &medium.content(ino).bytes);
+        let offered = self.source.versions(path).iter().find(|v| v.stamp == stamp).map(|v| &v.bytes);
+        if offered.is_some() && (stands != offered || root != offered.map(|bytes| *blake3::hash(bytes).as_bytes())) {
+            self.violate(|| format!("{path} is called committed, but is not durably what was offered"));
+        }
+        self.check_name(path);
+    }
+
+    /// After everything: the destination is the source, durably, and nothing of ours is left.
+    pub(crate) fn check_end(&mut self) {
+        self.check_names();
+        let leaves: Vec<String> = self.source.leaves().map(str::to_owned).collect();
+        for path in leaves {
+            let medium = self.fs.medium();
+            let right = match self.source.link(&path) {
+                Some(target) => medium.names.get(&path) == Some(&Node::Link(target.to_vec())),
+                None => medium.file(&path).is_some_and(|ino| {
+                    let now = self.source.current(&path).1.stamp;
+                    let same = |stamp: &SourceStamp| (stamp.len, stamp.mtime) == (now.len, now.mtime);
+                    let versions = self.source.versions(&path).iter().filter(|v| same(&v.stamp));
+                    versions.map(|v| &v.bytes).any(|bytes| *bytes == medium.content(ino).bytes)
+                }),
+            };
+            if !right {
+                self.violate(|| format!("{path} is not there as it should be, after everything"));
+            }
+        }
+        if let Some(left) = self.fs.cached().names.keys().find(|path| is_ours(path)).cloned() {
+            self.violate(|| format!("{left} is left behind"));
+        }
+    }
+}
+
+/// What the journals of a view have of a file.
+fn partial_of(view: &View, path: &str, stamp: SourceStamp) -> Option<Partial> {
+    partials(view).filter(|p| p.file.path.as_bytes() == path.as_bytes() && p.file.source == stamp).last()
+}
+
+/// All that the journals of a view have.
+fn partials(view: &View) -> impl Iterator<Item = Partial> {
+    let journals = view.names.keys().filter(|name| is_journal(name));
+    let replayed = journals.filter_map(|name| journal::replay(&view.content(view.file(name)?).bytes).ok());
+    replayed.flat_map(|replayed| replayed.files.into_values())
+}
+
+/// Whether a file has that chunk.
+fn is_there(bytes: &[u8], map: ChunkMap, index: ChunkIndex, digest: &Hash32) -> bool {
+    let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0) as usize);
+    let content = bytes.get(start.0 as usize..).and_then(|rest| rest.get(..len));
+    content.is_some_and(|content| digest_of(content, map.kind(), start).bytes() == digest)
+}
+
+/// Whether a name is none of the source's.
+fn is_ours(path: &str) -> bool {
+    path.split('/').any(|name| name.starts_with(".longhaul"))
+}

@@ -1,0 +1,204 @@
+//! What every part of a world shares: the clock, chance, the receiver's file system, the source, and the checks' ledger.
+//!
+//! Begins operations of the file system and decides how each ends; gives messages their way. Knows what is going wrong at
+//! present, and nothing of what the sessions are doing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_core::Mtime;
+use longhaul_proto::Message;
+use longhaul_proto::sender::Sent;
+
+use crate::check::Ledger;
+use crate::clock::Clock;
+use crate::fs::{Errno, Fs, Op, OpId};
+use crate::link::Frame;
+use crate::mutants::Mutant;
+use crate::plan::{CHUNK, Item, Plan};
+use crate::play::Tallies;
+use crate::receiving::job::JobNo;
+use crate::rng::Rng;
+use crate::sending::SourceJob;
+use crate::source::SourceTree;
+use crate::trace::Trace;
+
+/// The number of a session of the command, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SessionNo(pub(crate) u32);
+
+/// Something that happens at its time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The command begins a session.
+    Dial,
+    /// A session's first message reaches the receiver.
+    Accept(SessionNo),
+    ToReceiver(SessionNo, Box<Message>),
+    ToSender(SessionNo, Box<Message>),
+    /// A unit comes out of a lane.
+    Landed(SessionNo, usize, Frame),
+    /// A lane has taken a unit whole.
+    Sent(SessionNo, Sent),
+    Scan(SessionNo),
+    Source(SessionNo, SourceJob),
+    /// A side notices that the connections are gone.
+    SenderLoses(SessionNo),
+    ReceiverLoses(SessionNo),
+    ReceiverTimeout(SessionNo),
+    /// An operation of the file system ends.
+    Disk(OpId),
+    JobDone(SessionNo, JobNo),
+    /// A receiver's session has let go of everything.
+    Closed(SessionNo),
+}
+
+/// Operations that fail at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Whatever needs space.
+    Space,
+    /// Whatever makes durable.
+    Syncs,
+    /// Everything.
+    All,
+}
+
+/// The operation that fails, counted from the start, and whether every one behind it does as well.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nth {
+    pub(crate) at: u64,
+    pub(crate) persistent: bool,
+}
+
+/// What is shared. See the module.
+pub(crate) struct Env {
+    pub(crate) clock: Clock<Event>,
+    pub(crate) rng: Rng,
+    pub(crate) plan: Plan,
+    pub(crate) mutant: Option<Mutant>,
+    pub(crate) trace: Trace,
+    pub(crate) ledger: Ledger,
+    pub(crate) seen: Tallies,
+    pub(crate) source: SourceTree,
+    pub(crate) fs: Fs,
+    /// Whose operation it is, and the how manieth.
+    owners: BTreeMap<OpId, (SessionNo, JobNo, u64)>,
+    /// Whether nothing goes wrong by itself any more.
+    pub(crate) calm: bool,
+    /// What the disk refuses, and until when.
+    pub(crate) refused: Option<(Refused, u64)>,
+    pub(crate) nth: Option<Nth>,
+    /// Operations begun so far.
+    pub(crate) ops: u64,
+    /// Nothing comes through before this time.
+    pub(crate) partition_until: u64,
+    /// Sessions whose connections are gone.
+    pub(crate) cut: BTreeSet<SessionNo>,
+}
+
+impl Env {
+    pub(crate) fn new(plan: Plan, seed: u64, mutant: Option<Mutant>, trace: bool) -> Env {
+        let mut fs = Fs::default();
+        if !plan.before.is_empty() {
+            fs.put_dir("t");
+        }
+        for (path, bytes) in &plan.before {
+            fs.put(path, bytes, Mtime { secs: 1_500_000_000, nanos: 0 });
+        }
+        debug_assert!(matches!(plan.items.first(), Some(Item::Dir(top)) if top == "t"));
+        Env {
+            clock: Clock::new(),
+            rng: Rng::new(seed ^ 0x00c0_ffee),
+            mutant,
+            trace: Trace::new(trace),
+            ledger: Ledger::new(&plan),
+            seen: Tallies { tree: plan.chunks() * CHUNK as u64, ..Tallies::default() },
+            source: SourceTree::new(&plan),
+            fs,
+            owners: BTreeMap::new(),
+            calm: false,
+            refused: None,
+            nth: None,
+            ops: 0,
+            partition_until: 0,
+            cut: BTreeSet::new(),
+            plan,
+        }
+    }
+
+    pub(crate) fn say(&mut self, line: impl FnOnce() -> String) {
+        self.trace.say(self.clock.now(), line);
+    }
+
+    pub(crate) fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// Whether something that goes wrong so many times in a thousand does so now.
+    pub(crate) fn mishap(&mut self, permille: u32) -> bool {
+        !self.calm && permille > 0 && self.rng.permille(permille)
+    }
+
+    /// When something arrives that leaves now.
+    pub(crate) fn arrival(&mut self) -> u64 {
+        let delay = self.plan.delay_us;
+        let at = self.clock.now().0 + delay / 4 + self.rng.below(delay);
+        if at < self.partition_until { self.partition_until + delay / 4 + self.rng.below(delay) } else { at }
+    }
+
+    /// Begins an operation for a job.
+    pub(crate) fn begin(&mut self, session: SessionNo, job: JobNo, op: Op) -> OpId {
+        self.ops += 1;
+        let most = self.plan.disk_us;
+        let mut us = most / 10 + self.rng.below(most);
+        if self.mishap(self.plan.rates.disk_stalls) {
+            us += self.rng.below(8_000_000);
+        }
+        let id = self.fs.begin(op);
+        self.owners.insert(id, (session, job, self.ops));
+        self.clock.after(us, Event::Disk(id));
+        id
+    }
+
+    /// Ends an operation, well or not; gives whose it was. None if it ended with its host.
+    pub(crate) fn end(&mut self, id: OpId) -> Option<(SessionNo, JobNo, Result<(), Errno>)> {
+        let (session, job, number) = self.owners.remove(&id)?;
+        let op = self.fs.op(id)?.clone();
+        let result = match self.fate(&op, number) {
+            None => self.fs.end(id),
+            Some(errno) => self.fs.fail(&mut self.rng, id, errno),
+        };
+        self.say(|| format!("s{} disk {} {:?}", session.0, brief(&op), result));
+        self.check_op(&op);
+        Some((session, job, result))
+    }
+
+    fn fate(&mut self, op: &Op, number: u64) -> Option<Errno> {
+        let grows = matches!(op, Op::MakeDir(_) | Op::MakeFile(..) | Op::MakeLink(..) | Op::Write { .. });
+        let syncs = matches!(op, Op::SyncFile(_) | Op::SyncDir(_));
+        if let Some(nth) = self.nth
+            && (number == nth.at || nth.persistent && number > nth.at)
+        {
+            return Some(if grows { Errno::NoSpace } else { Errno::Io });
+        }
+        if let Some((refused, _)) = self.refused.filter(|(_, until)| self.clock.now().0 < *until) {
+            match refused {
+                Refused::Space if grows => return Some(Errno::NoSpace),
+                Refused::Syncs if syncs => return Some(Errno::Io),
+                Refused::All => return Some(Errno::Io),
+                _ => {}
+            }
+        }
+        let rate = self.plan.rates.disk_faults;
+        let errno = if grows && self.rng.permille(200) { Errno::NoSpace } else { Errno::Io };
+        self.mishap(rate).then_some(errno)
+    }
+}
+
+/// An operation in one line.
+pub(crate) fn brief(op: &Op) -> String {
+    match op {
+        Op::Write { ino, offset, bytes } => format!("Write {ino:?} {offset}+{}", bytes.len()),
+        op => format!("{op:?}"),
+    }
+}

@@ -1,0 +1,106 @@
+//! Small worlds played with every fault there can be of one kind, instead of some by chance: a crash at every moment that
+//! leaves every state it may, and a failure of every single operation.
+//!
+//! Takes the quiet plan; gives how many cases were played, or the first that broke a promise.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::env::Nth;
+use crate::fs::Fs;
+use crate::mutants::Mutant;
+use crate::plan::Plan;
+use crate::play::Failure;
+use crate::rng::Rng;
+use crate::world::World;
+
+/// How much was played.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exhausted {
+    /// Moments, or operations.
+    pub moments: u64,
+    /// Cases, no two alike.
+    pub cases: u64,
+}
+
+/// Plays a transfer of three chunks and two small files over a file that stands. Lets the receiver's host die after every
+/// event, with every state of its file system that missing syncs allow; runs the command again on each.
+///
+/// Where more than eight parts are volatile at once, not every subset of them is played: all, none, each alone, each
+/// missing, each beginning, and some by chance.
+///
+/// # Errors
+/// [`Failure`] of the first case that breaks a promise.
+pub fn crash_everywhere(seed: u64, mutant: Option<Mutant>) -> Result<Exhausted, Failure> {
+    let mut world = World::new(Plan::quiet(seed), seed, mutant, false);
+    let mut rng = Rng::new(seed);
+    let mut played = HashSet::new();
+    let mut sum = Exhausted::default();
+    while !world.is_over() {
+        world.step();
+        sum.moments += 1;
+        for leaves in states(&mut rng, world.env.fs.volatile_parts()) {
+            let fs = world.env.fs.crashed(&leaves);
+            if !played.insert(fingerprint(&world, &fs)) {
+                continue;
+            }
+            sum.cases += 1;
+            let mut next = World::after(&world, fs);
+            next.run();
+            broken(seed, &mut next, &format!("a crash after event {} that leaves {leaves:?}", sum.moments))?;
+        }
+    }
+    broken(seed, &mut world, "no fault").map(|()| sum)
+}
+
+/// Plays the same transfer once for each operation of the receiver's file system, which fails: alone, or with all that
+/// follow until the session has ended.
+///
+/// # Errors
+/// [`Failure`] of the first case that breaks a promise.
+pub fn fail_everywhere(seed: u64, mutant: Option<Mutant>) -> Result<Exhausted, Failure> {
+    let play = |nth| {
+        let mut world = World::new(Plan::quiet(seed), seed, mutant, false);
+        world.env.nth = nth;
+        world.run();
+        broken(seed, &mut world, &format!("{nth:?}")).map(|()| world.env.ops)
+    };
+    let ops = play(None)?;
+    for at in 1..=ops {
+        play(Some(Nth { at, persistent: false }))?;
+        play(Some(Nth { at, persistent: true }))?;
+    }
+    Ok(Exhausted { moments: ops, cases: 2 * ops })
+}
+
+fn broken(seed: u64, world: &mut World, case: &str) -> Result<(), Failure> {
+    match world.env.ledger.violation.take() {
+        None => Ok(()),
+        Some(what) => Err(Failure { seed, what: format!("{what} ({case})"), trace: Vec::new() }),
+    }
+}
+
+/// What makes two cases the same: what is left, and what was promised.
+fn fingerprint(world: &World, fs: &Fs) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    fs.medium().hash(&mut hasher);
+    format!("{:?}", world.env.ledger).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Which of so many parts a crash leaves, in all ways or in telling ones.
+fn states(rng: &mut Rng, parts: usize) -> Vec<Vec<bool>> {
+    if parts <= PARTS_MAX {
+        return (0..1_u32 << parts).map(|mask| (0..parts).map(|at| mask >> at & 1 == 1).collect()).collect();
+    }
+    let one = |of: usize, this: bool| (0..parts).map(move |at| (at == of) == this).collect::<Vec<_>>();
+    let mut states: Vec<Vec<bool>> = (0..parts).flat_map(|of| [one(of, true), one(of, false)]).collect();
+    states.extend((0..=parts).map(|end| (0..parts).map(|at| at < end).collect()));
+    states.extend((0..CHANCES).map(|_| (0..parts).map(|_| rng.permille(500)).collect()));
+    states
+}
+
+/// Parts of which every subset is played: at most 256 cases a moment.
+const PARTS_MAX: usize = 8;
+/// Subsets by chance of more parts than that.
+const CHANCES: usize = 64;

@@ -1,0 +1,191 @@
+//! What lies between the two machines: messages in their classes, lanes in order, and what damages them on the way.
+//!
+//! Gives each message and frame the time of its arrival; the clock brings it. Knows nothing of what they say.
+
+use std::ops::Range;
+
+use longhaul_core::digest::{ChunkHasher, digest_of};
+use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Digest, DigestKind, FileId, FileOffset, LaneId, Unit};
+use longhaul_proto::Message;
+use longhaul_proto::receiver::{Landed, LandedRow, Ticket};
+use longhaul_proto::sender::Sent;
+use longhaul_proto::wire::bundle;
+use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece};
+use longhaul_proto::wire::frame::LENGTH_BYTES;
+
+use crate::rng::Rng;
+
+/// One direction of the control connection: the last arrival of each class.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    last: [u64; 3],
+}
+
+impl Pipe {
+    /// When a message that would need until `at` arrives: it may overtake less urgent ones that wait, and nothing else.
+    pub(crate) fn arrival(&mut self, message: &Message, at: u64) -> u64 {
+        let class = message.class() as usize;
+        let at = self.last[..=class].iter().fold(at, |at, last| at.max(*last));
+        self.last[class] = at;
+        at
+    }
+}
+
+/// A message as it comes out at the other end.
+pub(crate) fn carried(message: &Message) -> Message {
+    let bytes = message.encode();
+    Message::decode(&bytes[LENGTH_BYTES..]).expect("what a machine says is read again")
+}
+
+/// A unit that is ready to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    pub(crate) unit: Unit,
+    pub(crate) attempt: Attempt,
+    /// None for a hole.
+    pub(crate) payload: Option<Vec<u8>>,
+    /// Declared without payload.
+    pub(crate) same: bool,
+    pub(crate) len: u64,
+    pub(crate) kind: DigestKind,
+    pub(crate) start: FileOffset,
+    pub(crate) chunk: ChunkSize,
+}
+
+/// A unit on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    header: [u8; HEADER_BYTES],
+    pub(crate) payload: Vec<u8>,
+    trailer: Option<Digest>,
+}
+
+/// The ends of a lane.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) id: LaneId,
+    sent: u64,
+    landed: u64,
+    /// When the last unit on its way arrives.
+    last: u64,
+    /// When its sending end reports the last unit that it took.
+    last_report: u64,
+}
+
+/// A bundle's files in its payload.
+pub(crate) type Rows = Vec<(FileId, Range<usize>)>;
+
+impl Lane {
+    pub(crate) fn new(id: u32) -> Lane {
+        Lane { id: LaneId(id), sent: 0, landed: 0, last: 0, last_report: 0 }
+    }
+
+    /// When a unit that would need until `at` arrives: behind those before it.
+    pub(crate) fn arrival(&mut self, at: u64) -> u64 {
+        self.last = self.last.max(at);
+        self.last
+    }
+
+    /// The same for the report that a unit was taken whole.
+    pub(crate) fn report(&mut self, at: u64) -> u64 {
+        self.last_report = self.last_report.max(at);
+        self.last_report
+    }
+
+    /// The sending end takes a unit.
+    pub(crate) fn send(&mut self, ready: &Ready, safe: bool) -> (Frame, Sent) {
+        let mut hasher = ChunkHasher::new(ready.kind, ready.start);
+        match &ready.payload {
+            Some(payload) => hasher.update(payload),
+            None => hasher.update_zeros(ready.len),
+        }
+        let digest = hasher.finish();
+        let payload = ready.payload.clone().filter(|_| !ready.same).unwrap_or_default();
+        let header = Header::Piece(Piece {
+            unit: ready.unit,
+            attempt: ready.attempt,
+            offset: 0,
+            len: payload.len() as u64,
+            unit_len: ready.len,
+            chunk: ready.chunk,
+            digest: ready.kind,
+            hole: ready.payload.is_none() && !ready.same,
+            same: ready.same,
+            trailer: !safe,
+        });
+        let sent = Sent {
+            unit: ready.unit,
+            attempt: ready.attempt,
+            digest,
+            len: payload.len() as u64,
+            lane: self.id,
+            seq: self.sent,
+            declared: !safe,
+        };
+        self.sent += 1;
+        (Frame { header: header.encode(), payload, trailer: (!safe).then_some(digest) }, sent)
+    }
+
+    /// The receiving end gets a unit: what the machine is told, and a bundle's places in the payload.
+    pub(crate) fn receive(&mut self, frame: &Frame) -> Option<(Landed, Rows)> {
+        let Ok(Header::Piece(piece)) = Header::decode(&frame.header) else { return None };
+        let start = match piece.unit {
+            Unit::Chunk { index, .. } => index.start(piece.chunk),
+            Unit::Bundle(_) => FileOffset(0),
+        };
+        let mut hasher = ChunkHasher::new(piece.digest, start);
+        match piece.is_bare() {
+            true => hasher.update_zeros(piece.unit_len),
+            false => hasher.update(&frame.payload),
+        }
+        let (rows, places) = rows_of(&piece, &frame.payload);
+        let ticket = Ticket { lane: self.id, seq: self.landed };
+        self.landed += 1;
+        Some((Landed { ticket, piece, computed: hasher.finish(), declared: frame.trailer, rows }, places))
+    }
+}
+
+fn rows_of(piece: &Piece, payload: &[u8]) -> (Vec<LandedRow>, Rows) {
+    let Unit::Bundle(_) = piece.unit else { return Default::default() };
+    let rows = bundle::parse(payload).unwrap_or_default();
+    rows.into_iter()
+        .map(|row| {
+            let bytes = &payload[row.bytes.clone()];
+            let computed = *digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes();
+            let landed = LandedRow { file: row.file, len: bytes.len() as u64, declared: row.root, computed };
+            (landed, (row.file, row.bytes))
+        })
+        .unzip()
+}
+
+impl Frame {
+    /// Changes a bit of the payload, if there is any.
+    pub(crate) fn flip(&mut self, rng: &mut Rng) {
+        if !self.payload.is_empty() {
+            let at = rng.index(self.payload.len());
+            self.payload[at] ^= 1 << rng.below(8);
+        }
+    }
+
+    /// Changes the header into another that parses, if it would.
+    pub(crate) fn alter(&mut self, rng: &mut Rng) {
+        let Ok(Header::Piece(mut piece)) = Header::decode(&self.header) else { return };
+        let mut payload = self.payload.clone();
+        match (rng.below(6), &mut piece.unit) {
+            (0, Unit::Chunk { file, .. }) => file.0 = rng.below(20),
+            (1, Unit::Chunk { index, .. }) => *index = ChunkIndex(rng.below(6)),
+            (2, Unit::Bundle(id)) => id.0 = rng.below(6),
+            (3, _) => piece.attempt = Attempt(1 + rng.below(4) as u32),
+            (4, _) => {
+                piece.unit_len = piece.unit_len.saturating_sub(1 + rng.below(5));
+                piece.len = piece.len.min(piece.unit_len);
+                payload.truncate(piece.len as usize);
+            }
+            _ => piece.chunk = ChunkSize::from_log2(10 + rng.below(3) as u8).unwrap_or(piece.chunk),
+        }
+        let header = Header::Piece(piece).encode();
+        if Header::decode(&header).is_ok() {
+            (self.header, self.payload) = (header, payload);
+        }
+    }
+}

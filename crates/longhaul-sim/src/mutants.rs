@@ -1,0 +1,63 @@
+//! The bugs that can be planted, one at a time, to see that the simulator finds them.
+//!
+//! Each is asked for where it strikes: in the doer, the daemon that fences, or what the receiver's machine is told. Nothing
+//! here acts.
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// A chunk is journalled while the sync of its data is still under way.
+    JournalBeforeSync,
+    /// The receiver commits without comparing the file's root with the declared one.
+    CommitWithoutRoot,
+    /// What was received is called durable, before it is synced or journalled.
+    ReceivedIsDurable,
+    /// A newcomer takes over without stopping the session before it, which goes on writing.
+    NoFence,
+    /// The last chunk of a file is written one byte short.
+    ShortTail,
+    /// A dropped duplicate of a chunk is written after all, when the file stands under its final name.
+    LateDuplicate,
+    /// A newcomer takes over while writes of the session before it are under way.
+    ReassignEarly,
+    /// Chunks are journalled though the name of their temporary is not durable.
+    NameNotSynced,
+    /// A partial goes on from another version of its source before the journal says so durably.
+    ChangeNotSynced,
+    /// Files are renamed before they are synced.
+    RenameBeforeSync,
+    /// A commit is said before the renames are durable.
+    DirsNotSynced,
+    /// Names that stand are taken for durable, though the session that made them may have died before it synced them.
+    StandingNotSynced,
+    /// A journal is gone on with as the cache shows it, though a sync of it may have failed before.
+    CachedJournal,
+    /// A journal is gone on with whose name may not be durable.
+    ShelfNotSynced,
+    /// A journal is gone on with behind its torn tail.
+    TornTailKept,
+    /// Chunks that were journalled are not offered when the file is gone on with.
+    Forgetful,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: &'static [Mutant] = &[
+        Mutant::JournalBeforeSync,
+        Mutant::CommitWithoutRoot,
+        Mutant::ReceivedIsDurable,
+        Mutant::NoFence,
+        Mutant::ShortTail,
+        Mutant::LateDuplicate,
+        Mutant::ReassignEarly,
+        Mutant::NameNotSynced,
+        Mutant::ChangeNotSynced,
+        Mutant::RenameBeforeSync,
+        Mutant::DirsNotSynced,
+        Mutant::StandingNotSynced,
+        Mutant::CachedJournal,
+        Mutant::ShelfNotSynced,
+        Mutant::TornTailKept,
+        Mutant::Forgetful,
+    ];
+}

@@ -1,0 +1,239 @@
+//! What a world is made of: the tree that is sent, what stands at the destination, how link and disk are, what goes wrong.
+//!
+//! Takes a seed; gives plain data that the world plays. Decides nothing later on.
+
+use std::time::Duration;
+
+use longhaul_proto::receiver::SyncGroup;
+
+use crate::rng::Rng;
+
+/// The chunk size of every session.
+pub(crate) const CHUNK: usize = 1024;
+
+/// A name of the source's tree.
+#[derive(Clone, Debug)]
+pub(crate) enum Item {
+    Dir(String),
+    DirEnd(String),
+    File { path: String, bytes: Vec<u8>, sparse: bool },
+    Link { path: String, target: Vec<u8> },
+}
+
+/// Something that goes wrong at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blow {
+    /// The receiver's host dies: what is volatile is lost, in part or whole.
+    CrashReceiver,
+    /// The receiver's process dies.
+    KillReceiver,
+    /// The sender dies.
+    KillSender,
+    /// The connections end; the sides notice at different times, the receiver maybe never.
+    LoseSession,
+    /// Nothing comes through for a while.
+    Partition,
+    /// A file of the source becomes another version.
+    ChangeSource,
+    /// The user interrupts the receiver.
+    Interrupt,
+    /// The receiver's disk refuses everything of a kind for a while.
+    FailDisk,
+}
+
+/// How often things go wrong by themselves until the last blow, in a thousand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rates {
+    /// Sendings whose payload is damaged so that no checksum of the transport notices.
+    pub(crate) flips: u32,
+    /// Sendings whose header is altered on the way so that it still parses (`safe` lanes).
+    pub(crate) alters: u32,
+    /// Sendings that arrive twice (`safe` lanes).
+    pub(crate) replays: u32,
+    /// Roots that leave the sender damaged.
+    pub(crate) false_roots: u32,
+    /// Operations of the receiver's disk that fail, in part or whole.
+    pub(crate) disk_faults: u32,
+    /// Operations of the receiver's disk that take seconds.
+    pub(crate) disk_stalls: u32,
+}
+
+/// A world before it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) items: Vec<Item>,
+    /// What stands at the destination already.
+    pub(crate) before: Vec<(String, Vec<u8>)>,
+    pub(crate) lanes: u32,
+    pub(crate) safe: bool,
+    pub(crate) bundled_max: u64,
+    pub(crate) group: SyncGroup,
+    /// Longest way of a message, in microseconds; the shortest is a quarter of it.
+    pub(crate) delay_us: u64,
+    /// Longest operation of the disk at ordinary times, likewise.
+    pub(crate) disk_us: u64,
+    pub(crate) rates: Rates,
+    /// What goes wrong, each so many events after the one before.
+    pub(crate) blows: Vec<(u64, Blow)>,
+}
+
+impl Plan {
+    /// The world of a seed.
+    pub(crate) fn random(seed: u64) -> Plan {
+        let rng = &mut Rng::new(seed);
+        let items = tree(rng);
+        let before = items.iter().filter_map(|item| standing(rng, item)).collect();
+        let chunks: u64 = items.iter().map(Item::chunks).sum();
+        let blows = (0..rng.below(6)).map(|_| (1 + rng.below(60 + 6 * chunks), blow(rng))).collect();
+        let mut rare = |most: u64| if rng.permille(300) { rng.below(most) as u32 } else { 0 };
+        let rates = Rates {
+            flips: rare(200),
+            alters: rare(100),
+            replays: rare(60),
+            false_roots: rare(300),
+            disk_faults: rare(30),
+            disk_stalls: rare(60),
+        };
+        Plan {
+            items,
+            before,
+            lanes: 1 + rng.below(4) as u32,
+            safe: rng.permille(600),
+            bundled_max: *rng.pick(&[0, 100, 256, 968]),
+            group: SyncGroup {
+                bytes: *rng.pick(&[1, 2048, 8192, 1 << 30]),
+                age: Duration::from_millis(*rng.pick(&[1, 50, 1000])),
+            },
+            delay_us: *rng.pick(&[200, 5_000, 100_000]),
+            disk_us: *rng.pick(&[100, 2_000, 20_000]),
+            rates,
+            blows,
+        }
+    }
+
+    /// A small world where nothing goes wrong by itself: three chunks and two small files.
+    pub(crate) fn quiet(seed: u64) -> Plan {
+        let rng = &mut Rng::new(seed);
+        let file =
+            |rng: &mut Rng, path: &str, len| Item::File { path: path.to_owned(), bytes: rng.bytes(len), sparse: false };
+        let items = vec![
+            Item::Dir("t".to_owned()),
+            file(rng, "t/large", 2 * CHUNK + 100),
+            file(rng, "t/small", 70),
+            file(rng, "t/tiny", 1),
+            Item::DirEnd("t".to_owned()),
+        ];
+        Plan {
+            before: vec![("t/small".to_owned(), rng.bytes(50))],
+            items,
+            lanes: 2,
+            safe: true,
+            bundled_max: 256,
+            group: SyncGroup { bytes: 1, age: Duration::from_millis(1) },
+            delay_us: 2_000,
+            disk_us: 500,
+            rates: Rates::default(),
+            blows: Vec::new(),
+        }
+    }
+
+    /// Chunks of the whole tree.
+    pub(crate) fn chunks(&self) -> u64 {
+        self.items.iter().map(Item::chunks).sum()
+    }
+}
+
+impl Item {
+    fn chunks(&self) -> u64 {
+        match self {
+            Item::File { bytes, .. } => bytes.len().div_ceil(CHUNK) as u64,
+            _ => 0,
+        }
+    }
+}
+
+fn blow(rng: &mut Rng) -> Blow {
+    use Blow::*;
+    *rng.pick(&[
+        CrashReceiver,
+        CrashReceiver,
+        CrashReceiver,
+        KillReceiver,
+        KillSender,
+        KillSender,
+        LoseSession,
+        LoseSession,
+        Partition,
+        ChangeSource,
+        ChangeSource,
+        Interrupt,
+        FailDisk,
+    ])
+}
+
+fn tree(rng: &mut Rng) -> Vec<Item> {
+    let mut items = Vec::new();
+    let (mut large, mut budget) = (1 + rng.below(3), rng.below(12));
+    let top = "t".to_owned();
+    items.push(Item::Dir(top.clone()));
+    let mut dirs = vec![top];
+    for at in 0.. {
+        let dir = dirs.last().cloned().unwrap_or_default();
+        let path = format!("{dir}/{at}");
+        if large > 0 {
+            large -= 1;
+            let len = *rng.pick(LARGE);
+            items.push(file(rng, path, len));
+        } else if budget > 0 {
+            budget -= 1;
+            match rng.below(8) {
+                0 => items.push(Item::Link { path, target: b"../elsewhere".to_vec() }),
+                1 | 2 => {
+                    items.push(Item::Dir(path.clone()));
+                    dirs.push(path);
+                    large += rng.below(2);
+                }
+                3 if dirs.len() > 1 => items.extend(dirs.pop().map(Item::DirEnd)),
+                _ => {
+                    let len = *rng.pick(SMALL);
+                    items.push(file(rng, path, len));
+                }
+            }
+        } else {
+            break;
+        }
+    }
+    items.extend(dirs.into_iter().rev().map(Item::DirEnd));
+    items
+}
+
+fn file(rng: &mut Rng, path: String, len: usize) -> Item {
+    let mut bytes = rng.bytes(len);
+    let sparse = rng.permille(150);
+    if sparse {
+        bytes.chunks_mut(CHUNK).step_by(2).for_each(|chunk| chunk.fill(0));
+    }
+    Item::File { path, bytes, sparse }
+}
+
+/// Other content under the same name, in some cases.
+fn standing(rng: &mut Rng, item: &Item) -> Option<(String, Vec<u8>)> {
+    let Item::File { path, bytes, .. } = item else { return None };
+    let len = if rng.permille(500) { bytes.len() } else { bytes.len() + 1 };
+    // Its directory must stand as well: only the top one does.
+    let at_top = path.matches('/').count() == 1;
+    (at_top && rng.permille(200)).then(|| (path.clone(), rng.bytes(len)))
+}
+
+const LARGE: &[usize] = &[
+    CHUNK - 1,
+    CHUNK,
+    CHUNK + 1,
+    2 * CHUNK,
+    3 * CHUNK + 511,
+    5 * CHUNK + 7,
+    9 * CHUNK + 513,
+    17 * CHUNK,
+    40 * CHUNK - 1,
+];
+const SMALL: &[usize] = &[0, 1, 99, 100, 101, 255, 256, 257, 500, 967, 968, 969];

@@ -1,0 +1,198 @@
+//! Jobs of the receiving doer: records for the journal, then operations one after the other, then a report.
+//!
+//! Jobs run beside each other, but those that append to the journal one at a time, and surveys in order. An operation that
+//! fails ends its job, or the part of it that belongs to one entry. Knows nothing of why.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use longhaul_core::{ChunkIndex, Fault, FileId};
+use longhaul_proto::journal::Record;
+use longhaul_proto::receiver::{self, Created, Held};
+
+use crate::fs::{Op, OpId};
+
+/// The number of a job in its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct JobNo(pub(crate) u64);
+
+/// When a step is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// While nothing has failed.
+    Well,
+    /// To clean up after something failed; how it ends does not matter.
+    Failed,
+    /// In any case, likewise.
+    Anyway,
+}
+
+/// One operation of a job.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    op: Op,
+    item: Option<FileId>,
+    when: When,
+}
+
+impl Step {
+    pub(super) fn new(op: Op) -> Step {
+        Step { op, item: None, when: When::Well }
+    }
+
+    /// Belongs to one entry: if it fails, the others go on.
+    pub(super) fn of(mut self, item: FileId) -> Step {
+        self.item = Some(item);
+        self
+    }
+
+    pub(super) fn if_failed(mut self) -> Step {
+        self.when = When::Failed;
+        self
+    }
+
+    pub(super) fn anyway(mut self) -> Step {
+        self.when = When::Anyway;
+        self
+    }
+}
+
+/// What is said when a job is done.
+#[derive(Clone, Debug)]
+pub(super) enum Then {
+    Opened,
+    /// With the directories that were synced for it.
+    Surveyed(Vec<Arc<Held>>, Vec<String>),
+    Created(FileId, Created),
+    Written(FileId, ChunkIndex),
+    Staged(Vec<FileId>),
+    Synced(FileId),
+    Journalled(Vec<receiver::Record>),
+    Barrier,
+    Published(Vec<FileId>),
+    DirsSynced,
+    DirsFinished(Vec<FileId>),
+    Nothing,
+    Closed,
+}
+
+/// What jobs wait for one another at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    None,
+    Journal,
+    Survey,
+}
+
+/// Whether records must be durable before the steps that follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Records {
+    Appended,
+    Synced,
+}
+
+/// Something to be done.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) queue: Queue,
+    pub(super) records: Vec<Record>,
+    pub(super) durably: Records,
+    steps: VecDeque<Step>,
+    pub(super) then: Then,
+    running: Option<(OpId, Step)>,
+    /// Why all of it failed, or single entries of it.
+    pub(super) failed: Option<Fault>,
+    items_failed: BTreeMap<FileId, Fault>,
+}
+
+impl Job {
+    pub(super) fn new(then: Then) -> Job {
+        Job {
+            queue: Queue::None,
+            records: Vec::new(),
+            durably: Records::Appended,
+            steps: VecDeque::new(),
+            then,
+            running: None,
+            failed: None,
+            items_failed: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn step(mut self, step: Step) -> Job {
+        self.steps.push_back(step);
+        self
+    }
+
+    pub(super) fn op(self, op: Op) -> Job {
+        self.step(Step::new(op))
+    }
+
+    pub(super) fn ops(self, ops: impl IntoIterator<Item = Op>) -> Job {
+        ops.into_iter().fold(self, Job::op)
+    }
+
+    pub(super) fn in_order(mut self, queue: Queue) -> Job {
+        self.queue = queue;
+        self
+    }
+
+    /// Begins with records for the journal.
+    pub(super) fn journal(mut self, records: Vec<Record>, durably: Records) -> Job {
+        (self.queue, self.records, self.durably) = (Queue::Journal, records, durably);
+        self
+    }
+
+    /// The records, as operations, come before everything else.
+    pub(super) fn prepend(&mut self, ops: impl DoubleEndedIterator<Item = Op>) {
+        ops.rev().for_each(|op| self.steps.push_front(Step::new(op)));
+    }
+
+    /// The next operation to begin, if any is left.
+    pub(super) fn next(&mut self) -> Option<Step> {
+        while let Some(step) = self.steps.pop_front() {
+            let failed = self.failed.is_some() || step.item.is_some_and(|item| self.items_failed.contains_key(&item));
+            if step.when == When::Anyway || failed == (step.when == When::Failed) {
+                return Some(step);
+            }
+        }
+        None
+    }
+
+    pub(super) fn op_of(step: &Step) -> Op {
+        step.op.clone()
+    }
+
+    pub(super) fn begun(&mut self, id: OpId, step: Step) {
+        self.running = Some((id, step));
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Its operation ended. Gives the operation if that failed and matters.
+    pub(super) fn ended(&mut self, result: Result<(), Fault>) -> Option<Op> {
+        let (_, step) = self.running.take()?;
+        let fault = result.err().filter(|_| step.when == When::Well)?;
+        match step.item {
+            Some(item) => drop(self.items_failed.entry(item).or_insert(fault)),
+            None => drop(self.failed.get_or_insert(fault)),
+        }
+        Some(step.op)
+    }
+
+    /// Nothing more of it is begun.
+    pub(super) fn cancel(&mut self) {
+        self.steps.clear();
+    }
+
+    pub(super) fn result(&self) -> Result<(), Fault> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// How it went for one entry.
+    pub(super) fn result_of(&self, item: FileId) -> Result<(), Fault> {
+        self.items_failed.get(&item).cloned().map_or(Ok(()), Err).and(self.result())
+    }
+}

@@ -1,0 +1,341 @@
+//! The receiving side of a session: the receiver's machine and a small model of the doer that has its orders done.
+//!
+//! In: messages, frames, ends of operations. Out: operations of the file system, messages, reports to the machine. Its
+//! rules are those of the real one: `book` journals, `orders` turns actions into jobs, `reports` tells how they went. Knows
+//! nothing of the sender.
+
+mod book;
+pub(crate) mod job;
+mod orders;
+mod reports;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use longhaul_core::digest::Hash32;
+use longhaul_core::{
+    Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId, IfExists, Preserve, SourceStamp, Unit,
+};
+use longhaul_proto::Message;
+use longhaul_proto::receiver::{Config, Held, Landing, Policy, Receiver, Ticket};
+use longhaul_proto::wire::message::FileEnd;
+
+use crate::env::{Env, Event, SessionNo};
+use crate::fs::{Errno, Ino};
+use crate::link::{Frame, Lane, Pipe, Rows};
+use crate::mutants::Mutant;
+use crate::sending::{chunk_size, told};
+use book::Book;
+use job::{Job, JobNo, Queue};
+
+/// What stands under a temporary name.
+#[derive(Clone, Debug)]
+struct Temp {
+    held: Arc<Held>,
+    name: String,
+    ino: Ino,
+    map: ChunkMap,
+    /// An earlier session wrote to it: nothing of it is known to be a hole.
+    continued: bool,
+    /// Its name was made durable, or is being made so.
+    name_synced: bool,
+}
+
+/// What an arrival brought, until its verdict.
+#[derive(Debug)]
+struct Payload {
+    unit: Unit,
+    /// None where nothing is to be written: the chunk is there.
+    bytes: Option<Vec<u8>>,
+    hole: bool,
+    rows: Rows,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The journal is being opened.
+    Opening,
+    Running,
+    /// The machine is at its end; what is under way is waited for.
+    Closing,
+    /// The last jobs are under way.
+    Leaving,
+    Closed,
+}
+
+/// The receiving side of a session.
+pub(crate) struct RecvSession {
+    pub(crate) no: SessionNo,
+    machine: Receiver,
+    lanes: Vec<Lane>,
+    pipe: Pipe,
+    book: Book,
+    phase: Phase,
+    /// Whether it ended well: nothing of it is needed by another one.
+    is_finished: bool,
+    jobs: BTreeMap<JobNo, Job>,
+    next_job: u64,
+    journal_queue: VecDeque<JobNo>,
+    survey_queue: VecDeque<JobNo>,
+    temps: BTreeMap<FileId, Temp>,
+    /// Names that were not there when this session came upon them.
+    made: BTreeSet<String>,
+    /// Directories that were synced for what stood in them.
+    synced: BTreeSet<String>,
+    payloads: BTreeMap<Ticket, Payload>,
+    /// Bytes of each file that are durable, by what was really done.
+    durable: BTreeMap<FileId, u64>,
+    /// What the sender declared.
+    roots: BTreeMap<FileId, Hash32>,
+    timeout: Option<u64>,
+    /// For a mutant: files that are committed, and payload that was dropped.
+    afterlife: BTreeMap<FileId, (Ino, ChunkMap)>,
+    dropped: Vec<(FileId, ChunkIndex, Vec<u8>)>,
+}
+
+impl RecvSession {
+    /// Begins with its journal; the machine's offer follows when that stands.
+    pub(crate) fn start(env: &mut Env, no: SessionNo) -> RecvSession {
+        let config = Config {
+            chunk: chunk_size(),
+            chunk_max: chunk_size(),
+            bundled_max: env.plan.bundled_max,
+            policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
+            landing: Landing::beneath(),
+            preserve: Preserve::default(),
+            dry_run: false,
+            group: env.plan.group,
+        };
+        let (book, job) = Book::open(env, no);
+        let mut session = RecvSession {
+            no,
+            machine: Receiver::new(config, "/destination".to_owned()),
+            lanes: (0..env.plan.lanes).map(Lane::new).collect(),
+            pipe: Pipe::default(),
+            book,
+            phase: Phase::Opening,
+            is_finished: false,
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            journal_queue: VecDeque::new(),
+            survey_queue: VecDeque::new(),
+            temps: BTreeMap::new(),
+            made: BTreeSet::new(),
+            synced: BTreeSet::new(),
+            payloads: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            timeout: None,
+            afterlife: BTreeMap::new(),
+            dropped: Vec::new(),
+        };
+        session.start_job(env, job);
+        session
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// Whether operations of it are under way.
+    pub(crate) fn is_at_disk(&self) -> bool {
+        self.jobs.values().any(Job::is_running)
+    }
+
+    pub(crate) fn hears(&mut self, env: &mut Env, message: Message) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let message = match message {
+            Message::FileEnd(end) => {
+                self.roots.insert(end.file, end.root);
+                Message::FileEnd(self.declared(env, end))
+            }
+            message => message,
+        };
+        self.machine.handle_message(env.clock.now(), message);
+        self.act(env);
+    }
+
+    /// The end of a file as the machine is told: a machine that does not compare roots takes every one for its own.
+    fn declared(&self, env: &Env, end: FileEnd) -> FileEnd {
+        let temp = self.temps.get(&end.file).filter(|_| env.is(Mutant::CommitWithoutRoot));
+        let versions = temp.map(|temp| env.source.versions(&book::text(&temp.held.placed)));
+        let stamp = temp.and_then(|temp| stamp_of(&temp.held));
+        let offered = versions.and_then(|versions| versions.iter().find(|v| Some(v.stamp) == stamp));
+        offered.map_or(end.clone(), |version| FileEnd { root: *blake3::hash(&version.bytes).as_bytes(), ..end })
+    }
+
+    /// The connections are gone, or the user or a newcomer wants an end.
+    pub(crate) fn stop(&mut self, env: &mut Env, code: FaultCode, why: &str) {
+        env.say(|| format!("s{} receiver is stopped: {why}", self.no.0));
+        let fault = Fault::new(code, Blame::Path, why);
+        if self.phase == Phase::Opening {
+            self.say(env, &Message::Refuse(fault));
+            return self.close(env);
+        }
+        self.machine.abort(fault);
+        self.machine.handle_timeout(env.clock.now());
+        self.act(env);
+    }
+
+    pub(crate) fn landed(&mut self, env: &mut Env, lane: usize, frame: Frame) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let Some((landed, rows)) = self.lanes[lane].receive(&frame) else { return };
+        let piece = &landed.piece;
+        env.seen.same += u64::from(piece.same);
+        let bytes = match piece.is_bare() {
+            true => piece.hole.then(|| vec![0; piece.unit_len as usize]),
+            false => Some(frame.payload),
+        };
+        self.payloads.insert(landed.ticket, Payload { unit: piece.unit, bytes, hole: piece.hole, rows });
+        self.machine.handle_landed(env.clock.now(), landed);
+        self.act(env);
+    }
+
+    pub(crate) fn time_passed(&mut self, env: &mut Env) {
+        self.timeout = None;
+        if self.phase == Phase::Running {
+            self.machine.handle_timeout(env.clock.now());
+            self.act(env);
+        }
+    }
+
+    /// Has done what the machine orders.
+    fn act(&mut self, env: &mut Env) {
+        while self.phase == Phase::Running
+            && let Some(action) = self.machine.poll_action()
+        {
+            self.order(env, action);
+        }
+        self.rearm(env);
+        let (said, durable) = (self.machine.tally().durable, self.durable.values().sum::<u64>());
+        if said > durable {
+            env.violate(|| format!("{said} bytes are called durable, {durable} are"));
+        }
+    }
+
+    fn rearm(&mut self, env: &mut Env) {
+        let Some(at) = self.machine.poll_timeout().filter(|_| self.phase == Phase::Running) else { return };
+        if self.timeout.is_none_or(|set| at.0 < set) {
+            self.timeout = Some(at.0);
+            env.clock.at(at.0, Event::ReceiverTimeout(self.no));
+        }
+    }
+
+    fn say(&mut self, env: &mut Env, message: &Message) {
+        env.say(|| format!("s{} < {}", self.no.0, told(message)));
+        let at = env.arrival();
+        let at = self.pipe.arrival(message, at);
+        env.clock.at(at, Event::ToSender(self.no, Box::new(crate::link::carried(message))));
+    }
+
+    fn start_job(&mut self, env: &mut Env, job: Job) {
+        let no = JobNo(self.next_job);
+        self.next_job += 1;
+        let queue = job.queue;
+        self.jobs.insert(no, job);
+        let queue = match queue {
+            Queue::None => return self.advance(env, no),
+            Queue::Journal => &mut self.journal_queue,
+            Queue::Survey => &mut self.survey_queue,
+        };
+        queue.push_back(no);
+        if queue.len() == 1 {
+            self.begin_job(env, no);
+        }
+    }
+
+    /// A job has come to the front of its queue: its records get their place.
+    fn begin_job(&mut self, env: &mut Env, no: JobNo) {
+        if let Some(job) = self.jobs.get_mut(&no)
+            && !job.records.is_empty()
+        {
+            match self.book.append(&job.records, job.durably) {
+                Some(ops) => job.prepend(ops.into_iter()),
+                None => job.failed = Some(fault_of(Errno::Io, "the journal was given up")),
+            }
+        }
+        self.advance(env, no);
+    }
+
+    fn advance(&mut self, env: &mut Env, no: JobNo) {
+        let Some(job) = self.jobs.get_mut(&no) else { return };
+        match job.next() {
+            Some(step) => {
+                let id = env.begin(self.no, no, Job::op_of(&step));
+                job.begun(id, step);
+            }
+            None => env.clock.after(0, Event::JobDone(self.no, no)),
+        }
+    }
+
+    /// An operation of a job ended.
+    pub(crate) fn op_ended(&mut self, env: &mut Env, no: JobNo, result: Result<(), Errno>) {
+        let Some(job) = self.jobs.get_mut(&no) else { return };
+        let failed = job.ended(result.map_err(|errno| fault_of(errno, "the disk refuses")));
+        if failed.is_some_and(|op| is_of(&op, self.book.ino)) {
+            self.book.abandon();
+        }
+        self.advance(env, no);
+    }
+
+    /// A job has nothing left to do.
+    pub(crate) fn job_done(&mut self, env: &mut Env, no: JobNo) {
+        let Some(job) = self.jobs.remove(&no) else { return };
+        for queue in [Queue::Journal, Queue::Survey] {
+            let waiting = if queue == Queue::Journal { &mut self.journal_queue } else { &mut self.survey_queue };
+            if waiting.front() == Some(&no) {
+                waiting.pop_front();
+                if let Some(next) = waiting.front().copied() {
+                    self.begin_job(env, next);
+                }
+            }
+        }
+        self.report(env, job);
+        self.act(env);
+        if self.phase == Phase::Closing && self.jobs.is_empty() {
+            self.leave(env);
+        }
+    }
+
+    /// Nothing new is begun; what is under way comes to its end, and after a good end all that was ordered.
+    fn close(&mut self, env: &mut Env) {
+        self.phase = Phase::Closing;
+        if !self.is_finished {
+            self.journal_queue.clear();
+            self.survey_queue.clear();
+            self.jobs.values_mut().for_each(Job::cancel);
+            let idle: Vec<JobNo> = self.jobs.iter().filter(|(_, job)| !job.is_running()).map(|(no, _)| *no).collect();
+            idle.iter().for_each(|no| drop(self.jobs.remove(no)));
+        }
+        if self.jobs.is_empty() {
+            self.leave(env);
+        }
+    }
+}
+
+fn is_of(op: &crate::fs::Op, ino: Ino) -> bool {
+    use crate::fs::Op;
+    matches!(op, Op::Write { ino: of, .. } | Op::SyncFile(of) if *of == ino)
+}
+
+/// What a machine is told of an operation that failed.
+fn fault_of(errno: Errno, why: &str) -> Fault {
+    let code = match errno {
+        Errno::Io => FaultCode::Io,
+        Errno::NoSpace => FaultCode::NoSpace,
+        Errno::Exists => FaultCode::Exists,
+        Errno::Missing => FaultCode::NotFound,
+        Errno::NotEmpty => FaultCode::InTheWay,
+    };
+    Fault::new(code, Blame::Local, why)
+}
+
+/// The version of the source that an entry speaks of.
+fn stamp_of(held: &Held) -> Option<SourceStamp> {
+    let EntryKind::File { len, inode, .. } = held.entry.kind else { return None };
+    Some(SourceStamp { len, mtime: held.entry.meta.mtime, ctime: inode.ctime, dev: inode.dev, ino: inode.ino })
+}

@@ -1,0 +1,338 @@
+//! What each action of the receiver's machine means in operations of the file system, in the order of the promise.
+//!
+//! Takes actions; starts jobs. How they went, `reports` tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use longhaul_core::{ChunkIndex, ChunkMap, EntryKind, FileId, TempName, Unit};
+use longhaul_proto::receiver::{Action, Created, Held, Partial, Record, Replace, Source, Ticket};
+use longhaul_proto::wire::message::Outcome;
+
+use super::book::text;
+use super::job::{Job, Queue, Records, Step, Then};
+use super::{Payload, Phase, RecvSession, Temp, stamp_of};
+use crate::env::{Env, Event};
+use crate::fs::{Ino, Op, parent};
+use crate::mutants::Mutant;
+use crate::names::{SHELF, dirs_up, in_dir};
+use crate::sending::chunk_size;
+
+impl RecvSession {
+    pub(super) fn order(&mut self, env: &mut Env, action: Action) {
+        match action {
+            Action::Send(message) => self.say(env, &message),
+            Action::Survey(page) => self.survey(env, page),
+            Action::Create(held, partial) => self.create(env, &held, partial.as_deref()),
+            Action::MakeLink(held) => self.make_link(env, &held),
+            Action::Write { file, index, ticket } => self.write(env, file, index, ticket),
+            Action::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
+            Action::Drop(ticket) => self.drop_payload(env, ticket),
+            Action::SyncData(file) => self.sync_data(env, file),
+            Action::Journal(records) => self.journal(env, records),
+            Action::Seal(held) => self.seal(env, &held),
+            Action::Barrier(batch) => self.barrier(env, &batch),
+            Action::Publish(renames) => self.publish(env, &renames),
+            Action::SyncDirs(batch) => self.sync_dirs(env, &batch),
+            Action::FinishDirs(dirs) => self.finish_dirs(env, &dirs),
+            Action::Discard(file) => self.discard(env, file),
+            Action::Keep(file) => drop(self.temps.remove(&file)),
+            Action::Settled(held, outcome) => self.settled(env, &held, &outcome),
+            Action::Finished(_) => {
+                self.is_finished = true;
+                self.close(env);
+            }
+            Action::Abort(fault) => {
+                env.say(|| format!("s{} receiver aborts: {fault}", self.no.0));
+                self.say(env, &longhaul_proto::Message::Refuse(fault));
+                self.close(env);
+            }
+        }
+    }
+
+    /// Makes directories, and makes durable what stands: an earlier session may have renamed or made it and died before the
+    /// sync, and what is skipped or gone on with is called durable. Once a session for each directory.
+    fn survey(&mut self, env: &mut Env, page: Vec<Arc<Held>>) {
+        let (standing, new): (Vec<_>, Vec<_>) =
+            page.iter().map(|held| text(&held.placed)).partition(|path| env.fs.cached().names.contains_key(path));
+        let dirs: BTreeSet<String> = standing.iter().flat_map(|path| dirs_up(path)).collect();
+        let dirs: Vec<String> = dirs.difference(&self.synced).cloned().collect();
+        self.made.extend(new);
+        let make = page.iter().filter(|held| held.entry.kind == EntryKind::Dir);
+        let make: Vec<Step> = make.map(|held| Step::new(Op::MakeDir(text(&held.placed))).of(held.id)).collect();
+        let syncs: Vec<Op> = dirs.iter().cloned().map(Op::SyncDir).collect();
+        let syncs = if env.is(Mutant::StandingNotSynced) { Vec::new() } else { syncs };
+        let job = Job::new(Then::Surveyed(page, dirs)).in_order(Queue::Survey).ops(syncs);
+        self.start_job(env, make.into_iter().fold(job, Job::step));
+    }
+
+    /// Makes a temporary, or opens the one that an earlier session left. The journal has it before it exists; where the
+    /// source has changed, the journal has durably forgotten what was held of it before anything is written.
+    fn create(&mut self, env: &mut Env, held: &Arc<Held>, partial: Option<&Partial>) {
+        let path = text(&held.placed);
+        let (Some(stamp), EntryKind::File { len, .. }) = (stamp_of(held), &held.entry.kind) else { return };
+        let kept = self.book.take(&path);
+        let standing = kept.as_ref().and_then(|kept| env.fs.cached().file(&in_dir(&path, &kept.temp)));
+        if let (Some(kept), Some(ino), Some(partial)) = (&kept, standing, partial) {
+            let mut job = Job::new(Then::Created(held.id, Created::Continued));
+            self.book.go_on(held.id, kept);
+            env.seen.continued += 1;
+            if partial.source() == Source::Same {
+                // It is all called durable by being gone on with.
+                let chunks: Vec<_> = partial.iter().collect();
+                env.ack(&path, stamp, partial.map(), &chunks);
+                self.durable.insert(held.id, partial.bytes());
+            } else {
+                env.ledger.forget(&path);
+                env.seen.revised += 1;
+                let durably = if env.is(Mutant::ChangeNotSynced) { Records::Appended } else { Records::Synced };
+                job = job.journal(vec![self.book.revised(kept, stamp)], durably);
+            }
+            let temp = self.temp(held, in_dir(&path, &kept.temp), ino, partial.map());
+            self.temps.insert(held.id, Temp { continued: true, ..temp });
+            return self.start_job(env, job.op(Op::SetLen(ino, padded(*len))));
+        }
+        env.ledger.forget_unless_lost(&path, stamp, partial.is_some());
+        let dropped = kept.as_ref().and_then(|kept| self.book.dropped(kept.number));
+        let (temp, map) = (TempName::new(self.book.tag, env.rng.array()), ChunkMap::new(*len, chunk_size()));
+        let file = self.book.file(held.id, &held.placed, map, stamp, temp);
+        let (name, ino) = (in_dir(&path, &temp), env.fs.new_ino());
+        let records = std::iter::once(file).chain(dropped).collect();
+        let stale = kept.map(|kept| Step::new(Op::Unlink(in_dir(&path, &kept.temp))).anyway());
+        let job = Job::new(Then::Created(held.id, Created::Fresh))
+            .journal(records, Records::Appended)
+            .ops([Op::MakeFile(name.clone(), ino), Op::SetLen(ino, padded(*len))])
+            .step(Step::new(Op::Unlink(name.clone())).if_failed());
+        let job = stale.into_iter().fold(job, Job::step);
+        let temp = self.temp(held, name, ino, map);
+        self.temps.insert(held.id, temp);
+        self.start_job(env, job);
+    }
+
+    fn temp(&self, held: &Arc<Held>, name: String, ino: Ino, map: ChunkMap) -> Temp {
+        Temp { held: held.clone(), name, ino, map, continued: false, name_synced: false }
+    }
+
+    fn write(&mut self, env: &mut Env, file: FileId, index: ChunkIndex, ticket: Ticket) {
+        let job = Job::new(Then::Written(file, index));
+        let (payload, temp) = (self.payloads.remove(&ticket), self.temps.get(&file));
+        let (Some(Payload { bytes, hole, .. }), Some(temp)) = (payload, temp) else {
+            return env.violate(|| format!("a write of {file:?} without its payload or its temporary"));
+        };
+        // A new file has zeros where nothing is written.
+        let Some(mut bytes) = bytes.filter(|_| !hole || temp.continued) else { return self.start_job(env, job) };
+        if env.is(Mutant::ShortTail) && index.0 + 1 == temp.map.chunks() {
+            bytes.pop();
+        }
+        bytes.resize(padded(bytes.len() as u64), 0);
+        let op = Op::Write { ino: temp.ino, offset: temp.map.start_of(index).0 as usize, bytes };
+        self.start_job(env, job.op(op));
+    }
+
+    fn write_bundle(&mut self, env: &mut Env, ticket: Ticket, files: &[Arc<Held>]) {
+        let Some(Payload { bytes: Some(bytes), rows, .. }) = self.payloads.remove(&ticket) else {
+            return env.violate(|| "a bundle without its payload".to_owned());
+        };
+        let rows: BTreeMap<_, _> = rows.into_iter().collect();
+        let mut job = Job::new(Then::Staged(files.iter().map(|held| held.id).collect()));
+        for held in files {
+            let content = bytes[rows[&held.id].clone()].to_vec();
+            let temp = self.small_temp(env, held, content.len() as u64);
+            let ops = [
+                Op::MakeFile(temp.name.clone(), temp.ino),
+                Op::Write { ino: temp.ino, offset: 0, bytes: content },
+                Op::SetTime(temp.ino, held.entry.meta.mtime),
+            ];
+            job = ops.into_iter().map(|op| Step::new(op).of(held.id)).fold(job, Job::step);
+            job = job.step(Step::new(Op::Unlink(temp.name)).of(held.id).if_failed());
+        }
+        self.start_job(env, job);
+    }
+
+    fn make_link(&mut self, env: &mut Env, held: &Arc<Held>) {
+        let EntryKind::Symlink { target } = held.entry.kind.clone() else { return };
+        let temp = self.small_temp(env, held, 0);
+        self.start_job(env, Job::new(Then::Staged(vec![held.id])).op(Op::MakeLink(temp.name, target)));
+    }
+
+    /// A temporary that no journal speaks of.
+    fn small_temp(&mut self, env: &mut Env, held: &Arc<Held>, len: u64) -> Temp {
+        let name = in_dir(&text(&held.placed), &TempName::new(self.book.tag, env.rng.array()));
+        let temp = self.temp(held, name, env.fs.new_ino(), ChunkMap::new(len, chunk_size()));
+        self.temps.insert(held.id, temp.clone());
+        temp
+    }
+
+    fn drop_payload(&mut self, env: &mut Env, ticket: Ticket) {
+        let Some(payload) = self.payloads.remove(&ticket).filter(|_| env.is(Mutant::LateDuplicate)) else { return };
+        if let (Unit::Chunk { file, index }, Some(bytes)) = (payload.unit, payload.bytes) {
+            self.dropped.push((file, index, bytes));
+            self.write_late(env);
+        }
+    }
+
+    /// For a mutant: writes what was dropped of files that stand under their final names.
+    fn write_late(&mut self, env: &mut Env) {
+        for (file, index, bytes) in std::mem::take(&mut self.dropped) {
+            match self.afterlife.get(&file) {
+                Some((ino, map)) if index.0 < map.chunks() => {
+                    let offset = map.start_of(index).0 as usize;
+                    self.start_job(env, Job::new(Then::Nothing).op(Op::Write { ino: *ino, offset, bytes }));
+                }
+                _ => self.dropped.push((file, index, bytes)),
+            }
+        }
+    }
+
+    /// The data, and the first time the name as well: a journalled chunk is found again.
+    fn sync_data(&mut self, env: &mut Env, file: FileId) {
+        let Some(temp) = self.temps.get_mut(&file) else { return };
+        let mut ops = vec![Op::SyncFile(temp.ino)];
+        if !temp.name_synced && !env.is(Mutant::NameNotSynced) {
+            ops.extend(dirs_above(&self.made, &temp.name).into_iter().map(Op::SyncDir));
+        }
+        let then = Then::Synced(file);
+        match env.mutant {
+            Some(Mutant::JournalBeforeSync) => {
+                self.start_job(env, Job::new(Then::Nothing).ops(ops));
+                self.start_job(env, Job::new(then));
+            }
+            Some(Mutant::ReceivedIsDurable) => self.start_job(env, Job::new(then)),
+            _ => self.start_job(env, Job::new(then).ops(ops)),
+        }
+    }
+
+    fn journal(&mut self, env: &mut Env, records: Vec<Record>) {
+        let mut said = self.book.records(&records);
+        if env.is(Mutant::ReceivedIsDurable) {
+            said.clear();
+        }
+        let durably = match records.iter().any(|record| matches!(record, Record::Chunks { .. })) {
+            true => Records::Synced,
+            false => Records::Appended,
+        };
+        self.start_job(env, Job::new(Then::Journalled(records)).journal(said, durably));
+    }
+
+    fn seal(&mut self, env: &mut Env, held: &Arc<Held>) {
+        let Some(temp) = self.temps.get(&held.id) else { return };
+        let ops = [Op::SetLen(temp.ino, temp.map.len() as usize), Op::SetTime(temp.ino, held.entry.meta.mtime)];
+        self.start_job(env, Job::new(Then::Staged(vec![held.id])).ops(ops));
+    }
+
+    fn barrier(&mut self, env: &mut Env, batch: &[FileId]) {
+        let files = batch.iter().filter_map(|id| self.temps.get(id));
+        let files = files.filter(|temp| matches!(temp.held.entry.kind, EntryKind::File { .. }));
+        let syncs: Vec<Op> = files.map(|temp| Op::SyncFile(temp.ino)).collect();
+        let syncs = if env.is(Mutant::RenameBeforeSync) { Vec::new() } else { syncs };
+        self.start_job(env, Job::new(Then::Barrier).ops(syncs));
+    }
+
+    fn publish(&mut self, env: &mut Env, renames: &[(FileId, Replace)]) {
+        let ids = renames.iter().map(|(id, _)| *id).collect();
+        let rename = |id: &FileId| {
+            let temp = self.temps.get(id)?;
+            Some(Step::new(Op::Rename { from: temp.name.clone(), to: text(&temp.held.placed) }).of(*id))
+        };
+        let job = renames.iter().filter_map(|(id, _)| rename(id)).fold(Job::new(Then::Published(ids)), Job::step);
+        self.start_job(env, job);
+    }
+
+    /// The directories of the renames, and every one above that may be new.
+    fn sync_dirs(&mut self, env: &mut Env, batch: &[FileId]) {
+        let temps = batch.iter().filter_map(|id| self.temps.get(id));
+        let mut dirs: BTreeSet<String> = temps.flat_map(|temp| dirs_above(&self.made, &temp.name)).collect();
+        if env.is(Mutant::DirsNotSynced) {
+            dirs.clear();
+        }
+        self.start_job(env, Job::new(Then::DirsSynced).ops(dirs.into_iter().rev().map(Op::SyncDir)));
+    }
+
+    /// The directories, and every name above them that may be new.
+    fn finish_dirs(&mut self, env: &mut Env, dirs: &[Arc<Held>]) {
+        let mut job = Job::new(Then::DirsFinished(dirs.iter().map(|held| held.id).collect()));
+        for held in dirs {
+            let path = text(&held.placed);
+            let syncs = std::iter::once(path.clone()).chain(dirs_above(&self.made, &path));
+            job = syncs.map(|dir| Step::new(Op::SyncDir(dir)).of(held.id)).fold(job, Job::step);
+        }
+        self.start_job(env, job);
+    }
+
+    fn discard(&mut self, env: &mut Env, file: FileId) {
+        let Some(temp) = self.temps.remove(&file) else { return };
+        let unlink = Step::new(Op::Unlink(temp.name)).anyway();
+        let mut job = Job::new(Then::Nothing).step(unlink);
+        if let Some(number) = self.book.number(file) {
+            env.ledger.forget(&text(&temp.held.placed));
+            job = job.journal(self.book.dropped(number).into_iter().collect(), Records::Appended);
+        }
+        self.start_job(env, job);
+    }
+
+    fn settled(&mut self, env: &mut Env, held: &Arc<Held>, outcome: &Outcome) {
+        let path = text(&held.placed);
+        env.say(|| format!("s{} {path} is {outcome:?}", self.no.0));
+        match (outcome, stamp_of(held)) {
+            (Outcome::Committed(root), Some(stamp)) => {
+                env.check_commit(&path, stamp, *root, self.roots.get(&held.id).copied());
+                self.durable.insert(held.id, stamp.len);
+                if let Some(temp) = self.temps.remove(&held.id) {
+                    self.afterlife.insert(held.id, (temp.ino, temp.map));
+                    self.write_late(env);
+                }
+            }
+            (Outcome::Skipped, Some(_)) => self.drop_stale(env, &path),
+            _ => drop(self.temps.remove(&held.id)),
+        }
+    }
+
+    /// What is left of a file that stands under its final name.
+    fn drop_stale(&mut self, env: &mut Env, path: &str) {
+        let Some(kept) = self.book.take(path) else { return };
+        env.ledger.forget(path);
+        let job = Job::new(Then::Nothing).step(Step::new(Op::Unlink(in_dir(path, &kept.temp))).anyway());
+        let records = self.book.dropped(kept.number).into_iter().collect();
+        self.start_job(env, job.journal(records, Records::Appended));
+    }
+
+    /// Lets go: what was staged and not published is removed, and the journal if nobody needs it any more.
+    pub(super) fn leave(&mut self, env: &mut Env) {
+        self.phase = Phase::Leaving;
+        let temps = std::mem::take(&mut self.temps).into_iter();
+        let staged = temps.filter(|(id, _)| self.book.number(*id).is_none()).map(|(_, temp)| Op::Unlink(temp.name));
+        let mut ops: Vec<Op> = staged.collect();
+        if self.is_finished && self.book.is_spent() {
+            ops.extend([
+                Op::Unlink(self.book.name.clone()),
+                Op::SyncDir(SHELF.to_owned()),
+                Op::RemoveDir(SHELF.to_owned()),
+                Op::SyncDir(String::new()),
+            ]);
+        }
+        let job = ops.into_iter().map(|op| Step::new(op).anyway()).fold(Job::new(Then::Closed), Job::step);
+        self.start_job(env, job);
+    }
+
+    pub(super) fn closed(&mut self, env: &mut Env) {
+        self.phase = Phase::Closed;
+        env.clock.after(0, Event::Closed(self.no));
+    }
+}
+
+/// The directories whose syncs make a name durable: its own, and those in which this session made one above it.
+fn dirs_above(made: &BTreeSet<String>, name: &str) -> Vec<String> {
+    let mut dirs = dirs_up(name);
+    let own = dirs.remove(0);
+    dirs.retain(|dir| made.iter().any(|path| parent(path) == dir));
+    dirs.insert(0, own);
+    dirs
+}
+
+/// A length as direct writes need it.
+fn padded(len: u64) -> usize {
+    (len as usize).next_multiple_of(DIRECT_BYTES)
+}
+
+/// What direct writes are aligned to here.
+const DIRECT_BYTES: usize = 512;

@@ -1,0 +1,111 @@
+//! How jobs went, as the receiver's machine is told.
+//!
+//! Takes jobs that have come to their end; calls the machine's `handle_*`, and enters what is called durable.
+
+use std::sync::Arc;
+
+use longhaul_core::{EntryKind, Fault, FileId};
+use longhaul_proto::receiver::{Held, Record, Seen, Surveyed};
+
+use super::book::text;
+use super::job::{Job, Then};
+use super::{Phase, RecvSession, stamp_of};
+use crate::env::Env;
+use crate::fs::Node;
+use crate::mutants::Mutant;
+
+impl RecvSession {
+    pub(super) fn report(&mut self, env: &mut Env, job: Job) {
+        let now = env.clock.now();
+        let result = job.result();
+        let each = |ids: &[FileId]| ids.iter().map(|id| (*id, job.result_of(*id))).collect::<Vec<_>>();
+        match &job.then {
+            Then::Opened => self.opened(env, result),
+            Then::Closed => self.closed(env),
+            Then::Nothing => {}
+            _ if self.phase != Phase::Running => {}
+            Then::Surveyed(page, dirs) => {
+                if result.is_ok() {
+                    self.synced.extend(dirs.iter().cloned());
+                }
+                let found = page.iter().map(|held| job.result_of(held.id).map(|()| self.look(env, held))).collect();
+                self.machine.handle_surveyed(now, page[0].id, found);
+            }
+            Then::Created(file, created) => {
+                if result.is_err() {
+                    self.temps.remove(file);
+                }
+                self.machine.handle_created(now, *file, result.map(|()| *created));
+            }
+            Then::Written(file, index) => self.machine.handle_written(now, *file, *index, result),
+            Then::Staged(ids) => {
+                let results = each(ids);
+                for (id, result) in &results {
+                    if result.is_err() && self.book.number(*id).is_none() {
+                        self.temps.remove(id);
+                    }
+                }
+                self.machine.handle_staged(now, results);
+            }
+            Then::Synced(file) => {
+                if let Some(temp) = self.temps.get_mut(file) {
+                    temp.name_synced |= result.is_ok();
+                }
+                self.machine.handle_synced(now, *file, result);
+            }
+            Then::Journalled(records) => {
+                if result.is_ok() {
+                    records.iter().for_each(|record| self.acknowledge(env, record));
+                }
+                self.machine.handle_journalled(now, result);
+            }
+            Then::Barrier => self.machine.handle_barrier(now, result),
+            Then::Published(ids) => self.machine.handle_published(now, each(ids)),
+            Then::DirsSynced => self.machine.handle_dirs_synced(now, result),
+            Then::DirsFinished(ids) => self.machine.handle_dirs_finished(now, each(ids)),
+        }
+    }
+
+    fn opened(&mut self, env: &mut Env, result: Result<(), Fault>) {
+        match result {
+            Ok(()) if self.phase == Phase::Opening => self.phase = Phase::Running,
+            Ok(()) => {}
+            Err(fault) => {
+                env.say(|| format!("s{} has no journal: {fault}", self.no.0));
+                self.say(env, &longhaul_proto::Message::Refuse(fault));
+                self.close(env);
+            }
+        }
+    }
+
+    /// What stands under a name, and what an earlier session left of it.
+    fn look(&self, env: &Env, held: &Held) -> Surveyed {
+        let path = text(&held.placed);
+        let view = env.fs.cached();
+        let seen = match view.names.get(&path) {
+            None => Seen::Absent,
+            Some(Node::Dir) => Seen::Dir,
+            Some(Node::Link(target)) => Seen::Symlink { target: target.clone() },
+            Some(Node::File(ino)) => {
+                let content = view.content(*ino);
+                Seen::File { len: content.bytes.len() as u64, mtime: content.time }
+            }
+        };
+        let stamp = stamp_of(held).filter(|_| !env.is(Mutant::Forgetful));
+        let partial = stamp.and_then(|stamp| self.book.partial(&path, stamp));
+        let committed = stamp.is_some_and(|stamp| self.book.was_done(&path, stamp));
+        Surveyed { seen, partial, committed }
+    }
+
+    /// Chunks are called durable from now on.
+    fn acknowledge(&mut self, env: &mut Env, record: &Record) {
+        let Record::Chunks { file, chunks } = record else { return };
+        let Some(temp) = self.temps.get(file) else { return };
+        let held: &Arc<Held> = &temp.held;
+        if let (Some(stamp), EntryKind::File { .. }) = (stamp_of(held), &held.entry.kind) {
+            let bytes: u64 = chunks.iter().filter_map(|(at, _)| temp.map.len_of(*at)).sum();
+            *self.durable.entry(*file).or_default() += bytes;
+            env.ack(&text(&held.placed), stamp, temp.map, chunks);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The sending side of a session: does what the sender's machine orders, with the source's files as they are by then.
+//!
+//! Takes actions; gives messages and frames to the link, and reports to the machine. Knows nothing of the destination.
+
+use std::collections::BTreeMap;
+
+use longhaul_core::digest::digest_of;
+use longhaul_core::{
+    Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, Digest, DigestKind, EntryKind, Fault, FaultCode, FileId,
+    FileOffset, SourceStamp, Unit,
+};
+use longhaul_proto::Message;
+use longhaul_proto::sender::{Action, Config, Sender};
+use longhaul_proto::wire::bundle::Packer;
+use longhaul_proto::wire::message::{Ending, FileEnd, Outcome};
+
+use crate::env::{Env, Event, SessionNo};
+use crate::link::{Lane, Pipe, Ready};
+use crate::plan::CHUNK;
+
+/// An order of the machine that is being carried out.
+#[derive(Clone, Debug)]
+pub(crate) enum SourceJob {
+    Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, expect: Option<Digest> },
+    Pack { bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64)> },
+    Check(FileId),
+}
+
+/// How the sender's part of a session ended.
+#[derive(Clone, Debug)]
+pub(crate) enum SenderEnd {
+    /// Every entry has an outcome, and all are good.
+    Complete,
+    /// Some files failed.
+    Partial,
+    Aborted,
+}
+
+/// One entry as this session offered it.
+#[derive(Clone, Debug)]
+struct Offered {
+    path: String,
+    version: usize,
+    is_file: bool,
+    is_leaf: bool,
+}
+
+/// The sending side of a session.
+pub(crate) struct SendSession {
+    pub(crate) no: SessionNo,
+    machine: Sender,
+    offered: Vec<Offered>,
+    scan_over: bool,
+    lanes: Vec<Lane>,
+    pipe: Pipe,
+    told: BTreeMap<FileId, Outcome>,
+    pub(crate) payload_bytes: u64,
+    pub(crate) ended: Option<SenderEnd>,
+}
+
+/// The chunk size of every session.
+pub(crate) fn chunk_size() -> ChunkSize {
+    ChunkSize::from_bytes(CHUNK as u64).expect("a power of two in bounds")
+}
+
+impl SendSession {
+    pub(crate) fn new(env: &Env, no: SessionNo) -> SendSession {
+        let config = Config { chunk: chunk_size(), chunk_max: chunk_size(), bundled_max: env.plan.bundled_max };
+        SendSession {
+            no,
+            machine: Sender::new(config),
+            offered: Vec::new(),
+            scan_over: false,
+            lanes: (0..env.plan.lanes).map(Lane::new).collect(),
+            pipe: Pipe::default(),
+            told: BTreeMap::new(),
+            payload_bytes: 0,
+            ended: None,
+        }
+    }
+
+    pub(crate) fn hears(&mut self, env: &mut Env, message: Message) {
+        self.machine.handle_message(message);
+        if !self.scan_over {
+            env.clock.after(0, Event::Scan(self.no));
+        }
+        self.act(env);
+    }
+
+    pub(crate) fn loses(&mut self, env: &mut Env) {
+        self.machine.abort(Fault::new(FaultCode::Lost, Blame::Path, "the connection is gone"));
+        self.act(env);
+    }
+
+    pub(crate) fn sent(&mut self, env: &mut Env, sent: longhaul_proto::sender::Sent) {
+        self.machine.handle_sent(sent);
+        self.act(env);
+    }
+
+    /// Takes some more entries off the scan.
+    pub(crate) fn scan(&mut self, env: &mut Env) {
+        for _ in 0..1 + env.rng.below(6) {
+            if self.scan_over || !self.machine.has_room() {
+                break;
+            }
+            if self.offered.len() == env.source.len() {
+                self.scan_over = true;
+                self.machine.handle_scan_end();
+                break;
+            }
+            let (entry, path, version) = env.source.scan(self.offered.len());
+            let is_file = matches!(entry.kind, EntryKind::File { .. });
+            let is_leaf = !matches!(entry.kind, EntryKind::Dir | EntryKind::DirEnd);
+            self.offered.push(Offered { path, version, is_file, is_leaf });
+            self.machine.handle_scanned(entry);
+        }
+        if self.machine.has_room() {
+            if env.rng.permille(300) {
+                self.machine.handle_scan_idle();
+            }
+            let us = env.rng.below(3000);
+            env.clock.after(us, Event::Scan(self.no));
+        }
+        self.act(env);
+    }
+
+    pub(crate) fn act(&mut self, env: &mut Env) {
+        while let Some(action) = self.machine.poll_action() {
+            let job = match action {
+                Action::Send(message) => {
+                    self.say(env, message);
+                    continue;
+                }
+                Action::ReadChunk { file, index, attempt, map, expect } => {
+                    SourceJob::Chunk { file, index, attempt, map, expect }
+                }
+                Action::Pack { bundle, attempt, files } => SourceJob::Pack { bundle, attempt, files },
+                Action::CheckSource(file) => SourceJob::Check(file),
+                Action::Settled(file, outcome) => {
+                    self.told.insert(file, outcome);
+                    continue;
+                }
+                Action::Finished(ending) => {
+                    self.finished(env, &ending);
+                    continue;
+                }
+                Action::Abort(fault) => {
+                    env.say(|| format!("s{} sender aborts: {fault}", self.no.0));
+                    self.say(env, Message::Refuse(fault));
+                    self.ended = Some(SenderEnd::Aborted);
+                    continue;
+                }
+            };
+            let us = 20 + env.rng.below(3000);
+            env.clock.after(us, Event::Source(self.no, job));
+        }
+    }
+
+    fn say(&mut self, env: &mut Env, message: Message) {
+        let message = match message {
+            Message::FileEnd(end) if env.mishap(env.plan.rates.false_roots) => {
+                let mut root = end.root;
+                root[env.rng.index(32)] ^= 1;
+                env.say(|| format!("s{} the root of {:?} leaves damaged", self.no.0, end.file));
+                Message::FileEnd(FileEnd { root, ..end })
+            }
+            message => message,
+        };
+        env.say(|| format!("s{} > {}", self.no.0, told(&message)));
+        let no = self.no;
+        let at = env.arrival();
+        let at = self.pipe.arrival(&message, at);
+        env.clock.at(at, Event::ToReceiver(no, Box::new(crate::link::carried(&message))));
+    }
+
+    fn finished(&mut self, env: &mut Env, ending: &Ending) {
+        let failed = self.told.values().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count();
+        env.say(|| format!("s{} sender is done, {failed} failed, {:?}", self.no.0, ending.tally));
+        self.ended = Some(if failed == 0 { SenderEnd::Complete } else { SenderEnd::Partial });
+        if self.told.len() != self.offered.len() {
+            env.violate(|| "the sender is done and has not heard of every entry".to_owned());
+        }
+        let good = |outcome: &Outcome| matches!(outcome, Outcome::Committed(_) | Outcome::Skipped);
+        for (id, _) in self.told.iter().filter(|(_, outcome)| good(outcome)) {
+            let Offered { path, is_leaf, .. } = self.offered[id.0 as usize].clone();
+            // A directory is well only when its end is.
+            if (is_leaf || failed == 0) && !env.fs.is_name_durable(&path) {
+                env.violate(|| format!("success is said, but {path} does not stand durably"));
+            }
+        }
+    }
+
+    /// Whether every leaf of the tree was there already.
+    pub(crate) fn was_all_skipped(&self) -> bool {
+        self.told
+            .iter()
+            .all(|(id, outcome)| matches!(outcome, Outcome::Skipped) || !self.offered[id.0 as usize].is_file)
+    }
+
+    /// Whether every file is still the version that was offered.
+    pub(crate) fn is_up_to_date(&self, env: &Env) -> bool {
+        self.offered.iter().filter(|of| of.is_file).all(|of| env.source.current(&of.path).0 == of.version)
+    }
+
+    fn stamp(&self, env: &Env, file: FileId) -> SourceStamp {
+        let offered = &self.offered[file.0 as usize];
+        env.source.version(&offered.path, offered.version).stamp
+    }
+
+    /// Whether a file is still the version that was offered.
+    fn unchanged(&self, env: &Env, file: FileId) -> Result<(), Fault> {
+        let offered = &self.offered[file.0 as usize];
+        match env.source.current(&offered.path).0 == offered.version {
+            true => Ok(()),
+            false => Err(Fault::new(FaultCode::Changed, Blame::Local, "the source changed while it was sent")),
+        }
+    }
+
+    /// An order is carried out.
+    pub(crate) fn work(&mut self, env: &mut Env, job: SourceJob) {
+        if self.ended.is_some() {
+            return;
+        }
+        match job {
+            SourceJob::Chunk { file, index, attempt, map, expect } => {
+                self.read(env, file, index, attempt, map, expect);
+            }
+            SourceJob::Pack { bundle, attempt, files } => self.pack(env, bundle, attempt, &files),
+            SourceJob::Check(file) => {
+                let result = self.unchanged(env, file);
+                self.machine.handle_checked(file, result);
+            }
+        }
+        self.act(env);
+    }
+
+    fn read(
+        &mut self,
+        env: &mut Env,
+        file: FileId,
+        index: ChunkIndex,
+        attempt: Attempt,
+        map: ChunkMap,
+        expect: Option<Digest>,
+    ) {
+        let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0));
+        // The file as it is now: a descriptor shows what was written to it since.
+        let now = &env.source.current(&self.offered[file.0 as usize].path).1.bytes;
+        let Some(bytes) = now.get(start.0 as usize..(start.0 + len) as usize).map(<[u8]>::to_vec) else {
+            let fault = Fault::new(FaultCode::Changed, Blame::Local, "the source is shorter than it was");
+            return self.machine.handle_unreadable(file, &fault);
+        };
+        let same = expect.is_some_and(|expect| digest_of(&bytes, map.kind(), start) == expect);
+        let hole = !same && !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
+        let (unit, kind, chunk) = (Unit::Chunk { file, index }, map.kind(), map.size());
+        let ready = Ready { unit, attempt, payload: (!hole).then_some(bytes), same, len, kind, start, chunk };
+        if !same && !hole && self.unchanged(env, file).is_ok() {
+            let (path, stamp) = (self.offered[file.0 as usize].path.clone(), self.stamp(env, file));
+            env.check_sent(&path, stamp, index);
+        }
+        self.hand_over(env, &ready);
+    }
+
+    fn pack(&mut self, env: &mut Env, bundle: BundleId, attempt: Attempt, files: &[(FileId, u64)]) {
+        let mut unit = vec![0xee; CHUNK];
+        let mut packer = Packer::new(&mut unit, files.len());
+        let (mut missing, mut kept) = (Vec::new(), 0);
+        for (file, len) in files {
+            let content = &env.source.current(&self.offered[file.0 as usize].path).1.bytes;
+            match (self.unchanged(env, *file), packer.space(*len as usize)) {
+                (Ok(()), Some(space)) if space.len() == content.len() => {
+                    space.copy_from_slice(content);
+                    packer.keep(*file, content.len(), *digest_of(content, DigestKind::Root, FileOffset(0)).bytes());
+                    kept += 1;
+                }
+                (result, _) => missing.push((*file, result.err().unwrap_or_else(no_room))),
+            }
+        }
+        let (len, _) = packer.finish();
+        unit.truncate(len);
+        self.machine.handle_packed(bundle, missing, kept == 0);
+        if kept > 0 {
+            let ready = Ready {
+                unit: Unit::Bundle(bundle),
+                attempt,
+                len: len as u64,
+                payload: Some(unit),
+                same: false,
+                kind: DigestKind::Root,
+                start: FileOffset(0),
+                chunk: chunk_size(),
+            };
+            self.hand_over(env, &ready);
+        }
+    }
+
+    /// A lane takes a unit; what arrives of it may be something else.
+    fn hand_over(&mut self, env: &mut Env, ready: &Ready) {
+        let at = env.rng.index(self.lanes.len());
+        let (rates, safe) = (env.plan.rates, env.plan.safe);
+        let (mut frame, sent) = self.lanes[at].send(ready, safe);
+        self.payload_bytes += frame.payload.len() as u64;
+        if env.mishap(rates.flips) {
+            frame.flip(&mut env.rng);
+        }
+        if safe && env.mishap(rates.alters) {
+            frame.alter(&mut env.rng);
+        }
+        env.say(|| format!("s{} lane {at} takes {} attempt {}", self.no.0, ready.unit, ready.attempt.0));
+        let twice = safe && env.mishap(rates.replays);
+        for _ in 0..1 + u32::from(twice) {
+            let arrives = env.arrival();
+            let arrives = self.lanes[at].arrival(arrives);
+            env.clock.at(arrives, Event::Landed(self.no, at, frame.clone()));
+        }
+        let reports = env.clock.now().0 + env.rng.below(1000);
+        env.clock.at(self.lanes[at].report(reports), Event::Sent(self.no, sent));
+    }
+}
+
+fn no_room() -> Fault {
+    Fault::new(FaultCode::Internal, Blame::Bug, "a bundle that does not fit its unit")
+}
+
+/// A message in one line.
+pub(crate) fn told(message: &Message) -> String {
+    match message {
+        Message::Page(page) => format!("Page of {} from {}", page.entries.len(), page.first.0),
+        message => {
+            let mut line = format!("{message:?}");
+            line.truncate(line.char_indices().nth(160).map_or(line.len(), |(at, _)| at));
+            line
+        }
+    }
+}

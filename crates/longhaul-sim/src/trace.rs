@@ -1,0 +1,26 @@
+//! What happened, in lines, for whoever looks into a seed that failed. Off, it costs nothing but a test.
+
+use longhaul_proto::Timestamp;
+
+/// The lines of one world.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    on: bool,
+    lines: Vec<String>,
+}
+
+impl Trace {
+    pub(crate) fn new(on: bool) -> Trace {
+        Trace { on, lines: Vec::new() }
+    }
+
+    pub(crate) fn say(&mut self, now: Timestamp, line: impl FnOnce() -> String) {
+        if self.on {
+            self.lines.push(format!("{:>12.3} ms  {}", now.0 as f64 / 1000.0, line()));
+        }
+    }
+
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.lines
+    }
+}

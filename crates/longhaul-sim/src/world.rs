@@ -1,0 +1,370 @@
+//! A world: sessions of one command that follow one another, the daemon that admits them, and the blows that end them.
+//!
+//! Takes a plan and plays it: the next event, then whether a blow is due. Ends when the command has succeeded, a second one
+//! has found nothing to do, and nothing is left over; or at the first broken promise.
+
+use longhaul_core::FaultCode;
+
+use crate::env::{Env, Event, Refused, SessionNo};
+use crate::fs::{Fs, Survival};
+use crate::mutants::Mutant;
+use crate::plan::{Blow, Plan};
+use crate::receiving::RecvSession;
+use crate::sending::{SendSession, SenderEnd};
+
+/// The world.
+pub(crate) struct World {
+    pub(crate) env: Env,
+    sender: Option<SendSession>,
+    /// One, or the one before as well while it is let go.
+    receivers: Vec<RecvSession>,
+    /// A session that waits for the one before to let go.
+    waiting: Option<SessionNo>,
+    sessions: u32,
+    host_down_until: u64,
+    blows: Vec<(u64, Blow)>,
+    next_blow: u64,
+    /// When the last thing went wrong.
+    calm_since: Option<u64>,
+    succeeded: Succeeded,
+    pub(crate) events: u64,
+}
+
+/// How far the command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Succeeded {
+    NotYet,
+    /// It succeeded, and is run once more.
+    Once,
+    /// The second run found nothing to do.
+    Twice,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, seed: u64, mutant: Option<Mutant>, trace: bool) -> World {
+        let mut blows = plan.blows.clone();
+        blows.reverse();
+        let mut env = Env::new(plan, seed, mutant, trace);
+        env.clock.after(0, Event::Dial);
+        let next_blow = blows.last().map_or(CALM_AFTER, |(after, _)| *after);
+        World {
+            env,
+            sender: None,
+            receivers: Vec::new(),
+            waiting: None,
+            sessions: 0,
+            host_down_until: 0,
+            blows,
+            next_blow,
+            calm_since: None,
+            succeeded: Succeeded::NotYet,
+            events: 0,
+        }
+    }
+
+    /// A world that goes on where another one's host died: with what is left of its file system and what was promised.
+    pub(crate) fn after(dead: &World, fs: Fs) -> World {
+        let mut world = World::new(dead.env.plan.clone(), dead.events, dead.env.mutant, false);
+        world.env.fs = fs;
+        world.env.source = dead.env.source.clone();
+        world.env.ledger = dead.env.ledger.clone();
+        world.calm();
+        world.env.check_survivors();
+        world
+    }
+
+    /// Plays to the end; the first broken promise is in the ledger then.
+    pub(crate) fn run(&mut self) {
+        while !self.is_over() {
+            self.step();
+        }
+        if self.env.ledger.violation.is_none() {
+            self.env.check_end();
+        }
+        self.env.seen.events = self.events;
+        self.env.seen.sessions = u64::from(self.sessions);
+        self.env.seen.time_us = self.env.clock.now().0;
+    }
+
+    /// Whether nothing is left to be played, or a promise is broken.
+    pub(crate) fn is_over(&self) -> bool {
+        let last_is_closed = self.receivers.iter().all(|receiver| receiver.no.0 < self.sessions);
+        self.succeeded == Succeeded::Twice && last_is_closed || self.env.ledger.violation.is_some()
+    }
+
+    /// Plays the next event.
+    pub(crate) fn step(&mut self) {
+        let Some(event) = self.env.clock.pop() else {
+            return self.env.violate(|| "nothing can happen any more, and the transfer is not over".to_owned());
+        };
+        self.take(event);
+        self.events += 1;
+        self.strike_if_due();
+        let events_max = EVENTS_MAX + 400 * self.env.plan.chunks();
+        if self.events > events_max {
+            self.env.violate(|| format!("no end after {events_max} events"));
+        }
+        if self.calm_since.is_some_and(|since| self.env.clock.now().0 > since + PATIENCE_US) {
+            self.env.violate(|| format!("no end {} s after the last fault", PATIENCE_US / 1_000_000));
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        let env = &mut self.env;
+        let session = match &event {
+            Event::Accept(no) | Event::ToReceiver(no, _) | Event::ToSender(no, _) | Event::Landed(no, ..) => Some(*no),
+            _ => None,
+        };
+        if session.is_some_and(|no| env.cut.contains(&no)) {
+            return;
+        }
+        match event {
+            Event::Dial => self.dial(),
+            Event::Accept(no) => self.accept(no),
+            Event::ToReceiver(no, message) => {
+                if let Some(receiver) = self.receivers.iter_mut().find(|r| r.no == no) {
+                    receiver.hears(env, *message);
+                }
+            }
+            Event::Landed(no, lane, frame) => {
+                if let Some(receiver) = self.receivers.iter_mut().find(|r| r.no == no) {
+                    receiver.landed(env, lane, frame);
+                }
+            }
+            Event::ReceiverTimeout(no) => {
+                if let Some(receiver) = self.receivers.iter_mut().find(|r| r.no == no) {
+                    receiver.time_passed(env);
+                }
+            }
+            Event::ReceiverLoses(no) => {
+                if let Some(receiver) = self.receivers.iter_mut().find(|r| r.no == no) {
+                    receiver.stop(env, FaultCode::Lost, "the connection is gone");
+                }
+            }
+            Event::Disk(id) => {
+                if let Some((no, job, result)) = env.end(id)
+                    && let Some(receiver) = self.receivers.iter_mut().find(|r| r.no == no)
+                {
+                    receiver.op_ended(env, job, result);
+                }
+            }
+            Event::JobDone(no, job) => {
+                if let Some(receiver) = self.receivers.iter_mut().find(|r| r.no == no) {
+                    receiver.job_done(env, job);
+                }
+            }
+            Event::Closed(no) => self.closed(no),
+            Event::ToSender(..) | Event::Sent(..) | Event::Scan(_) | Event::Source(..) | Event::SenderLoses(_) => {
+                self.sender_takes(event);
+            }
+        }
+    }
+
+    fn sender_takes(&mut self, event: Event) {
+        let env = &mut self.env;
+        let Some(sender) = self.sender.as_mut() else { return };
+        let ours = |no: SessionNo| sender.no == no;
+        match event {
+            Event::ToSender(no, message) if ours(no) => sender.hears(env, *message),
+            Event::Sent(no, sent) if ours(no) => sender.sent(env, sent),
+            Event::Scan(no) if ours(no) => sender.scan(env),
+            Event::Source(no, job) if ours(no) => sender.work(env, job),
+            Event::SenderLoses(no) if ours(no) => sender.loses(env),
+            _ => return,
+        }
+        if sender.ended.is_some() {
+            self.sender_ended();
+        }
+    }
+
+    /// The command begins a session, if it reaches the receiver's host.
+    fn dial(&mut self) {
+        if self.sender.is_some() || self.succeeded == Succeeded::Twice {
+            return;
+        }
+        let now = self.env.clock.now().0;
+        if now < self.host_down_until || now < self.env.partition_until {
+            let us = 200_000 + self.env.rng.below(800_000);
+            return self.env.clock.after(us, Event::Dial);
+        }
+        self.sessions += 1;
+        let no = SessionNo(self.sessions);
+        self.env.say(|| format!("s{} begins", no.0));
+        self.sender = Some(SendSession::new(&self.env, no));
+        let at = self.env.arrival();
+        self.env.clock.at(at, Event::Accept(no));
+    }
+
+    /// A session reaches the receiver: the one before is stopped and has let go before anything else.
+    fn accept(&mut self, no: SessionNo) {
+        let env = &mut self.env;
+        if env.clock.now().0 < self.host_down_until {
+            return env.clock.after(1000, Event::SenderLoses(no));
+        }
+        if env.is(Mutant::NoFence) {
+            self.receivers.push(RecvSession::start(env, no));
+            return;
+        }
+        self.waiting = Some(no);
+        for receiver in self.receivers.iter_mut().filter(|r| !r.is_closed()) {
+            receiver.stop(env, FaultCode::Interrupted, "a newer session takes over");
+        }
+        self.admit();
+    }
+
+    fn admit(&mut self) {
+        let early = self.env.is(Mutant::ReassignEarly);
+        if !self.receivers.iter().all(|r| r.is_closed() || early && r.is_at_disk()) {
+            return;
+        }
+        if let Some(no) = self.waiting.take() {
+            self.receivers.retain(|r| !r.is_closed());
+            self.receivers.push(RecvSession::start(&mut self.env, no));
+        }
+    }
+
+    fn closed(&mut self, no: SessionNo) {
+        self.receivers.retain(|r| r.no != no);
+        self.env.say(|| format!("s{} receiver is closed", no.0));
+        self.admit();
+    }
+
+    /// The sender's part of a session is over: the command begins another one, or has succeeded.
+    fn sender_ended(&mut self) {
+        let Some(sender) = self.sender.take() else { return };
+        self.env.seen.sent += sender.payload_bytes;
+        // Whoever runs the command again has seen to the disk.
+        self.env.nth = None;
+        match (&sender.ended, self.succeeded) {
+            // What changed after it was read is for another run.
+            (Some(SenderEnd::Complete), _) if !sender.is_up_to_date(&self.env) => {}
+            (Some(SenderEnd::Complete), Succeeded::NotYet) => {
+                self.succeeded = Succeeded::Once;
+                self.blows.clear();
+                self.calm();
+            }
+            (Some(SenderEnd::Complete), _) => {
+                self.succeeded = Succeeded::Twice;
+                if !sender.was_all_skipped() || sender.payload_bytes > 0 {
+                    self.env.violate(|| "the command sends again what it has committed".to_owned());
+                }
+            }
+            (Some(SenderEnd::Aborted), _) => {
+                let us = self.env.rng.below(2_000_000);
+                self.env.clock.after(us, Event::ReceiverLoses(sender.no));
+            }
+            _ => {}
+        }
+        let us = 1000 + self.env.rng.below(500_000);
+        self.env.clock.after(us, Event::Dial);
+    }
+
+    fn strike_if_due(&mut self) {
+        if self.calm_since.is_some() {
+            return;
+        }
+        self.next_blow = self.next_blow.saturating_sub(1);
+        if self.next_blow > 0 {
+            return;
+        }
+        match self.blows.pop() {
+            Some((_, blow)) => {
+                self.env.say(|| format!("-- {blow:?}"));
+                self.strike(blow);
+                self.next_blow = self.blows.last().map_or(CALM_AFTER, |(after, _)| *after);
+            }
+            None => self.calm(),
+        }
+    }
+
+    /// Nothing goes wrong any more, once what is wrong now has passed.
+    fn calm(&mut self) {
+        self.env.say(|| "-- calm".to_owned());
+        self.env.calm = true;
+        let now = self.env.clock.now().0;
+        let refused = self.env.refused.map_or(0, |(_, until)| until);
+        self.calm_since.get_or_insert(now.max(refused).max(self.host_down_until).max(self.env.partition_until));
+    }
+
+    fn strike(&mut self, blow: Blow) {
+        let now = self.env.clock.now().0;
+        match blow {
+            Blow::CrashReceiver => {
+                self.env.seen.crashes += 1;
+                let survival = Survival::random(&mut self.env.rng);
+                self.env.fs.crash(&mut self.env.rng, survival);
+                self.host_down_until = now + 100_000 + self.env.rng.below(3_000_000);
+                self.receiver_dies();
+            }
+            Blow::KillReceiver => {
+                self.env.fs.kill(&mut self.env.rng);
+                self.receiver_dies();
+            }
+            Blow::KillSender => {
+                if let Some(sender) = self.sender.take() {
+                    self.env.seen.sent += sender.payload_bytes;
+                    self.receiver_notices(sender.no);
+                    let us = 100_000 + self.env.rng.below(3_000_000);
+                    self.env.clock.after(us, Event::Dial);
+                }
+            }
+            Blow::LoseSession => {
+                if let Some(no) = self.sender.as_ref().map(|sender| sender.no) {
+                    self.env.cut.insert(no);
+                    self.sender_notices(no);
+                    self.receiver_notices(no);
+                }
+            }
+            Blow::Partition => {
+                self.env.partition_until = now + self.env.rng.below(5_000_000);
+            }
+            Blow::ChangeSource => {
+                let what = self.env.source.change(&mut self.env.rng);
+                self.env.say(|| what);
+            }
+            Blow::Interrupt => {
+                for receiver in &mut self.receivers {
+                    receiver.stop(&mut self.env, FaultCode::Interrupted, "the user interrupts");
+                }
+            }
+            Blow::FailDisk => {
+                let refused = *self.env.rng.pick(&[Refused::Space, Refused::Syncs, Refused::All]);
+                let until = now + self.env.rng.below(3_000_000);
+                self.env.say(|| format!("the disk refuses {refused:?}"));
+                self.env.refused = Some((refused, until));
+            }
+        }
+    }
+
+    fn receiver_dies(&mut self) {
+        self.receivers.clear();
+        self.env.check_survivors();
+        if self.waiting.take().is_some() || self.sender.is_some() {
+            let no = SessionNo(self.sessions);
+            self.env.cut.insert(no);
+            self.sender_notices(no);
+        }
+    }
+
+    fn sender_notices(&mut self, no: SessionNo) {
+        let us = self.env.rng.below(4_000_000);
+        self.env.clock.after(us, Event::SenderLoses(no));
+    }
+
+    /// The receiver notices soon, late or never.
+    fn receiver_notices(&mut self, no: SessionNo) {
+        let us = *self.env.rng.pick(&[10_000, 5_000_000, 60_000_000, u64::MAX]);
+        if us < u64::MAX {
+            let us = self.env.rng.below(us);
+            self.env.clock.after(us, Event::ReceiverLoses(no));
+        }
+    }
+}
+
+/// Events after the last blow until nothing goes wrong by itself any more.
+const CALM_AFTER: u64 = 300;
+/// Events that any world may take; more chunks may take more.
+const EVENTS_MAX: u64 = 40_000;
+/// Virtual time that a transfer may take after the last fault. Longest waits of the machines: 30 s for a declaration, twice
+/// where a second session meets the same, and 4 s to drain; stalled operations take up to 8 s each.
+const PATIENCE_US: u64 = 120_000_000;

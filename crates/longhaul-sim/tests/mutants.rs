@@ -1,0 +1,48 @@
+//! Planted bugs: the simulator finds each of them, or it would not find them in the machines either.
+
+use longhaul_sim::{Mutant, Options, play};
+
+/// Plays seeds with a planted bug until one fails; that is one of the first `bound`.
+fn is_caught(mutant: Mutant, bound: u64) {
+    // A machine that panics over a planted bug has caught it as well; there is no need to print that.
+    std::panic::set_hook(Box::new(|_| {}));
+    let caught = (0..bound).find_map(|seed| play(seed, Options { mutant: Some(mutant), trace: false }).err());
+    let _ = std::panic::take_hook();
+    match caught {
+        Some(failure) => println!("{mutant:?}: seed {}: {}", failure.seed, failure.what),
+        None => panic!("{mutant:?} survives {bound} seeds"),
+    }
+}
+
+/// One test for each planted bug, with the number of seeds that must suffice: a few times as many as it took when it was
+/// written.
+macro_rules! caught {
+    ($($name:ident: $mutant:ident within $bound:literal,)*) => {
+        $(#[test] fn $name() { is_caught(Mutant::$mutant, $bound); })*
+
+        #[test]
+        fn every_mutant_has_its_test() {
+            let tested = [$(Mutant::$mutant),*];
+            assert!(Mutant::ALL.iter().all(|mutant| tested.contains(mutant)));
+        }
+    };
+}
+
+caught! {
+    journalling_before_the_sync_is_caught: JournalBeforeSync within 50,
+    committing_without_the_root_is_caught: CommitWithoutRoot within 50,
+    calling_durable_what_was_received_is_caught: ReceivedIsDurable within 50,
+    a_session_that_goes_on_after_a_takeover_is_caught: NoFence within 500,
+    a_tail_one_byte_short_is_caught: ShortTail within 20,
+    a_late_duplicate_written_after_the_commit_is_caught: LateDuplicate within 50,
+    a_takeover_while_writes_are_under_way_is_caught: ReassignEarly within 500,
+    journalling_under_a_name_that_is_not_durable_is_caught: NameNotSynced within 50,
+    writing_another_version_before_the_journal_says_so_is_caught: ChangeNotSynced within 500,
+    renaming_before_the_sync_is_caught: RenameBeforeSync within 20,
+    committing_before_the_renames_are_durable_is_caught: DirsNotSynced within 20,
+    taking_what_stands_for_durable_is_caught: StandingNotSynced within 1000,
+    believing_a_journal_whose_sync_failed_is_caught: CachedJournal within 500,
+    taking_over_a_journal_whose_name_is_not_durable_is_caught: ShelfNotSynced within 5000,
+    appending_behind_a_torn_tail_is_caught: TornTailKept within 200,
+    forgetting_what_was_journalled_is_caught: Forgetful within 50,
+}

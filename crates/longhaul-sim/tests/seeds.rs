@@ -1,0 +1,35 @@
+//! Many worlds: whatever goes wrong, the promises hold and the transfer ends.
+
+use longhaul_sim::{Options, play, play_many};
+
+/// Seeds played by an ordinary test run; `SIM_SEEDS` asks for another number.
+const SEEDS: u64 = 10_000;
+
+#[test]
+fn every_seed_keeps_every_promise() {
+    let seeds = std::env::var("SIM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    match play_many(0, seeds, threads, Options::default()) {
+        Ok(seen) => println!("{seeds} seeds: {seen:?}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+/// A simulator in which nothing happens finds nothing.
+#[test]
+fn worlds_crash_continue_and_compare() {
+    let seeds = 300;
+    let seen = play_many(0, seeds, 1, Options::default()).expect("every promise is kept");
+    assert!(seen.crashes > seeds / 4 && seen.sessions > 3 * seeds, "{seen:?}");
+    assert!(seen.continued > seeds / 2 && seen.revised > seeds / 20 && seen.same > seeds / 20, "{seen:?}");
+}
+
+#[test]
+fn a_seed_plays_the_same_world_each_time() {
+    for seed in 0..30 {
+        let trace = || play(seed, Options { trace: true, ..Options::default() }).expect("kept").trace;
+        let (first, second) = (trace(), trace());
+        let differ = first.iter().zip(&second).find(|(one, other)| one != other);
+        assert!(first.len() == second.len() && differ.is_none(), "seed {seed}: {differ:?}");
+    }
+}
