@@ -136,6 +136,10 @@ impl SendSession {
                 }
                 Action::Pack { bundle, attempt, files } => SourceJob::Pack { bundle, attempt, files },
                 Action::CheckSource(file) => SourceJob::Check(file),
+                Action::CloseLane(lane) => {
+                    env.violate(|| format!("{lane:?} is closed though none was lost"));
+                    continue;
+                }
                 Action::Settled(file, outcome) => {
                     self.told.insert(file, outcome);
                     continue;

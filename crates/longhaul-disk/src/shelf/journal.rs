@@ -97,6 +97,24 @@ impl Journal {
         self.sync()
     }
 
+    /// Makes durable what another session left in it: that one may have died before its last sync, or after one that failed,
+    /// and the system then gives bytes back that are on no medium. They are written again as they are.
+    ///
+    /// # Errors
+    /// As [`Journal::sync`].
+    pub fn reassert(&self) -> Result<(), DiskError> {
+        self.usable()?;
+        let (mut offset, mut outcome) = (0, Ok(()));
+        self.read(&mut |piece| {
+            outcome = write_all(&self.fd, piece, offset);
+            offset += piece.len() as u64;
+            outcome.is_ok()
+        })?;
+        outcome.map_err(|error| DiskError::call("write again", shown(self.tag), error))?;
+        self.shelf.sync()?;
+        self.sync()
+    }
+
     /// Gives all its bytes to `sink`, in pieces of up to a megabyte, until that says it has heard enough.
     ///
     /// # Errors

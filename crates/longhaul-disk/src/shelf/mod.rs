@@ -173,6 +173,15 @@ impl Shelf {
         self.dir()
     }
 
+    /// Makes the names durable that stand on it, and its own.
+    fn sync(&self) -> Result<(), DiskError> {
+        let synced = |error| DiskError::call("sync the directory", NAME, error);
+        if let Some(dir) = self.dir()? {
+            fsync(&dir).map_err(synced)?;
+        }
+        self.root.readable().and_then(fsync).map_err(synced)
+    }
+
     /// Takes a journal away, and the shelf if it was the last.
     fn remove(&self, tag: SessionTag) -> Result<(), DiskError> {
         let Some(dir) = self.dir()? else { return Ok(()) };

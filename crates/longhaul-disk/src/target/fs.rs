@@ -157,7 +157,12 @@ impl FsTarget {
 
 impl TargetTree for FsTarget {
     fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
-        examine(&self.walk, path)
+        let standing = examine(&self.walk, path)?;
+        if standing.is_some() {
+            // A session that was killed may have given it this name a moment ago: it is not durable for that.
+            self.changed_in(path);
+        }
+        Ok(standing)
     }
 
     fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError> {
@@ -171,7 +176,10 @@ impl TargetTree for FsTarget {
                 self.changed_in(path);
                 Ok(Made::Created)
             }
-            Err(Errno::EXIST) => self.stands(&dir, name, path),
+            Err(Errno::EXIST) => {
+                self.changed_in(path);
+                self.stands(&dir, name, path)
+            }
             Err(error) => Err(DiskError::call("make the directory", path, error)),
         }
     }

@@ -143,7 +143,7 @@ pub trait TargetTree: Send + Sync + 'static {
     /// [`DiskError::Exists`] if the name is taken and may not be replaced, or by a directory.
     fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError>;
 
-    /// Makes names durable: those of `staged`, and of all directories made or finished so far.
+    /// Makes names durable: those of `staged`, of all directories made or finished so far, and of what was found standing.
     ///
     /// # Errors
     /// What the system says: then no name since the last good call is to be believed.

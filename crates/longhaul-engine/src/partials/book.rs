@@ -189,6 +189,9 @@ impl Book {
             state.opened.generation + 1
         };
         let opened = Opened { generation, ..opened.clone() };
+        if let Some(journal) = &self.journal {
+            journal.reassert().map_err(|e| e.fault())?;
+        }
         self.append(&[Record::Opened(opened.clone())])?;
         self.sync()?;
         self.state().opened = opened;

@@ -198,7 +198,7 @@ impl Loop<'_> {
             Report::Written { file, index, result } => self.machine.handle_written(now, file, index, result),
             Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
             Report::Journalled(result) => self.machine.handle_journalled(now, result),
-            Report::Tidied => self.machine.handle_tidied(),
+            Report::Tidied(result) => self.machine.handle_tidied(result),
             Report::Staged(results) => {
                 let results = self.writing.staged(results);
                 self.machine.handle_staged(now, results);

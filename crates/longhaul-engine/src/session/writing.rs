@@ -38,8 +38,8 @@ pub(crate) enum Report {
     Synced(FileResult),
     /// Records are written.
     Journalled(Result<(), Fault>),
-    /// What was written down is put away.
-    Tidied,
+    /// What stands is durable, what was written down is put away.
+    Tidied(Result<(), Fault>),
     /// Names are staged.
     Staged(Vec<(FileId, Result<Staged, Fault>)>),
     /// The batch is durable under temporary names.
@@ -299,14 +299,15 @@ impl Writing {
         self.report(&self.journal, move |_| Report::Journalled(ledger.map_or(Ok(()), |ledger| ledger.write(&records))));
     }
 
-    /// Puts away what was written down, behind everything that still writes there.
+    /// Makes durable what was found standing, and puts away what was written down, behind everything that still writes there.
     pub(crate) fn tidy(&self) {
-        let ledger = self.ledger.clone();
-        self.report(&self.journal, move |_| {
-            if let Some(ledger) = ledger {
+        let (ledger, dry_run) = (self.ledger.clone(), self.options.dry_run);
+        self.report(&self.journal, move |tree| {
+            let synced = if dry_run { Ok(()) } else { tree.sync_dirs(&[]).map_err(|e| e.fault()) };
+            if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
                 ledger.put_away();
             }
-            Report::Tidied
+            Report::Tidied(synced)
         });
     }
 

@@ -273,8 +273,11 @@ impl Receiver {
         }
     }
 
-    /// What was written down for another session is put away: nothing is left but what was sent.
-    pub fn handle_tidied(&mut self) {
+    /// What was written down for another session is put away, and every name that stands is durable (or not).
+    pub fn handle_tidied(&mut self, result: Result<(), Fault>) {
+        if let Err(fault) = result {
+            return self.abort(fault);
+        }
         if self.phase == Phase::Tidying && !self.is_draining() {
             self.phase = Phase::Completing;
             self.says.flush(&mut self.actions);

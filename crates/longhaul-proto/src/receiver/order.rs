@@ -162,8 +162,8 @@ pub enum Action {
     Keep(FileId),
     /// Close this side's end of this lane: [`Receiver::handle_lane_ended`](super::Receiver::handle_lane_ended).
     CloseLane(LaneId),
-    /// Every entry is settled: put away what was written down for another session, as far as nothing is left to be
-    /// continued: [`Receiver::handle_tidied`](super::Receiver::handle_tidied).
+    /// Every entry is settled: make durable the names that were found standing, and put away what was written down for
+    /// another session, as far as nothing is left to be continued: [`Receiver::handle_tidied`](super::Receiver::handle_tidied).
     Tidy,
     /// An entry came to its end; nothing of it is held any more.
     Settled(Arc<Held>, Outcome),

@@ -89,7 +89,7 @@ impl Target {
                 }
                 receiver.handle_journalled(now, result);
             }
-            Op::Tidy => receiver.handle_tidied(),
+            Op::Tidy => receiver.handle_tidied(Ok(())),
             Op::Barrier(batch) => {
                 if result.is_ok() {
                     batch.iter().for_each(|id| self.make_staged_durable(*id));

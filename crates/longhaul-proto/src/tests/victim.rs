@@ -60,7 +60,7 @@ impl Victim {
                     let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
                     self.receiver.handle_surveyed(NOW, held[0].id, seen);
                 }
-                Action::Tidy => self.receiver.handle_tidied(),
+                Action::Tidy => self.receiver.handle_tidied(Ok(())),
                 Action::Create(held, _) => {
                     self.receiver.handle_created(NOW, held.id, Ok(crate::receiver::Created::Fresh))
                 }

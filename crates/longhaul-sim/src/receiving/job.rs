@@ -72,6 +72,7 @@ pub(super) enum Then {
     Published(Vec<FileId>),
     DirsSynced,
     DirsFinished(Vec<FileId>),
+    Tidied,
     Nothing,
     Closed,
 }

@@ -37,6 +37,8 @@ impl RecvSession {
             Action::FinishDirs(dirs) => self.finish_dirs(env, &dirs),
             Action::Discard(file) => self.discard(env, file),
             Action::Keep(file) => drop(self.temps.remove(&file)),
+            Action::Tidy => self.start_job(env, Job::new(Then::Tidied)),
+            Action::CloseLane(lane) => env.violate(|| format!("{lane:?} is closed though none was lost")),
             Action::Settled(held, outcome) => self.settled(env, &held, &outcome),
             Action::Finished(_) => {
                 self.is_finished = true;

@@ -62,6 +62,8 @@ impl RecvSession {
             Then::Barrier => self.machine.handle_barrier(now, result),
             Then::Published(ids) => self.machine.handle_published(now, each(ids)),
             Then::DirsSynced => self.machine.handle_dirs_synced(now, result),
+            // What stands was made durable when it was surveyed; the journal goes when the session is over.
+            Then::Tidied => self.machine.handle_tidied(result),
             Then::DirsFinished(ids) => self.machine.handle_dirs_finished(now, each(ids)),
         }
     }
