@@ -35,6 +35,11 @@ impl Stalls {
         Stalls { after, role, seen: HashMap::new() }
     }
 
+    /// How long a lane may stand still.
+    pub(crate) fn after(&self) -> Duration {
+        self.after
+    }
+
     /// The lanes to give up now. `owing` have something to bring even if they have nothing in hand; `peer_stalls`: the other
     /// side said of late that its disk does.
     pub(crate) fn find(
