@@ -165,7 +165,7 @@ impl Lanes {
         let readings: Vec<_> = self.running.iter().map(|(id, lane)| (*id, lane.pulse.read())).collect();
         let mut found = self.stalls.find(now, &readings, &owing(), peer_stalls);
         for (id, lane) in &mut self.running {
-            let silent = lane.is_silent(now) | lane.is_starved(now, self.stalls.after());
+            let silent = lane.is_silent(now) | lane.is_starved(now, self.stalls.starving_after());
             if silent && !found.contains(id) {
                 found.push(*id);
             }
