@@ -147,7 +147,7 @@ impl Ledger {
         }
         self.store.holds.take(&path, &self.me)?;
         let stamp = stamp_of(held_entry);
-        let committed = lock(&self.left).iter().any(|book| book.done(&path).is_some_and(|file| file.source == stamp));
+        let committed = lock(&self.left).iter().any(|book| book.is_done(&path, &stamp));
         let mut found = self.find(&path)?;
         let partial = found.as_mut().map(|Found { taken, .. }| {
             let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };
