@@ -27,7 +27,7 @@ use crate::lane::join::nonce;
 pub(crate) struct Ledger {
     store: Arc<Store>,
     /// Its own journal, once anything is made.
-    own: Mutex<Option<Arc<Book>>>,
+    own: Mutex<Own>,
     /// Books of the same principal, newest first; none any more when all is put away.
     left: Mutex<Vec<Arc<Book>>>,
     elsewhere: Elsewheres,
@@ -36,6 +36,18 @@ pub(crate) struct Ledger {
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
     claims: Mutex<HashMap<FileId, Claim>>,
+}
+
+/// A session's own journal.
+#[derive(Debug, Default)]
+enum Own {
+    /// Nothing was made yet.
+    #[default]
+    NotYet,
+    /// It stands.
+    Book(Arc<Book>),
+    /// The top of the tree is not ours to write a journal to: nothing is written down, and nothing will be continued.
+    Unwritten,
 }
 
 /// A path that this session writes.
@@ -98,13 +110,23 @@ impl Ledger {
         self.own().map(drop)
     }
 
-    /// This session's journal, made when it is needed first.
-    fn own(&self) -> Result<Arc<Book>, Fault> {
+    /// This session's journal, made when it is needed first; none where it may not be made.
+    fn own(&self) -> Result<Option<Arc<Book>>, Fault> {
         let mut own = lock(&self.own);
-        match &*own {
-            Some(book) => Ok(book.clone()),
-            None => Ok(own.insert(self.store.begin_book(self.me.tag, self.opened.clone())?).clone()),
+        if matches!(*own, Own::NotYet) {
+            *own = match self.store.begin_book(self.me.tag, self.opened.clone()) {
+                Ok(book) => Own::Book(book),
+                Err(fault) if fault.code == FaultCode::Denied => {
+                    tracing::warn!(target: "longhaul::journal", %fault, "no journal can be written: what is cut off begins anew");
+                    Own::Unwritten
+                }
+                Err(fault) => return Err(fault),
+            };
         }
+        Ok(match &*own {
+            Own::Book(book) => Some(book.clone()),
+            Own::NotYet | Own::Unwritten => None,
+        })
     }
 
     /// Lets go of all journals: those in which nothing is left to be continued go.
@@ -115,7 +137,7 @@ impl Ledger {
 
     fn let_go(&self) {
         self.claims().drain().for_each(|(_, claim)| claim.let_go());
-        if let Some(own) = lock(&self.own).take() {
+        if let Own::Book(own) = std::mem::take(&mut *lock(&self.own)) {
             own.disown();
         }
         self.store.holds.release_all(self.me.tag);
@@ -206,17 +228,23 @@ impl Ledger {
         random.copy_from_slice(&nonce()?[..8]);
         let temp = TempName::new(self.me.tag, random);
         let (path, source, map) = (self.full(&entry.placed)?, stamp_of(entry), ChunkMap::new(len, chunk));
-        let own = self.own()?;
-        let number = own.announce(|number| FileRecord { number, path, map, source, sparse, temp })?;
-        match tree.create(&entry.placed, len, sparse, &temp) {
-            Ok(file) => {
-                self.enter(entry.id, Entry { book: own, number, worth: false });
+        let book = self.own()?;
+        let announce =
+            |book: &Arc<Book>| book.announce(|number| FileRecord { number, path, map, source, sparse, temp });
+        let number = book.as_ref().map(announce).transpose()?;
+        let entered = book.zip(number);
+        match (tree.create(&entry.placed, len, sparse, &temp), entered) {
+            (Ok(file), entered) => {
+                if let Some((book, number)) = entered {
+                    self.enter(entry.id, Entry { book, number, worth: false });
+                }
                 Ok((file, Created::Fresh))
             }
-            Err(error) => {
-                own.append(&[Record::Dropped { number }])?;
+            (Err(error), Some((book, number))) => {
+                book.append(&[Record::Dropped { number }])?;
                 Err(error.fault())
             }
+            (Err(error), None) => Err(error.fault()),
         }
     }
 

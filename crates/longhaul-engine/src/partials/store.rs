@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_core::{Fault, RelPath, SessionTag};
+use longhaul_core::{Fault, FaultCode, RelPath, SessionTag};
 use longhaul_disk::{JournalReader, Shelf, Shelved};
 use longhaul_proto::journal::{Opened, Replay};
 
@@ -80,7 +80,12 @@ impl Store {
         let (mut left, mut elsewhere) = (Vec::new(), HashMap::new());
         let mut books = self.books();
         books.retain(|_, book| book.strong_count() > 0);
-        for tag in self.shelf.list().map_err(|e| e.fault())? {
+        let tags = self.shelf.list().map_err(|e| e.fault()).or_else(|fault| match fault.code {
+            // Another user's: it says nothing of ours.
+            FaultCode::Denied => Ok(Vec::new()),
+            _ => Err(fault),
+        });
+        for tag in tags? {
             if let Some(book) = books.get(&tag).and_then(Weak::upgrade) {
                 book.refresh()?;
                 left.push(book);
