@@ -21,6 +21,7 @@ mod listing;
 mod mapping;
 mod overlap;
 mod readme;
+mod resume;
 mod settings;
 mod sizes;
 mod trees;
