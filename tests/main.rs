@@ -15,6 +15,7 @@ mod existing;
 mod exits;
 mod hostile;
 mod keys;
+mod kills;
 mod layering;
 mod links;
 mod listing;
