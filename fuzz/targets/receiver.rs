@@ -2,11 +2,17 @@
 //! whatever was declared: it ends the session or goes on.
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
-use longhaul_core::{ChunkSize, DigestKind, IfExists, LaneId, Preserve, Unit};
+use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, DigestKind, EntryKind, IfExists, LaneId, Preserve, Unit};
 use longhaul_fuzz::messages;
-use longhaul_proto::receiver::{Action, Config, Landed, LandedRow, Landing, Policy, Receiver, Seen, SyncGroup, Ticket};
+use longhaul_proto::journal::HeldChunks;
+use longhaul_proto::receiver::{
+    Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, Source, Surveyed, SyncGroup,
+    Ticket,
+};
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
 use longhaul_proto::{Message, Timestamp};
@@ -14,6 +20,7 @@ use longhaul_proto::{Message, Timestamp};
 fuzz_target!(|bytes: &[u8]| {
     let config = Config {
         chunk: ChunkSize::from_log2(10).expect("in range"),
+        chunk_max: ChunkSize::from_log2(11).expect("in range"),
         bundled_max: 256,
         policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
         landing: Landing::beneath(),
@@ -59,14 +66,34 @@ fn landed(declared: &Declared) -> Landed {
     Landed { ticket, piece, computed: declared.digest, declared: None, rows }
 }
 
+/// Of every other file something is held, of the same version or of another.
+fn surveyed(held: &Held) -> Surveyed {
+    let EntryKind::File { len, .. } = held.entry.kind else { return Seen::Absent.into() };
+    let source = match held.id.0 % 4 {
+        1 => Source::Same,
+        3 => Source::Changed,
+        _ => return Seen::Absent.into(),
+    };
+    let size = ChunkSize::from_log2(10).expect("a size");
+    let mut chunks = HeldChunks::new();
+    chunks.insert(ChunkIndex(held.id.0 % 3), [0; 32]);
+    let map = ChunkMap::new(len.max(4 << 10), size);
+    Surveyed { partial: Some(Arc::new(Partial::new(map, source, chunks))), ..Seen::Absent.into() }
+}
+
 fn obey(receiver: &mut Receiver, now: Timestamp) {
     while let Some(action) = receiver.poll_action() {
         match action {
             Action::Survey(held) => {
-                let seen = held.iter().map(|_| Ok(Seen::Absent)).collect();
+                let seen = held.iter().map(|held| Ok(surveyed(held))).collect();
                 receiver.handle_surveyed(now, held[0].id, seen);
             }
-            Action::Create(held) => receiver.handle_created(now, held.id, Ok(())),
+            Action::Create(held, partial) => {
+                let created = if partial.is_some() { Created::Continued } else { Created::Fresh };
+                receiver.handle_created(now, held.id, Ok(created));
+            }
+            Action::Journal(_) => receiver.handle_journalled(now, Ok(())),
+            Action::Tidy => receiver.handle_tidied(Ok(())),
             Action::MakeLink(held) | Action::Seal(held) => receiver.handle_staged(now, vec![(held.id, Ok(()))]),
             Action::Write { file, index, .. } => receiver.handle_written(now, file, index, Ok(())),
             Action::WriteBundle { files, .. } => {

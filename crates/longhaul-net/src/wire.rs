@@ -64,6 +64,12 @@ impl LaneCloser {
         }
     }
 
+    /// How long ago anything was on this lane in either direction, as the kernel knows it: bytes that came in, read or not, or an
+    /// acknowledgement of what went out. None for a lane that is gone or does not run over TCP.
+    pub fn quiet(&self) -> Option<Duration> {
+        longhaul_sys::tcp::quiet(&*self.socket.upgrade()?).ok()
+    }
+
     /// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is, or when the
     /// lane does not run over TCP. See [`longhaul_sys::tcp::unacknowledged`].
     pub fn unacknowledged(&self) -> Option<Duration> {

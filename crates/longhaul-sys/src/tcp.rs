@@ -12,6 +12,21 @@ use std::time::Duration;
 /// # Errors
 /// What `getsockopt` says, for what is no TCP socket.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<Option<Duration>> {
+    let info = info(socket)?;
+    Ok((info.tcpi_unacked > 0).then(|| Duration::from_millis(info.tcpi_last_ack_recv.into())))
+}
+
+/// How long ago the last payload came in from the network, read or not, or the last acknowledgement of what went out: since the
+/// connection stood, if none did.
+///
+/// # Errors
+/// What `getsockopt` says, for what is no TCP socket.
+pub fn quiet(socket: impl AsFd) -> io::Result<Duration> {
+    let info = info(socket)?;
+    Ok(Duration::from_millis(info.tcpi_last_data_recv.min(info.tcpi_last_ack_recv).into()))
+}
+
+fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the descriptor is open while it is borrowed; the kernel writes at most `len` bytes, which `info` has.
@@ -28,8 +43,7 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<Option<Duration>> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it holds integers only, for which zeros are a value; an older kernel leaves the last of them so.
-    let info = unsafe { info.assume_init() };
-    Ok((info.tcpi_unacked > 0).then(|| Duration::from_millis(info.tcpi_last_ack_recv.into())))
+    Ok(unsafe { info.assume_init() })
 }
 
 #[cfg(test)]
@@ -47,6 +61,23 @@ mod tests {
         near.write_all(b"x").expect("sent");
         far.read_exact(&mut [0]).expect("received");
         assert_eq!(unacknowledged(&near).expect("TCP"), None);
+    }
+
+    #[test]
+    fn data_that_came_in_is_heard_before_it_is_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut far, _) = listener.accept().expect("accepted");
+        let begun = std::time::Instant::now();
+        while quiet(&near).expect("TCP") < Duration::from_millis(50) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "a silent connection was never quiet");
+            std::thread::yield_now();
+        }
+        let sent = std::time::Instant::now();
+        far.write_all(b"x").expect("sent");
+        near.peek(&mut [0]).expect("arrived");
+        assert!(quiet(&near).expect("TCP") < sent.elapsed() + Duration::from_millis(20));
+        near.read_exact(&mut [0]).expect("read");
     }
 
     #[test]

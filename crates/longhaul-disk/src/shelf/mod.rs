@@ -223,8 +223,9 @@ fn shown(tag: SessionTag) -> PathText {
 
 const NAME: &[u8] = RESERVED_PREFIX;
 const SUFFIX: &[u8] = b".journal";
-/// How often a shelf or journal that somebody removed under our hands is made again.
-const TRIES_MAX: usize = 16;
+/// How often a shelf or journal that somebody removed under our hands is made again. One who does nothing but clear away wins
+/// about two times in three (measured); nobody does nothing else.
+const TRIES_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::error::ErrorKind;
@@ -15,6 +16,15 @@ fn shelf() -> (tempfile::TempDir, Shelf) {
     let dir = tempfile::tempdir().expect("tempdir");
     let shelf = Tree::open(dir.path()).expect("tree").shelf();
     (dir, shelf)
+}
+
+/// Stops the other thread, also when this one fails: a scope waits for it.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn place(dir: &tempfile::TempDir, tag: SessionTag) -> PathBuf {
@@ -87,17 +97,17 @@ fn a_journal_is_its_sessions_alone_until_that_ends() {
 fn looking_whether_a_journal_is_live_keeps_nobody_out() {
     let (_dir, shelf) = shelf();
     drop(shelf.create(TAG).expect("create"));
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ended = Ended(&stop);
         scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 let _ = shelf.is_live(TAG).expect("ask");
             }
         });
         for _ in 0..2000 {
             drop(free(&shelf, TAG));
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
@@ -124,10 +134,11 @@ fn one_of_many_gets_a_journal_that_was_left() {
 #[test]
 fn those_who_make_and_those_who_clear_away_do_not_lose_a_journal_to_each_other() {
     let (_dir, shelf) = shelf();
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ended = Ended(&stop);
         scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 for tag in shelf.list().expect("list") {
                     if let Shelved::Free(left) = shelf.open(tag).expect("open") {
                         assert!(left.is_empty(), "only what has promised nothing is free here");
@@ -142,7 +153,6 @@ fn those_who_make_and_those_who_clear_away_do_not_lose_a_journal_to_each_other()
             assert_eq!(shelf.list().expect("list"), [TAG]);
             journal.remove().expect("remove");
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 

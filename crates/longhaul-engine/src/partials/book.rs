@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Fault, RelPath, SessionTag};
+use longhaul_core::{Fault, RelPath, SessionTag, SourceStamp};
 use longhaul_disk::Journal;
 use longhaul_proto::journal::{
     FileRecord, HeldChunks, JournalError, JournalId, Opened, Record, Replay, Replayed, Writer,
@@ -38,8 +38,8 @@ struct State {
     claimed: HashSet<u32>,
     /// A session let go of a file: what is held of it stands in the journal, not here.
     stale: bool,
-    /// Files that were committed by the session that left it.
-    done: Vec<FileRecord>,
+    /// Files that were committed by the session that left it, each as a digest of its path and version: there may be millions.
+    done: HashSet<[u8; 16]>,
 }
 
 /// A partial that was taken out of a book.
@@ -65,7 +65,7 @@ impl Book {
             live: BTreeMap::new(),
             claimed: HashSet::new(),
             stale: false,
-            done: Vec::new(),
+            done: HashSet::new(),
         };
         Ok(Book { tag: journal.tag(), journal: Some(journal), state: Mutex::new(state), owned: AtomicBool::new(true) })
     }
@@ -97,7 +97,7 @@ impl Book {
             live: live.collect(),
             claimed: HashSet::new(),
             stale: false,
-            done: replayed.done,
+            done: replayed.done.iter().map(|file| done_key(&file.path, &file.source)).collect(),
         };
         Ok(Some(Book { tag, journal: Some(journal), state: Mutex::new(state), owned: AtomicBool::new(false) }))
     }
@@ -175,9 +175,9 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the session that left this committed `path`, and from which source.
-    pub(super) fn done(&self, path: &RelPath) -> Option<FileRecord> {
-        self.state().done.iter().rev().find(|file| file.path == *path).cloned()
+    /// Whether the session that left this committed this version of a source at `path`.
+    pub(super) fn is_done(&self, path: &RelPath, source: &SourceStamp) -> bool {
+        self.state().done.contains(&done_key(path, source))
     }
 
     fn take_over(&self, opened: &Opened) -> Result<(), Fault> {
@@ -239,6 +239,21 @@ impl Book {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn done_key(path: &RelPath, source: &SourceStamp) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(path.as_bytes());
+    let (mtime, ctime) = (source.mtime, source.ctime);
+    for word in [0, source.len, source.dev, source.ino, mtime.secs as u64, ctime.secs as u64] {
+        hasher.update(&word.to_le_bytes());
+    }
+    for word in [mtime.nanos, ctime.nanos] {
+        hasher.update(&word.to_le_bytes());
+    }
+    let mut key = [0; 16];
+    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    key
 }
 
 /// What a journal comes to.

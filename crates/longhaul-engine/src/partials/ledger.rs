@@ -19,7 +19,7 @@ use longhaul_proto::wire::message::Outcome;
 use super::Store;
 use super::book::{Book, Taken};
 use super::holds::{Holder, held};
-use super::store::Elsewhere;
+use super::store::Elsewheres;
 use crate::lane::join::nonce;
 
 /// The journal side of a receiving session. Dropping it lets go of its paths and of the journals.
@@ -30,7 +30,7 @@ pub(crate) struct Ledger {
     own: Mutex<Option<Arc<Book>>>,
     /// Books of the same principal, newest first; none any more when all is put away.
     left: Mutex<Vec<Arc<Book>>>,
-    elsewhere: HashMap<RelPath, Elsewhere>,
+    elsewhere: Elsewheres,
     opened: Opened,
     me: Holder,
     prefix: RelPath,
@@ -75,7 +75,7 @@ impl Ledger {
     pub(super) fn new(
         store: Arc<Store>,
         mut left: Vec<Arc<Book>>,
-        elsewhere: HashMap<RelPath, Elsewhere>,
+        elsewhere: Elsewheres,
         opened: Opened,
         me: Holder,
         prefix: RelPath,
@@ -147,7 +147,7 @@ impl Ledger {
         }
         self.store.holds.take(&path, &self.me)?;
         let stamp = stamp_of(held_entry);
-        let committed = lock(&self.left).iter().any(|book| book.done(&path).is_some_and(|file| file.source == stamp));
+        let committed = lock(&self.left).iter().any(|book| book.is_done(&path, &stamp));
         let mut found = self.find(&path)?;
         let partial = found.as_mut().map(|Found { taken, .. }| {
             let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };

@@ -31,6 +31,9 @@ pub(super) struct Elsewhere {
     pub(super) since: SystemTime,
 }
 
+/// What other processes are at, by path.
+pub(super) type Elsewheres = HashMap<RelPath, Elsewhere>;
+
 impl Store {
     /// The partials whose journals lie on `shelf`.
     pub(crate) fn new(shelf: Shelf) -> Arc<Store> {
@@ -73,7 +76,7 @@ impl Store {
     }
 
     /// Books of `principal` that sessions left, and what sessions of other processes are writing.
-    fn open_left(&self, principal: &str) -> Result<(Vec<Arc<Book>>, HashMap<RelPath, Elsewhere>), Fault> {
+    fn open_left(&self, principal: &str) -> Result<(Vec<Arc<Book>>, Elsewheres), Fault> {
         let (mut left, mut elsewhere) = (Vec::new(), HashMap::new());
         let mut books = self.books();
         books.retain(|_, book| book.strong_count() > 0);
@@ -106,7 +109,7 @@ impl Store {
 }
 
 /// What the session that writes this journal is at.
-fn read_elsewhere(reader: &JournalReader, elsewhere: &mut HashMap<RelPath, Elsewhere>) {
+fn read_elsewhere(reader: &JournalReader, elsewhere: &mut Elsewheres) {
     let mut replay = Replay::new();
     let read = reader.read(&mut |bytes| {
         replay.push(bytes);

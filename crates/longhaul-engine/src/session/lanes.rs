@@ -81,6 +81,8 @@ struct Running {
     _quit: Sender<()>,
     /// Since when data on it is not acknowledged by the other host at all.
     silent: Option<Instant>,
+    /// Since when it has been in the middle of one unit without a piece of it, and how many pieces it had brought.
+    starved: Option<(Instant, u64)>,
 }
 
 impl Lanes {
@@ -113,7 +115,7 @@ impl Lanes {
             .name(format!("lane-{}", id.0))
             .spawn(move || drop(sink.send(Event::LaneEnded(run(lane, reins)))))
             .map_err(|e| system_fault("a lane's thread", &e))?;
-        self.running.insert(id, Running { closer, thread, pulse, _quit: tell_to_quit, silent: None });
+        self.running.insert(id, Running { closer, thread, pulse, _quit: tell_to_quit, silent: None, starved: None });
         self.regrow.joined(id);
         self.none_since = None;
         Ok(())
@@ -163,7 +165,8 @@ impl Lanes {
         let readings: Vec<_> = self.running.iter().map(|(id, lane)| (*id, lane.pulse.read())).collect();
         let mut found = self.stalls.find(now, &readings, &owing(), peer_stalls);
         for (id, lane) in &mut self.running {
-            if lane.is_silent(now) && !found.contains(id) {
+            let silent = lane.is_silent(now) | lane.is_starved(now, self.stalls.starving_after());
+            if silent && !found.contains(id) {
                 found.push(*id);
             }
         }
@@ -229,6 +232,19 @@ impl Running {
         let silent = self.closer.unacknowledged().is_some_and(|silence| silence >= LOOK_EVERY);
         self.silent = if silent { self.silent.or(Some(now)) } else { None };
         self.silent.is_some_and(|since| now - since >= SILENT_MAX)
+    }
+
+    /// Whether the rest of a unit that was begun stays away, though its sender had all of it: something on the way took it in and
+    /// keeps it. A slow lane may take longer for a piece: the kernel knows whether bytes still come.
+    fn is_starved(&mut self, now: Instant, after: Duration) -> bool {
+        let reading = self.pulse.read();
+        self.starved = match self.starved {
+            _ if reading.doing != Doing::Moving => None,
+            Some((since, pieces)) if pieces == reading.pieces => Some((since, pieces)),
+            _ => Some((now, reading.pieces)),
+        };
+        let still = self.starved.is_some_and(|(since, _)| now - since >= after);
+        still && self.closer.quiet().is_some_and(|quiet| quiet >= after)
     }
 }
 

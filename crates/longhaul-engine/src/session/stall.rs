@@ -35,6 +35,14 @@ impl Stalls {
         Stalls { after, role, seen: HashMap::new() }
     }
 
+    /// How long a lane may stand in the middle of a unit: a sending one for as long as the receiver lets it wait.
+    pub(crate) fn starving_after(&self) -> Duration {
+        match self.role {
+            Role::Receiver => self.after,
+            Role::Sender => Duration::MAX,
+        }
+    }
+
     /// The lanes to give up now. `owing` have something to bring even if they have nothing in hand; `peer_stalls`: the other
     /// side said of late that its disk does.
     pub(crate) fn find(

@@ -398,7 +398,8 @@ impl Writing {
     pub(crate) fn discard(&mut self, file: FileId) {
         let (open, staged) = (self.files.remove(&file), self.staged_or_in_batch(file));
         let ledger = self.ledger.clone();
-        self.stage.run(move || {
+        // In the journal's order: what is dropped is dropped before it is put away.
+        self.journal.run(move || {
             if let Some(open) = open {
                 open.target.discard();
             }

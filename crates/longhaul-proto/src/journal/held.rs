@@ -240,7 +240,7 @@ mod tests {
         assert!(held.runs().eq([stretch(3, 2), stretch(250, 1)]));
         held.remove_stretch(stretch(0, 300));
         assert!(held.is_empty() && held.pages.is_empty());
-        assert!(held.missing(map(2)).eq([0..2]));
+        assert!(held.missing(map(2)).eq(std::iter::once(0..2)));
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(held.bytes(map(2)), 2047);
         let empty = ChunkMap::new(0, ChunkSize::DEFAULT);
         let mut held = HeldChunks::new();
-        assert!(held.missing(empty).eq([0..1]));
+        assert!(held.missing(empty).eq(std::iter::once(0..1)));
         held.insert(ChunkIndex(0), [0; 32]);
         assert_eq!((held.bytes(empty), held.missing(empty).count()), (0, 0));
     }

@@ -99,7 +99,7 @@ pub(crate) fn file(number: u32, chunks: u64) -> Record {
         path: RelPath::new(format!("d/f{number}")).expect("a path"),
         map: ChunkMap::new(chunks * size.bytes() - 1, size),
         source: stamp(1),
-        sparse: number % 2 == 0,
+        sparse: number.is_multiple_of(2),
         temp: TempName::new(SessionTag([9; 8]), u64::from(number).to_be_bytes()),
     })
 }
