@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Daemon, Outcome, PROTECTIONS, Run, Site, files};
+use crate::fixture::{Outcome, PROTECTIONS, Run, Site, files};
 use crate::hostile::proxy::{Gate, Kind, hold_after};
 use crate::hostile::{Direction, End, Wired};
 
@@ -224,14 +224,6 @@ fn a_way_that_is_silent_for_a_while_costs_nothing_but_time() {
     }
 }
 
-/// Another daemon of the same host, with the same configuration on the same port.
-fn restarted(site: &Site) -> Daemon {
-    let path = site.server.path("serve.toml");
-    let config = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, config.replace("127.0.0.1:0", site.daemon.addr())).unwrap();
-    Daemon::start(site.server.run(["serve", "--json", "--config"]).arg(path))
-}
-
 #[test]
 fn a_daemon_that_is_killed_and_started_again_in_mid_transfer_is_survived() {
     for (direction, protect) in ways() {
@@ -244,7 +236,7 @@ fn a_daemon_that_is_killed_and_started_again_in_mid_transfer_is_survived() {
             wired.site.daemon.signal(signal);
             running.wait_stderr("dialling again");
             gate.open();
-            let again = restarted(&wired.site);
+            let again = wired.site.restarted();
             let outcome = running.finish();
             assert_eq!(outcome.code, 0, "{outcome}\n{}", again.log());
             let (from, to) = (wired.end(direction, End::From), wired.end(direction, End::To));

@@ -131,7 +131,7 @@ impl Direction {
 }
 
 /// Runs cases a few at a time: they wait for timers more than for the processor.
-fn some_at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
+pub(crate) fn some_at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
     at_once(4, cases, run);
 }
 

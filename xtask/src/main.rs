@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "chores handle files of their own")]
 
+mod kills;
 #[path = "../../benches/kit/mod.rs"]
 mod kit;
 mod peers;
@@ -14,6 +15,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", arg_required_else_help = true)]
 enum Xtask {
+    /// Kill real clients and daemons in mid-transfer at random moments, and see that what they promised is kept
+    Kills(kills::KillsArgs),
     /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print the README's table
     Peers(peers::PeersArgs),
     /// Play both machines in simulated worlds, a seed each, and print what led to the first broken promise
@@ -22,6 +25,7 @@ enum Xtask {
 
 fn main() -> Result<()> {
     match Xtask::parse() {
+        Xtask::Kills(args) => kills::run(&args),
         Xtask::Peers(args) => peers::run(&args),
         Xtask::Sim(args) => sim::run(&args),
     }
