@@ -20,6 +20,7 @@ mod links;
 mod listing;
 mod mapping;
 mod overlap;
+mod partials;
 mod readme;
 mod settings;
 mod sizes;
