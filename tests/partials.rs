@@ -6,9 +6,11 @@ use longhaul_sys::lock;
 use serde_json::json;
 
 use crate::fixture::left::Left;
-use crate::fixture::{DaemonConfig, Host, Site, files};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files};
 use crate::hostile::Wired;
 use crate::hostile::proxy::{Gate, Kind, Way, hold_after};
+
+const DAY: u64 = 86_400;
 
 /// Who the user of this process is to a journal.
 fn me() -> String {
@@ -137,4 +139,54 @@ fn a_file_that_arrives_is_in_use_and_one_that_waits_beside_it_is_not() {
     running.fail(0);
     let outcome = site.client.run(["ls", "--partials", &site.url("")]).succeed();
     assert!(outcome.stdout_text().starts_with("waiting  ") && outcome.stdout_text().lines().count() == 1, "{outcome}");
+}
+
+#[test]
+fn a_daemon_removes_what_nobody_came_back_for_and_nothing_else() {
+    let (client, server) = (Host::new(), Host::new());
+    let root = server.make_dir("data");
+    let key = format!("key:{}", client.key());
+    // In the order in which they are looked at: the log line of the last says that all were.
+    let [held, young, old] = [left(1, &key, "d/held"), left(2, &key, "d/young"), left(3, &key, "d/old")];
+    held.lay_aged(&root, 15 * DAY);
+    young.lay_aged(&root, 13 * DAY);
+    old.lay_aged(&root, 15 * DAY);
+    let (standing, small) = (root.join("d/standing"), old.temporary(&root).with_extension("x"));
+    fs::write(&standing, "whole").unwrap();
+    fs::write(&small, "not ours").unwrap();
+    let another = root.join("d/.longhaul-0303030303030303aaaaaaaaaaaaaaaa");
+    fs::write(&another, "of a small file of that session").unwrap();
+    let session = fs::File::options().write(true).open(held.journal(&root)).unwrap();
+    assert!(lock::try_lock(&session).unwrap());
+    let config = DaemonConfig::default().root("data", &root, ALL_RIGHTS);
+    let daemon = config.client("tester", client.key(), &[("data", ALL_RIGHTS)]).start(&server);
+    let line = daemon.wait_log("an abandoned partial was removed");
+    for word in ["owner 3", "0303030303030303", "files=1", "temporaries=2", "held=3145728"] {
+        assert!(line.contains(word), "{word}: {line}");
+    }
+    assert_eq!([&old.journal(&root), &old.temporary(&root), &another].map(|path| path.exists()), [false; 3]);
+    for kept in [held, young] {
+        assert!(kept.journal(&root).exists() && kept.temporary(&root).exists(), "{}", kept.path);
+    }
+    assert!(standing.exists() && small.exists());
+    assert_eq!(daemon.log().matches("abandoned partial").count(), 1, "{}", daemon.log());
+}
+
+#[test]
+fn the_config_says_after_how_long_a_partial_is_abandoned() {
+    let (client, server) = (Host::new(), Host::new());
+    let (offered, closed) = (server.make_dir("offered"), server.make_dir("closed"));
+    let key = format!("key:{}", client.key());
+    left(1, &key, "hours").lay_aged(&closed, 3 * 3600);
+    left(1, &key, "hour").lay_aged(&offered, 3600);
+    left(2, &key, "hours").lay_aged(&offered, 3 * 3600);
+    // Roots are looked at by name: the one that nobody may write to comes first.
+    let config = DaemonConfig::default().line("limits = { partials = '2h' }");
+    let config = config.root("a-closed", &closed, "read").root("b-offered", &offered, ALL_RIGHTS);
+    let daemon = config.client("tester", client.key(), &[]).start(&server);
+    daemon.wait_log("an abandoned partial was removed");
+    assert_eq!(fs::read_dir(closed.join(".longhaul")).unwrap().count(), 1);
+    let left_over: Vec<_> =
+        fs::read_dir(offered.join(".longhaul")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left_over, [left(1, &key, "hour").journal(&offered)]);
 }

@@ -242,7 +242,7 @@ impl Book {
 }
 
 /// What a journal comes to.
-fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>, Fault> {
+pub(super) fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>, Fault> {
     let mut replay = Replay::new();
     journal
         .read(&mut |bytes| {
