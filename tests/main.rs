@@ -21,6 +21,7 @@ mod links;
 mod listing;
 mod mapping;
 mod overlap;
+mod partials;
 mod readme;
 mod resume;
 mod settings;

@@ -26,7 +26,7 @@ pub use api::{
     Report, Settings, Start, Stop, StopTrigger, To, Trust,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
-pub use list::{Listed, ListedKind, list, list_local};
+pub use list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
 pub use longhaul_disk::{DirectMode, EngineKind, EngineReport, SourceTree, TargetTree, VoidSource, VoidTarget};
 pub use longhaul_net::{Congestion, Protection};
 pub use service::{ClientConfig, Rights, RootConfig, ServeConfig, Service};

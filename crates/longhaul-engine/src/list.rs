@@ -10,11 +10,12 @@ use longhaul_core::{Blame, Fault, FaultCode, RelPath};
 use longhaul_disk::Tree;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Request;
-pub use longhaul_proto::wire::message::{Listed, ListedKind};
+pub use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
 
 use crate::api::{Remote, RemotePath, Stop};
 use crate::control::write_message;
 use crate::handshake;
+use crate::partials::{Store, Who};
 use crate::transfer::connect;
 
 /// Gives `sink` what stands at `path` of a daemon; without one, the roots that this key may see.
@@ -24,23 +25,45 @@ use crate::transfer::connect;
 pub async fn list(
     remote: Remote,
     path: Option<RemotePath>,
+    stop: Stop,
+    sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    let request = path.map_or(Request::Roots, |p| Request::List { root: p.root, path: p.path });
+    ask_or_stop(remote, request, stop, sink).await
+}
+
+/// Gives `sink` what is left of this key's unfinished files at `path` of a daemon and beneath it.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_partials(
+    remote: Remote,
+    path: RemotePath,
+    stop: Stop,
+    sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    ask_or_stop(remote, Request::Partials { root: path.root, path: path.path }, stop, sink).await
+}
+
+async fn ask_or_stop(
+    remote: Remote,
+    request: Request,
     mut stop: Stop,
     sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
     tokio::select! {
         biased;
         code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the listing was complete")),
-        listed = ask(remote, path, sink) => listed,
+        listed = ask(remote, request, sink) => listed,
     }
 }
 
 async fn ask(
     remote: Remote,
-    path: Option<RemotePath>,
+    request: Request,
     mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
     let mut control = connect(&remote).await?;
-    let request = path.map_or(Request::Roots, |p| Request::List { root: p.root, path: p.path });
     write_message(&mut control.writer, &handshake::hello(request)).await?;
     loop {
         let Message::Listing(listing) = handshake::answer(&mut control.reader).await? else {
@@ -69,6 +92,34 @@ pub fn list_local(path: &Path, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>)
             list_tree(&*Tree::open(parent).map_err(failed)?, &name, sink)
         }
     }
+}
+
+/// What is left of this user's unfinished files at a path of this host and beneath it, sorted by name. Written down at the
+/// top of the destination that the transfer was given: looked for in the directory itself and in those above it.
+///
+/// # Errors
+/// A [`Fault`] that names the path.
+pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
+    let (place, stands) = crate::place::resolved(path)?;
+    let who = Who::local();
+    let mut found = Vec::new();
+    for dir in place.ancestors() {
+        let beneath = place.strip_prefix(dir).unwrap_or(Path::new(""));
+        let beneath = RelPath::new(std::os::unix::ffi::OsStrExt::as_bytes(beneath.as_os_str()))
+            .map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
+        // A shelf above that is not ours to open is of somebody else, and so is what it tells.
+        let looked = Tree::open(dir).map_err(|e| e.fault());
+        match looked.and_then(|tree| Store::new(tree.shelf()).partials(&who.principal, &beneath)) {
+            Ok(partials) => found.extend(partials),
+            Err(fault) if beneath.is_root() && fault.code == FaultCode::Denied => return Err(fault),
+            Err(_) => {}
+        }
+    }
+    if found.is_empty() && !stands {
+        list_local(path, |_| ControlFlow::Break(()))?;
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
 }
 
 fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {

@@ -201,6 +201,21 @@ fn absent(e: longhaul_disk::DiskError) -> Result<Option<Standing>, longhaul_disk
     if e.kind() == longhaul_disk::ErrorKind::NotFound { Ok(None) } else { Err(e) }
 }
 
+/// Where a path that the user gave leads, links followed, and whether anything stands there. What is still to come may have no
+/// name yet; its directory must.
+#[expect(clippy::disallowed_methods, reason = "a look at the name that the user gave; links are followed there")]
+pub(crate) fn resolved(path: &Path) -> Result<(PathBuf, bool), Fault> {
+    if let Ok(place) = std::fs::canonicalize(path) {
+        return Ok((place, true));
+    }
+    let name = path.file_name().ok_or_else(|| no_name(path.as_os_str().as_bytes()))?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match std::fs::canonicalize(parent) {
+        Ok(parent) => Ok((parent.join(name), false)),
+        Err(_) => Err(Tree::open(parent).map_or_else(|e| e.fault(), |_| no_name(path.as_os_str().as_bytes()))),
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "a look at the name that the user gave; links are followed there")]
 fn is_directory(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.is_dir())

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, Unit,
+    IfExists, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, SessionTag, TempName, Unit,
 };
 use longhaul_proto::Message;
 use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
@@ -15,8 +15,8 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
     Answer, CheckChunks, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, LaneClosed,
-    LaneLost, Lanes, Listed, ListedKind, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Request, Resume,
-    Settlement, Tally, Transfer, Verdict, WantChunks, Welcome,
+    LaneLost, Lanes, Listed, ListedKind, ListedPartial, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect,
+    Request, Resume, Settlement, Tally, Transfer, Verdict, WantChunks, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -92,6 +92,20 @@ fn unsent() -> Message {
     Message::Page(Page { first: FileId(1), last: false, entries })
 }
 
+fn listed_partial() -> Message {
+    let partial = ListedPartial {
+        held: 4,
+        since_unix: 300,
+        principal: "key:k".to_owned(),
+        owner: "o".to_owned(),
+        temp: TempName::new(SessionTag([0x11; 8]), [0x22; 8]),
+        user: Some("u".to_owned()),
+    };
+    let kind = ListedKind::Partial(Box::new(partial));
+    let names = vec![Listed { name: b"d/n".to_vec(), kind, len: 5, meta: meta() }];
+    Message::Listing(Listing { names, last: true })
+}
+
 fn listing() -> Message {
     let kinds = [
         ListedKind::File,
@@ -144,11 +158,13 @@ fn messages() -> Vec<(Message, &'static str)> {
         bundled_max: 256 << 10,
     };
     let list = Request::List { root: "data".to_owned(), path: path("x") };
+    let partials = Request::Partials { root: "data".to_owned(), path: path("x") };
     vec![
         (push(), GOLDEN[0]),
         (pull(), GOLDEN[1]),
         (hello(Request::Roots), GOLDEN[2]),
         (hello(list), GOLDEN[3]),
+        (hello(partials), GOLDEN[28]),
         (Message::Welcome(welcome), GOLDEN[4]),
         (Message::Refuse(fault()), GOLDEN[5]),
         (Message::Lanes(Lanes { first: LaneId(1), count: 4 }), GOLDEN[6]),
@@ -172,6 +188,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::Bye(ending()), GOLDEN[19]),
         (Message::Heartbeat(Heartbeat { stalled: true, answer: false }), GOLDEN[20]),
         (listing(), GOLDEN[21]),
+        (listed_partial(), GOLDEN[29]),
         (resume(), GOLDEN[24]),
         (check(), GOLDEN[25]),
         (Message::LaneLost(LaneLost { lane: LaneId(300) }), GOLDEN[26]),
@@ -179,7 +196,7 @@ fn messages() -> Vec<(Message, &'static str)> {
     ]
 }
 
-const GOLDEN: [&str; 28] = [
+const GOLDEN: [&str; 30] = [
     "30000000010101000000010016160401010001000000046461746106696e2f626f78010222222222222222222222222222222222",
     "37000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e22222222222222222222222222222222",
     "050000000101010001",
@@ -208,6 +225,8 @@ const GOLDEN: [&str; 28] = [
     "4500000015ac020702ababababababababababababababababababababababababababababababababcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
     "0300000017ac02",
     "040000001802ac02",
+    "0c000000010101000304646174610178",
+    "2c000000130103642f6e0504ac02056b65793a6b016f1111111111111111222222222222222201017505a40303ac0201",
 ];
 
 fn resume() -> Message {

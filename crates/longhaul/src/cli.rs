@@ -219,6 +219,9 @@ pub struct LsArgs {
     /// Mode, size and time (UTC) before each name
     #[arg(short = 'l')]
     pub long: bool,
+    /// What is left of your unfinished files at LOCATION and beneath it: how much is held, since when, who writes it
+    #[arg(long)]
+    pub partials: bool,
     /// PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots
     #[arg(value_name = "LOCATION")]
     pub location: OsString,

@@ -25,7 +25,9 @@ use crate::error::Error;
 
 pub use layers::{Environment, Given, Layers, Origin, variable};
 pub use values::Flaw;
-pub(crate) use values::{depth as parse_depth, engine as parse_engine, io as parse_io, switch as parse_switch};
+pub(crate) use values::{
+    age as parse_age, depth as parse_depth, engine as parse_engine, io as parse_io, switch as parse_switch,
+};
 
 /// Everything a transfer needs but its locations.
 #[derive(Debug)]

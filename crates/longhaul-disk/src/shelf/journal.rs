@@ -4,13 +4,14 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use longhaul_core::SessionTag;
+use longhaul_core::{Mtime, SessionTag};
 use longhaul_sys::lock;
-use rustix::fs::{fdatasync, ftruncate};
+use rustix::fs::{fdatasync, fstat, ftruncate};
 use rustix::io::{Errno, pread, pwrite};
 
 use crate::error::DiskError;
 use crate::shelf::{Shelf, shown};
+use crate::stat::meta_of;
 
 /// A journal of ours: locked, until it is dropped, against every other opening.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct Journal {
     abandoned: AtomicBool,
 }
 
-/// The journal of a session that lives elsewhere, to look into.
+/// A journal to look into, without keeping anybody from it.
 #[derive(Debug)]
 pub struct JournalReader {
     tag: SessionTag,
@@ -115,6 +116,14 @@ impl Journal {
         self.sync()
     }
 
+    /// When it was written last.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn written(&self) -> Result<Mtime, DiskError> {
+        written(&self.fd, self.tag)
+    }
+
     /// Gives all its bytes to `sink`, in pieces of up to a megabyte, until that says it has heard enough.
     ///
     /// # Errors
@@ -156,6 +165,22 @@ impl JournalReader {
         self.tag
     }
 
+    /// Whether a session lives that has it, be it of this process.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_live(&self) -> Result<bool, DiskError> {
+        lock::is_locked(&self.fd).map_err(|error| DiskError::call("examine the lock of", shown(self.tag), error))
+    }
+
+    /// As [`Journal::written`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn written(&self) -> Result<Mtime, DiskError> {
+        written(&self.fd, self.tag)
+    }
+
     /// As [`Journal::read`]. Its end may be in the middle of what is being appended.
     ///
     /// # Errors
@@ -163,6 +188,11 @@ impl JournalReader {
     pub fn read(&self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
         read(&self.fd, self.tag, sink)
     }
+}
+
+fn written(fd: &OwnedFd, tag: SessionTag) -> Result<Mtime, DiskError> {
+    let stat = fstat(fd).map_err(|error| DiskError::call("examine", shown(tag), error))?;
+    Ok(meta_of(&stat).mtime)
 }
 
 fn read(fd: &OwnedFd, tag: SessionTag, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {

@@ -95,15 +95,20 @@ impl Shelf {
         Ok(Shelved::Free(Journal::new(self.clone(), tag, fd, crate::stat::len_of(&stat))))
     }
 
+    /// Opens the journal of this tag to look into, whoever has it; none if it does not stand. Locks nothing.
+    ///
+    /// # Errors
+    /// As [`Shelf::open`].
+    pub fn look(&self, tag: SessionTag) -> Result<Option<JournalReader>, DiskError> {
+        Ok(self.opened(tag)?.map(|fd| JournalReader::new(tag, fd)))
+    }
+
     /// Whether a session of this tag lives: its journal stands and is locked, be it by this process. Locks nothing itself.
     ///
     /// # Errors
     /// As [`Shelf::open`].
     pub fn is_live(&self, tag: SessionTag) -> Result<bool, DiskError> {
-        match self.opened(tag)? {
-            Some(fd) => lock::is_locked(fd).map_err(|error| DiskError::call("examine the lock of", shown(tag), error)),
-            None => Ok(false),
-        }
+        self.look(tag)?.map_or(Ok(false), |reader| reader.is_live())
     }
 
     /// The tags of all journals, sorted. None where there is no shelf.

@@ -112,6 +112,22 @@ fn looking_whether_a_journal_is_live_keeps_nobody_out() {
 }
 
 #[test]
+fn a_journal_is_looked_into_without_being_taken() {
+    let (dir, shelf) = shelf();
+    assert!(shelf.look(TAG).expect("none").is_none());
+    let journal = shelf.create(TAG).expect("create");
+    journal.append(b"words").expect("append");
+    let reader = shelf.look(TAG).expect("look").expect("it stands");
+    assert!(reader.is_live().expect("ask"));
+    drop(journal);
+    assert!(!reader.is_live().expect("ask"));
+    let file = std::fs::File::options().write(true).open(place(&dir, TAG)).expect("open");
+    file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1000)).expect("set");
+    assert_eq!(reader.written().expect("stat").secs, 1000);
+    assert_eq!(free(&shelf, TAG).written().expect("stat").secs, 1000, "a look keeps nobody out");
+}
+
+#[test]
 fn one_of_many_gets_a_journal_that_was_left() {
     let (_dir, shelf) = shelf();
     for _ in 0..50 {

@@ -257,7 +257,7 @@ fn done_key(path: &RelPath, source: &SourceStamp) -> [u8; 16] {
 }
 
 /// What a journal comes to.
-fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>, Fault> {
+pub(super) fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>, Fault> {
     let mut replay = Replay::new();
     journal
         .read(&mut |bytes| {

@@ -60,6 +60,11 @@ impl Holds {
         }
     }
 
+    /// Who holds a path, for people.
+    pub(super) fn owner(&self, path: &RelPath) -> Option<String> {
+        self.paths().get(path).map(|holder| holder.owner.clone())
+    }
+
     /// Lets go of a path.
     pub(super) fn release(&self, path: &RelPath, tag: SessionTag) {
         let mut paths = self.paths();

@@ -2,12 +2,15 @@
 //! `proto`, joined to a session.
 //!
 //! [`Store`] belongs to a root (of a daemon, or of one run): it holds paths against other sessions and opens journals.
+//! What is left is looked at in `look`, where nothing is taken; `collect` clears away what nobody came back for.
 //! [`Ledger`] belongs to a receiving session: it finds the partial of a path, has it continued, and writes records.
 //! Knows nothing of peers' messages.
 
 mod book;
+mod collect;
 mod holds;
 mod ledger;
+mod look;
 mod store;
 
 pub(crate) use ledger::{Known, Ledger};

@@ -12,6 +12,7 @@ use longhaul_proto::journal::{Opened, Replay};
 
 use super::book::Book;
 use super::holds::{Holder, Holds};
+use super::look::user_of;
 use super::{Ledger, Who};
 use crate::lane::join::nonce;
 use crate::presence::Presence;
@@ -19,7 +20,7 @@ use crate::presence::Presence;
 /// The partials of one root.
 #[derive(Debug)]
 pub(crate) struct Store {
-    shelf: Shelf,
+    pub(super) shelf: Shelf,
     books: Mutex<HashMap<SessionTag, Weak<Book>>>,
     pub(super) holds: Holds,
 }
@@ -108,7 +109,7 @@ impl Store {
         Ok((left, elsewhere))
     }
 
-    fn books(&self) -> MutexGuard<'_, HashMap<SessionTag, Weak<Book>>> {
+    pub(super) fn books(&self) -> MutexGuard<'_, HashMap<SessionTag, Weak<Book>>> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -123,7 +124,7 @@ fn read_elsewhere(reader: &JournalReader, elsewhere: &mut Elsewheres) {
     let (Ok(()), Ok(replayed)) = (read, replay.finish()) else { return };
     let opened = replayed.opened;
     let since = UNIX_EPOCH + Duration::from_secs(opened.at_unix);
-    let owner = format!("{} (process {})", opened.owner, opened.pid);
+    let owner = user_of(&opened);
     for (_, partial) in replayed.files {
         elsewhere.insert(partial.file.path, Elsewhere { owner: owner.clone(), since });
     }

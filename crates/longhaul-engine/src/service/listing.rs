@@ -1,11 +1,11 @@
-//! Answers requests to list: roots that a key may see, or names of a directory, a page at a time.
+//! Answers requests to list: roots that a key may see, a key's partials, or names of a directory, a page at a time.
 //!
 //! In: a tree and a path, or a client. Out: listings over control, each name once and in order. Holds one page whatever lies in
 //! the directory and however slowly the other side reads.
 
 use std::sync::Arc;
 
-use longhaul_core::limits::PAGE_BYTES_MAX;
+use longhaul_core::limits::{PAGE_BYTES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Fault, Meta, RelPath};
 use longhaul_disk::{Standing, Tree};
 use longhaul_net::Control;
@@ -16,6 +16,7 @@ use tokio::io::AsyncWriteExt;
 use super::serve::blocking;
 use super::{ClientConfig, Daemon};
 use crate::control::write_message;
+use crate::partials::Store;
 
 /// Names that can be told, of which the first page was found.
 pub(super) struct Names {
@@ -28,6 +29,19 @@ impl Names {
     /// What stands at a path.
     pub(super) async fn beneath(tree: Arc<Tree>, path: RelPath) -> Result<Names, Fault> {
         Names::after(tree, path, None).await
+    }
+
+    /// What is left of a principal's unfinished files at a path and beneath it.
+    pub(super) async fn partials(
+        (tree, store): (Arc<Tree>, Arc<Store>),
+        principal: String,
+        path: RelPath,
+    ) -> Result<Names, Fault> {
+        blocking(move || {
+            let page = partials(&tree, &store, &principal, &path)?;
+            Ok(Names { rest: None, page })
+        })
+        .await
     }
 
     /// The roots that a client may see.
@@ -72,6 +86,16 @@ pub(crate) fn page(tree: &Tree, path: &RelPath, after: Option<&[u8]>) -> Result<
     Ok((page.names.into_iter().map(|name| listed(name.name, name.standing)).collect(), page.next))
 }
 
+/// What is left of a principal's unfinished files at a path, which may be what has no other name yet.
+fn partials(tree: &Tree, store: &Store, principal: &str, path: &RelPath) -> Result<Vec<Listed>, Fault> {
+    let partials = store.partials(principal, path)?;
+    if partials.is_empty() && tree.stat(path).map_err(|e| e.fault())?.is_none() {
+        // Says so as for any other listing.
+        page(tree, path, None)?;
+    }
+    Ok(partials)
+}
+
 fn listed(name: Vec<u8>, standing: Standing) -> Listed {
     let meta = standing.meta();
     let (kind, len) = match standing {
@@ -91,8 +115,12 @@ async fn tell_page(control: &mut Control, names: Vec<Listed>, is_last: bool) -> 
         while bytes < PAGE_BYTES_MAX
             && let Some(name) = names.next()
         {
-            let link = if let ListedKind::Symlink { target } = &name.kind { target.len() } else { 0 };
-            bytes += name.name.len() + link + LISTED_NUMBERS_BYTES;
+            let more = match &name.kind {
+                ListedKind::Symlink { target } => target.len(),
+                ListedKind::Partial(_) => LISTED_TEXTS_BYTES,
+                _ => 0,
+            };
+            bytes += name.name.len() + more + LISTED_NUMBERS_BYTES;
             some.push(name);
         }
         let over = names.peek().is_none();
@@ -107,3 +135,5 @@ async fn tell_page(control: &mut Control, names: Vec<Listed>, is_last: bool) -> 
 const PAGE_NAMES: usize = 64 << 10;
 /// What a listed name adds to a message beside its bytes, at most.
 const LISTED_NUMBERS_BYTES: usize = 64;
+/// What the texts of a partial add, at most.
+const LISTED_TEXTS_BYTES: usize = 3 * PEER_TEXT_BYTES_MAX;

@@ -2,9 +2,10 @@
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
 //! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard; `listing` answers those who
-//! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself.
+//! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself; `collect` says when abandoned partials go.
 
 mod access;
+mod collect;
 mod lanes;
 mod listing;
 mod lobby;
@@ -75,6 +76,9 @@ pub struct ServeConfig {
     pub sessions: usize,
     /// Buffers of all sessions together (default 4 GiB).
     pub memory: ByteCount,
+    /// Partials that nobody has gone on with for so long are removed, at start and each hour (default 14 days); none: never.
+    /// Too short throws away what an interrupted transfer would still use; too long lets it fill the disk.
+    pub partials: Option<Duration>,
     /// The roots.
     pub roots: Vec<RootConfig>,
     /// The clients.
@@ -176,7 +180,9 @@ fn listen(addresses: &[String]) -> Result<Vec<Listener>, Fault> {
 async fn run(daemon: Arc<Daemon>, listeners: Vec<Listener>, tls: Arc<ServerTls>) {
     let accepting: Vec<_> =
         listeners.into_iter().map(|l| tokio::spawn(accept(daemon.clone(), l, tls.clone()))).collect();
+    let collecting = tokio::spawn(collect::collect(daemon.clone()));
     daemon.stop.clone().stopped().await;
+    collecting.abort();
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // Sessions hear the same stop; the semaphore is whole again when the last one has let go.
     let all = u32::try_from(daemon.config.sessions).unwrap_or(u32::MAX);

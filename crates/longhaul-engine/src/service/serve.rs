@@ -104,6 +104,13 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
             let tree = daemon.tree(&root)?;
             Names::beneath(tree, path).await.map(Admitted::Listing)
         }
+        Request::Partials { root, path } => {
+            let (config, rights) = daemon.root(&client, &root)?;
+            // They are its own: who may only push sees them too.
+            need(rights.read || rights.create, "read", config)?;
+            let Who { principal, .. } = Who::client(&client.key, &client.name);
+            Names::partials(daemon.root_parts(&root)?, principal, path).await.map(Admitted::Listing)
+        }
         Request::Transfer(transfer) => {
             prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
         }

@@ -102,6 +102,11 @@ impl Replay {
         }
     }
 
+    /// Who wrote it last, as far as it was read.
+    pub fn opened(&self) -> Option<&Opened> {
+        self.opened.as_ref()
+    }
+
     /// Whether more bytes would change nothing.
     pub fn ended(&self) -> bool {
         matches!(self.stage, Stage::Corrupt(_) | Stage::Failed(_))

@@ -3,7 +3,7 @@
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, Inode, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, Unit,
+    IfExists, Inode, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, SessionTag, TempName, Unit,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -133,7 +133,8 @@ fn requests() -> impl Strategy<Value = Request> {
         }))
     });
     let lists = ("[a-z]{1,9}", paths()).prop_map(|(root, path)| Request::List { root, path });
-    prop_oneof![transfers, Just(Request::Roots), lists]
+    let partials = ("[a-z]{1,9}", paths()).prop_map(|(root, path)| Request::Partials { root, path });
+    prop_oneof![transfers, Just(Request::Roots), lists, partials]
 }
 
 fn outcomes() -> impl Strategy<Value = Outcome> {
@@ -153,6 +154,7 @@ fn listed() -> impl Strategy<Value = Listed> {
         vec(any::<u8>(), 0..9).prop_map(|target| ListedKind::Symlink { target }),
         Just(ListedKind::Special),
         vec("[a-z]{1,9}", 0..3).prop_map(|rights| ListedKind::Root { rights }),
+        listed_partials().prop_map(|partial| ListedKind::Partial(Box::new(partial))),
     ];
     (vec(any::<u8>(), 0..9), kinds, any::<u64>(), metas()).prop_map(|(name, kind, len, meta)| Listed {
         name,
@@ -160,6 +162,20 @@ fn listed() -> impl Strategy<Value = Listed> {
         len,
         meta,
     })
+}
+
+fn listed_partials() -> impl Strategy<Value = ListedPartial> {
+    let texts = ("[a-z:0-9]{1,9}", "[a-z ']{0,9}", option::of("[a-z]{0,9}"));
+    (any::<[u64; 2]>(), texts, any::<[[u8; 8]; 2]>()).prop_map(
+        |([held, since_unix], (principal, owner, user), [tag, random])| ListedPartial {
+            held,
+            since_unix,
+            principal,
+            owner,
+            temp: TempName::new(SessionTag(tag), random),
+            user,
+        },
+    )
 }
 
 fn opening_messages() -> impl Strategy<Value = Message> {

@@ -1,13 +1,14 @@
-//! `ls`: names of a directory here or at a daemon, or the roots that this key may see.
+//! `ls`: names of a directory here or at a daemon, the roots that this key may see, or what is left of unfinished files.
 //!
 //! In: a location. Out: a line for each name on standard output. Names are printed escaped, one a line whatever is in them;
 //! scripts that need their bytes read `--json`.
 
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
+use std::path::Path;
 
-use longhaul_core::Escaped;
-use longhaul_engine::{Listed, ListedKind, Stop};
+use longhaul_core::{ByteCount, Escaped, Mtime};
+use longhaul_engine::{Listed, ListedKind, ListedPartial, Stop};
 
 use super::Context;
 use crate::cli::LsArgs;
@@ -28,30 +29,57 @@ pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     let talk = settings::talk(&args.talk, &layers)?;
     context.log(super::client_level(talk));
     let mut printing = Printing { out: BufWriter::new(io::stdout().lock()), long: args.long, talk, written: Ok(()) };
-    let listed = Location::parse(&args.location)
-        .and_then(|location| list(location, &settings::keys(&args.keys, &layers)?, talk, context, &mut printing));
+    let listed = Location::parse(&args.location).and_then(|location| {
+        let keys = settings::keys(&args.keys, &layers)?;
+        let what = if args.partials { What::Partials } else { What::Names };
+        list(location, what, &keys, talk, context, &mut printing)
+    });
     Ok(printing.end(listed))
 }
 
 fn list(
     location: Location,
+    what: What,
     keys: &Keys,
     talk: Talk,
     context: Context,
     printing: &mut Printing<impl Write>,
 ) -> Result<(), Error> {
     let daemon = match location {
-        Location::Local(local) => return Ok(longhaul_engine::list_local(&local.path, |names| printing.print(&names))?),
+        Location::Local(local) => return list_local(&local.path, what, printing),
         Location::Daemon(daemon) => daemon,
     };
+    if what == What::Partials && daemon.path.is_none() {
+        let why = "--partials needs a root of the daemon";
+        return Err(Error::Combination { why, hint: "longhaul ls lh://HOST/ lists the roots that this key may see" });
+    }
     let asking = Asking::default();
     let remote = keys::remote(&daemon, keys, &context.places(), Talker::new(talk), &asking)?;
     let (trigger, stop) = Stop::new();
     super::block_on(async move {
         signals::watch(asking, move |code| trigger.stop(code))
             .map_err(Error::file("watch the signals of", "this process"))?;
-        Ok(longhaul_engine::list(remote, daemon.path, stop, |names| printing.print(&names)).await?)
+        let sink = |names: Vec<Listed>| printing.print(&names);
+        Ok(match daemon.path {
+            Some(path) if what == What::Partials => longhaul_engine::list_partials(remote, path, stop, sink).await?,
+            path => longhaul_engine::list(remote, path, stop, sink).await?,
+        })
     })?
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Names,
+    Partials,
+}
+
+fn list_local(path: &Path, what: What, printing: &mut Printing<impl Write>) -> Result<(), Error> {
+    match what {
+        What::Names => longhaul_engine::list_local(path, |names| printing.print(&names))?,
+        What::Partials => drop(printing.print(&longhaul_engine::list_local_partials(path)?)),
+    }
+    Ok(())
 }
 
 /// Names on their way to standard output, as they come.
@@ -93,6 +121,9 @@ impl<W: Write> Printing<W> {
 }
 
 fn short_line(listed: &Listed) -> String {
+    if let ListedKind::Partial(partial) = &listed.kind {
+        return partial_line(listed, partial);
+    }
     let slash = if matches!(listed.kind, ListedKind::Dir | ListedKind::Root { .. }) { "/" } else { "" };
     format!("{}{slash}\n", Escaped(&listed.name))
 }
@@ -100,6 +131,7 @@ fn short_line(listed: &Listed) -> String {
 fn long_line(listed: &Listed) -> String {
     let name = Escaped(&listed.name);
     let kind = match &listed.kind {
+        ListedKind::Partial(partial) => return long_partial_line(listed, partial),
         ListedKind::Root { rights } => return format!("{name}/  {}\n", rights.join(",")),
         ListedKind::File => '-',
         ListedKind::Dir => 'd',
@@ -113,6 +145,33 @@ fn long_line(listed: &Listed) -> String {
     };
     let mode = permissions(listed.meta.mode);
     format!("{kind}{mode} {:>14} {} {name}{tail}\n", listed.len, time(listed.meta.mtime))
+}
+
+/// `run7/a.dat  3 GiB of 10 GiB since 2026-11-20T13:42:25Z by client 'tester'`
+fn partial_line(listed: &Listed, partial: &ListedPartial) -> String {
+    let (name, held, len) = (Escaped(&listed.name), ByteCount(partial.held), ByteCount(listed.len));
+    let (since, owner) = (since(partial), Escaped(partial.owner.as_bytes()));
+    format!("{name}  {held} of {len} since {since} by {owner}{}\n", in_use(partial))
+}
+
+/// The same with exact bytes, when it was written last, whose it is, and its temporary's name.
+fn long_partial_line(listed: &Listed, partial: &ListedPartial) -> String {
+    let ListedPartial { held, principal, owner, temp, .. } = partial;
+    let (name, owner, principal) = (Escaped(&listed.name), Escaped(owner.as_bytes()), Escaped(principal.as_bytes()));
+    let (since, written) = (since(partial), time(listed.meta.mtime));
+    let used = in_use(partial);
+    format!(
+        "{held:>14} of {:>14} since {since} written {written} by {owner} {principal} {name} in {temp}{used}\n",
+        listed.len
+    )
+}
+
+fn since(partial: &ListedPartial) -> String {
+    time(Mtime { secs: i64::try_from(partial.since_unix).unwrap_or(i64::MAX), nanos: 0 })
+}
+
+fn in_use(partial: &ListedPartial) -> String {
+    partial.user.as_ref().map_or_else(String::new, |user| format!(", in use by {}", Escaped(user.as_bytes())))
 }
 
 /// `rwxr-x---`; setuid, setgid and sticky are never carried and not shown.

@@ -8,6 +8,7 @@ mod file;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use longhaul_core::ByteCount;
 use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig};
@@ -109,6 +110,7 @@ fn defaults() -> ServeConfig {
         listen: vec![format!("[::]:{}", crate::location::DEFAULT_PORT)],
         sessions: SESSIONS_DEFAULT,
         memory: MEMORY_DEFAULT,
+        partials: Some(PARTIALS_DEFAULT),
         roots: Vec::new(),
         clients: Vec::new(),
         io: DirectMode::Auto,
@@ -120,6 +122,9 @@ fn defaults() -> ServeConfig {
 const SESSIONS_DEFAULT: usize = 64;
 const SESSIONS_MAX: i64 = 4096;
 const MEMORY_DEFAULT: ByteCount = ByteCount(4 << 30);
+/// Longer than a site's outage and the holidays of who must run the command again, with a week to spare; a guess, not
+/// measured.
+const PARTIALS_DEFAULT: Duration = Duration::from_secs(14 * 86_400);
 /// Four chunks of the default size: less serves nobody.
 const MEMORY_MIN: ByteCount = ByteCount(16 << 20);
 

@@ -7,9 +7,10 @@ use std::io::{self, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_core::{Fault, RelPath};
+use longhaul_core::{Fault, Mtime, RelPath};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, Listed, ListedKind, Progress, Protection, Report, Start,
+    EngineKind, EngineReport, FileEvent, FileStatus, Listed, ListedKind, ListedPartial, Progress, Protection, Report,
+    Start,
 };
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
@@ -137,6 +138,18 @@ struct EntryBody<'a> {
     mtime: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     rights: Option<&'a [String]>,
+    #[serde(flatten)]
+    partial: Option<PartialBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct PartialBody<'a> {
+    bytes_held: u64,
+    since: String,
+    owner: &'a str,
+    principal: &'a str,
+    temporary: String,
+    in_use_by: Option<&'a str>,
 }
 
 /// A path as text, or in base64 when it is none.
@@ -228,11 +241,13 @@ impl<W: Write> JsonLines<W> {
             ListedKind::Dir => ("dir", None),
             ListedKind::Symlink { .. } => ("symlink", None),
             ListedKind::Root { rights } => ("root", Some(rights.as_slice())),
+            ListedKind::Partial(_) => ("partial", None),
             _ => ("special", None),
         };
         let mode = format!("{:04o}", listed.meta.mode & 0o7777);
         let mtime = units::time(listed.meta.mtime);
-        self.say("entry", EntryBody { path: name(&listed.name), kind, bytes: listed.len, mode, mtime, rights })
+        let partial = if let ListedKind::Partial(partial) = &listed.kind { Some(partial_body(partial)) } else { None };
+        self.say("entry", EntryBody { path: name(&listed.name), kind, bytes: listed.len, mode, mtime, rights, partial })
     }
 
     fn say(&mut self, kind: &'static str, body: impl Serialize) -> io::Result<()> {
@@ -242,6 +257,18 @@ impl<W: Write> JsonLines<W> {
         line.push(b'\n');
         self.out.write_all(&line)?;
         self.out.flush()
+    }
+}
+
+fn partial_body(partial: &ListedPartial) -> PartialBody<'_> {
+    let since = Mtime { secs: i64::try_from(partial.since_unix).unwrap_or(i64::MAX), nanos: 0 };
+    PartialBody {
+        bytes_held: partial.held,
+        since: units::time(since),
+        owner: &partial.owner,
+        principal: &partial.principal,
+        temporary: partial.temp.to_string(),
+        in_use_by: partial.user.as_deref(),
     }
 }
 

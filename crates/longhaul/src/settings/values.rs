@@ -169,6 +169,20 @@ pub(super) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
     time(text).ok().filter(|time| allowed.contains(time)).ok_or(Flaw::Form { given: text.to_owned(), form })
 }
 
+/// How old something may become; none: as old as it likes.
+pub(crate) fn age(text: &str) -> Result<Option<Duration>, Flaw> {
+    if text == "0" {
+        return Ok(None);
+    }
+    let days = text.strip_suffix("days").or_else(|| text.strip_suffix("day"));
+    let age = match days.filter(|number| number.bytes().all(|b| b.is_ascii_digit())) {
+        Some(number) => number.parse().ok().map(|days: u32| Duration::from_secs(u64::from(days) * 86_400)),
+        None => time(text).ok(),
+    };
+    let form = "a time, as 12h or 14days, or 0 for never";
+    age.filter(|age| !age.is_zero()).map(Some).ok_or_else(|| Flaw::Form { given: text.to_owned(), form })
+}
+
 /// A whole number and its unit.
 fn time(text: &str) -> Result<Duration, Flaw> {
     let flawed = || Flaw::Form { given: text.to_owned(), form: "a time, as 90s, 10min or 2h" };
@@ -348,6 +362,19 @@ mod tests {
         assert_eq!(stall_timeout("1h"), Ok(Duration::from_secs(3600)));
         for bad in ["0s", "3601s", "0"] {
             assert!(stall_timeout(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ages_may_be_days_and_0_is_never() {
+        assert_eq!(age("0"), Ok(None));
+        for (text, hours) in [("1day", 24), ("14days", 336), ("12h", 12), ("60min", 1)] {
+            assert_eq!(age(text), Ok(Some(Duration::from_secs(hours * 3600))), "{text}");
+        }
+        for bad in
+            ["", "14", "days", "0days", "0s", "-1days", "+1days", "1.5days", "14 days", "2weeks", "4294967296days"]
+        {
+            assert!(matches!(age(bad), Err(Flaw::Form { .. })), "{bad}");
         }
     }
 

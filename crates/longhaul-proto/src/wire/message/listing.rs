@@ -4,7 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::Meta;
+use longhaul_core::{Meta, TempName};
+
+use crate::wire::text::clean;
 
 /// Names in answer to a list request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,13 +20,13 @@ pub struct Listing {
 /// One listed name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// The name, one component.
+    /// The name: one component; of a partial its path beneath what was asked for.
     pub name: Vec<u8>,
     /// What it is.
     pub kind: ListedKind,
-    /// Length of a file in bytes.
+    /// Length of a file in bytes; of a partial what the whole file will have.
     pub len: u64,
-    /// Permissions and times.
+    /// Permissions and times; of a partial those of its journal, which was written last then.
     pub meta: Meta,
 }
 
@@ -47,4 +49,39 @@ pub enum ListedKind {
         /// `read`, `create`, `modify`.
         rights: Vec<String>,
     },
+    /// What is left of an unfinished file, or arrives of one at this moment.
+    Partial(Box<ListedPartial>),
+}
+
+/// An unfinished file, of which a later session can go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedPartial {
+    /// Bytes of it that are verified and durable.
+    pub held: u64,
+    /// When the session began that wrote it last, in seconds since 1970.
+    pub since_unix: u64,
+    /// Whose it is: `key:FINGERPRINT` or `uid:N`.
+    pub principal: String,
+    /// Who that is, for people.
+    pub owner: String,
+    /// What it is called in the directory of its final name.
+    pub temp: TempName,
+    /// Who is writing it now, for people; none if nobody is.
+    pub user: Option<String>,
+}
+
+impl Listed {
+    /// The same with clean texts.
+    pub(super) fn cleaned(&self) -> Listed {
+        let kind = match &self.kind {
+            ListedKind::Partial(partial) => ListedKind::Partial(Box::new(ListedPartial {
+                principal: clean(&partial.principal),
+                owner: clean(&partial.owner),
+                user: partial.user.as_deref().map(clean),
+                ..**partial
+            })),
+            kind => kind.clone(),
+        };
+        Listed { kind, name: self.name.clone(), ..*self }
+    }
 }

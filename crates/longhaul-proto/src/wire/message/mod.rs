@@ -140,6 +140,7 @@ impl Message {
     fn cleaned(&self) -> Option<Message> {
         let failed = |s: &Settlement| matches!(s.outcome, Outcome::Failed(_));
         let unsent = |e: &Entry| matches!(e.kind, EntryKind::Unsent { .. });
+        let partial = |l: &Listed| matches!(l.kind, ListedKind::Partial(_));
         Some(match self {
             Message::Refuse(fault) => Message::Refuse(clean_fault(fault)),
             Message::Offer(offer) => Message::Offer(Offer { base: clean(&offer.base), ..offer.clone() }),
@@ -148,6 +149,9 @@ impl Message {
             }
             Message::Page(page) if page.entries.iter().any(unsent) => {
                 Message::Page(Page { entries: page.entries.iter().map(clean_entry).collect(), ..*page })
+            }
+            Message::Listing(listing) if listing.names.iter().any(partial) => {
+                Message::Listing(Listing { names: listing.names.iter().map(Listed::cleaned).collect(), ..*listing })
             }
             Message::Settled(list) if list.iter().any(failed) => {
                 Message::Settled(list.iter().map(clean_settlement).collect())

@@ -34,6 +34,13 @@ pub enum Request {
         /// Path beneath it.
         path: RelPath,
     },
+    /// To list what is left of this key's unfinished files, at a path and anywhere beneath it.
+    Partials {
+        /// Name of the root.
+        root: String,
+        /// Path beneath it.
+        path: RelPath,
+    },
 }
 
 /// A transfer as its initiator wants it.

@@ -17,7 +17,7 @@ use super::{CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, defaults};
 use crate::config::rights::grant;
 use crate::error::Error;
 use crate::location::parse_root;
-use crate::settings::{Flaw, parse_depth, parse_engine, parse_io};
+use crate::settings::{Flaw, parse_age, parse_depth, parse_engine, parse_io};
 
 type Text = Spanned<String>;
 
@@ -45,6 +45,7 @@ struct File {
 struct Limits {
     sessions: Option<Spanned<i64>>,
     memory: Option<Text>,
+    partials: Option<Spanned<Number>>,
 }
 
 #[derive(Deserialize)]
@@ -128,6 +129,9 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
         if config.memory < MEMORY_MIN {
             return Err(wrong(&memory, format!("memory must be at least {MEMORY_MIN}")));
         }
+    }
+    if let Some(age) = limits.partials {
+        config.partials = at(&age, parse_age(&age.get_ref().text()))?;
     }
     Ok(())
 }

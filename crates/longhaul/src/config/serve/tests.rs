@@ -30,6 +30,7 @@ depth    = 16
 [limits]
 sessions = 8
 memory   = "1GiB"
+partials = "3days"
 [[root]]
 name    = "atlas"
 targets = ["/d1/atlas"]
@@ -46,6 +47,7 @@ roots = {{ atlas = ["read", "create"] }}
     assert_eq!(daemon.identity, Some("/etc/longhaul/identity".into()));
     assert_eq!((config.listen.len(), config.sessions, config.memory), (2, 8, ByteCount(1 << 30)));
     assert_eq!(config.depth, Some(16));
+    assert_eq!(config.partials, Some(Duration::from_secs(3 * 86_400)));
     assert_eq!(config.roots[0].allow, Rights { read: true, create: true, modify: true });
     assert_eq!(config.roots[0].protect, [Protection::Private, Protection::Safe]);
     assert_eq!(config.clients[0].key, key);
@@ -57,6 +59,17 @@ fn an_empty_config_listens_everywhere_and_offers_nothing() {
     let config = parse("").unwrap().config;
     assert_eq!(config.listen, ["[::]:7214"]);
     assert!(config.roots.is_empty() && config.clients.is_empty());
+}
+
+#[test]
+fn partials_are_collected_after_a_fortnight_unless_it_says_otherwise() {
+    let partials = |text: &str| parse(text).unwrap().config.partials;
+    assert_eq!(partials(""), Some(Duration::from_secs(14 * 86_400)));
+    assert_eq!(partials("[limits]\npartials = \"90min\""), Some(Duration::from_secs(90 * 60)));
+    for never in ["[limits]\npartials = 0", "[limits]\npartials = \"0\""] {
+        assert_eq!(partials(never), None, "{never}");
+    }
+    assert!(refusal("[limits]\npartials = 14").contains(":2:12: '14' is not a time, as 12h or 14days, or 0 for never"));
 }
 
 #[test]

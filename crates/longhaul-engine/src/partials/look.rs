@@ -1,0 +1,136 @@
+//! What is left of unfinished files beneath a path, and which of them are being written.
+//!
+//! In: a principal and a path. Out: names in order, of that principal's partials only. Journals are read as far as they go:
+//! none is opened for writing, locked or cut, so that looking never looks like working.
+
+use std::sync::Weak;
+
+use longhaul_core::{Fault, Meta, Mtime, RelPath, SessionTag};
+use longhaul_disk::JournalReader;
+use longhaul_proto::journal::{Opened, Partial, Replay, Replayed};
+use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
+
+use super::Store;
+
+impl Store {
+    /// The partials of `principal` at `beneath` and under it, named from there, sorted. Journals that cannot be read are
+    /// left out.
+    ///
+    /// # Errors
+    /// A [`Fault`] when the shelf cannot be looked at.
+    pub(crate) fn partials(&self, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
+        let mut found = Vec::new();
+        for tag in self.shelf.list().map_err(|e| e.fault())? {
+            let reader = match self.shelf.look(tag) {
+                Ok(Some(reader)) => reader,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
+                    continue;
+                }
+            };
+            if let Some(replayed) = read_of(&reader, principal) {
+                let written = reader.written().map_err(|e| e.fault())?;
+                let elsewhere = self.is_elsewhere(tag, &reader)?;
+                let Replayed { opened, files, .. } = replayed;
+                found.extend(files.into_values().filter_map(|partial| {
+                    let name = name_beneath(&partial.file.path, beneath)?;
+                    let user = self.user(&partial.file.path, &opened, elsewhere);
+                    Some(listed(name, &partial, &opened, written, user))
+                }));
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// Who has it while the files in it are written.
+    fn is_elsewhere(&self, tag: SessionTag, reader: &JournalReader) -> Result<Elsewhere, Fault> {
+        // What sessions of this process have open they may have left: the paths that they hold say more.
+        if self.books().get(&tag).and_then(Weak::upgrade).is_some() {
+            return Ok(Elsewhere::No);
+        }
+        Ok(if reader.is_live().map_err(|e| e.fault())? { Elsewhere::Yes } else { Elsewhere::No })
+    }
+
+    /// Who is writing a file that `opened` wrote down.
+    fn user(&self, path: &RelPath, opened: &Opened, elsewhere: Elsewhere) -> Option<String> {
+        match elsewhere {
+            Elsewhere::Yes => Some(user_of(opened)),
+            // Another may be writing to this path, but not into this partial.
+            Elsewhere::No => self.holds.owner(path).filter(|owner| *owner == opened.owner),
+        }
+    }
+}
+
+/// Whether a process other than this one has a journal.
+#[derive(Clone, Copy)]
+enum Elsewhere {
+    Yes,
+    No,
+}
+
+/// Somebody in another process, for people.
+pub(super) fn user_of(opened: &Opened) -> String {
+    format!("{} (process {})", opened.owner, opened.pid)
+}
+
+/// What a journal comes to, if it is this principal's and can be read. Of another's, only the beginning is read.
+fn read_of(reader: &JournalReader, principal: &str) -> Option<Replayed> {
+    let mut replay = Replay::new();
+    let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != principal);
+    let read = reader.read(&mut |bytes| {
+        replay.push(bytes);
+        !replay.ended() && !is_theirs(&replay)
+    });
+    if let Err(error) = read {
+        tracing::warn!(target: "longhaul::journal", tag = %reader.tag(), %error, "a journal cannot be read");
+        return None;
+    }
+    replay.finish().ok().filter(|replayed| replayed.opened.principal == principal)
+}
+
+/// A path as seen from `top`; none if it lies elsewhere. `top` itself goes by its name.
+fn name_beneath(path: &RelPath, top: &RelPath) -> Option<Vec<u8>> {
+    if path == top {
+        return path.name().map(<[u8]>::to_vec);
+    }
+    if top.is_root() {
+        return Some(path.as_bytes().to_vec());
+    }
+    path.as_bytes().strip_prefix(top.as_bytes())?.strip_prefix(b"/").map(<[u8]>::to_vec)
+}
+
+fn listed(name: Vec<u8>, partial: &Partial, opened: &Opened, written: Mtime, user: Option<String>) -> Listed {
+    let file = &partial.file;
+    let kind = ListedKind::Partial(Box::new(ListedPartial {
+        held: partial.held.bytes(file.map),
+        since_unix: opened.at_unix,
+        principal: opened.principal.clone(),
+        owner: opened.owner.clone(),
+        temp: file.temp,
+        user,
+    }));
+    Listed { name, kind, len: file.map.len(), meta: Meta { mode: MODE, mtime: written } }
+}
+
+/// Of a temporary until it is sealed.
+const MODE: u32 = 0o600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partials_are_named_from_where_one_looks() {
+        let path = |text: &str| RelPath::new(text).expect("a path");
+        let seen =
+            |at: &str, top: &str| name_beneath(&path(at), &path(top)).map(|n| String::from_utf8(n).expect("text"));
+        let root = name_beneath(&path("a/b"), &RelPath::root());
+        assert_eq!(root, Some(b"a/b".to_vec()));
+        assert_eq!(seen("a/b", "a"), Some("b".to_owned()));
+        assert_eq!(seen("a/b", "a/b"), Some("b".to_owned()));
+        assert_eq!(seen("ab/c", "a"), None);
+        assert_eq!(seen("a", "a/b"), None);
+    }
+}
