@@ -106,12 +106,22 @@ impl Longhaul {
 
     /// A push of `source` (its contents, if it ends in a slash) into a directory beneath the daemon's root.
     pub(crate) fn push(&self, daemon: &Daemon, protect: &str, source: &Path, dir: &str) -> Command {
+        self.push_to(daemon, &daemon.addr, protect, source, dir)
+    }
+
+    /// The same by way of another address.
+    pub(crate) fn push_to(&self, daemon: &Daemon, addr: &str, protect: &str, source: &Path, dir: &str) -> Command {
         let mut command = self.command();
         command.arg("push").arg("--identity").arg(self.home.join("client.key")).args(["--peer-key", &daemon.key]);
         command.args(["--protect", protect, "--retry-for", "0", "--progress", "none"]);
         let slash = if dir.is_empty() { "" } else { "/" };
-        command.arg(source).arg(format!("lh://{}/bench/{dir}{slash}", daemon.addr));
+        command.arg(source).arg(format!("lh://{addr}/bench/{dir}{slash}"));
         command
+    }
+
+    /// The public key of whoever pushes.
+    pub(crate) fn client_key(&self) -> &str {
+        &self.client_key
     }
 
     fn generate(&self, name: &str) -> Result<String> {
@@ -138,6 +148,11 @@ impl Longhaul {
 }
 
 impl Daemon {
+    /// `host:port`.
+    pub(crate) fn addr(&self) -> &str {
+        &self.addr
+    }
+
     /// CPU seconds so far.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
         cpu_s(self.child.0.id())

@@ -18,7 +18,7 @@ mod rsync;
 mod stats;
 
 pub(crate) use bench::Bench;
-pub(crate) use data::{FileData, Scratch, TreeData};
+pub(crate) use data::{FileData, Scratch, TreeData, make_cold};
 pub(crate) use longhaul::{Daemon, Longhaul, Summary};
 pub(crate) use options::Options;
 pub(crate) use process::{Kept, Ran, Running, free_port, machine_busy_s, own_cpu_s, run, thread_cpu_s};
