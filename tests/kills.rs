@@ -168,7 +168,7 @@ impl Storm {
                 running.finish()
             }
             Victim::Daemon => {
-                self.daemon.as_ref().unwrap_or(&self.site.daemon).signal(Signal::KILL);
+                self.daemon.as_ref().unwrap_or(&self.site.daemon).kill();
                 let outcome = running.finish();
                 self.daemon = Some(self.site.restarted());
                 outcome

@@ -20,6 +20,7 @@ mod layering;
 mod links;
 mod listing;
 mod mapping;
+mod outages;
 mod overlap;
 mod partials;
 mod readme;

@@ -4,6 +4,7 @@
 //! must not be sent again. See `resume/scene.rs`.
 
 mod scene;
+mod shutdown;
 
 use std::os::unix::fs::FileExt;
 
