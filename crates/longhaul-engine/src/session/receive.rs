@@ -56,6 +56,8 @@ struct Loop<'a> {
     told_by_peer: bool,
     /// The batch that was under way is at its end.
     batch_over: bool,
+    /// Payload that had come when lanes were last found standing still.
+    stalled_at: Option<u64>,
 }
 
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
@@ -99,6 +101,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         verdict: None,
         told_by_peer: false,
         batch_over: false,
+        stalled_at: None,
     };
     this.settle();
     while this.verdict.is_none() {
@@ -170,11 +173,16 @@ impl Loop<'_> {
         })
     }
 
-    /// What the sender says that it sent must come: over another lane, if one stands still.
+    /// What the sender says that it sent must come: over another lane, if one stands still. Not for ever over yet another: if
+    /// nothing came between, it is not the lane.
     fn watch_lanes(&mut self) {
-        for lane in self.link.stalled_lanes(|| self.machine.lanes_owing()) {
-            self.machine.lose_lane(lane);
+        let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
+        let received = self.machine.tally().received;
+        if !stalled.is_empty() && self.stalled_at.replace(received) == Some(received) {
+            let fault = Fault::new(FaultCode::Lost, Blame::Path, "one lane after the other stood still in the middle");
+            return self.machine.abort(fault.hint("run the same command again, or with --protect private"));
         }
+        stalled.into_iter().for_each(|lane| self.machine.lose_lane(lane));
         let (pieces, held_up) = self.link.pieces();
         if self.watch.is_overdue(self.machine.is_owed_arrivals(), pieces, held_up) {
             let seconds = OVERDUE.as_secs();
