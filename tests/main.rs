@@ -28,3 +28,4 @@ mod resume;
 mod settings;
 mod sizes;
 mod trees;
+mod verify;

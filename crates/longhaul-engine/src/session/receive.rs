@@ -68,6 +68,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         bundled_max: bundled_max(receiving.config.chunk, receiving.config.bundled_max),
         preserve: receiving.config.preserve,
         dry_run: receiving.config.dry_run,
+        read_back: receiving.config.read_back.then_some(receiving.slab.slot_bytes()),
     };
     let started = Writing::start(
         receiving.tree,
@@ -205,6 +206,8 @@ impl Loop<'_> {
             }
             Report::Written { file, index, result } => self.machine.handle_written(now, file, index, result),
             Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
+            Report::ReadBack { file, results } => self.machine.handle_read_back(now, file, results),
+            Report::StagedReadBack(results) => self.machine.handle_staged_read_back(now, results),
             Report::Journalled(result) => self.machine.handle_journalled(now, result),
             Report::Tidied(result) => self.machine.handle_tidied(result),
             Report::Staged(results) => {
@@ -264,6 +267,8 @@ impl Loop<'_> {
             Action::WriteBundle { ticket, files } => self.writing.write_bundle(ticket, files),
             Action::Drop(ticket) => self.writing.drop_payload(ticket),
             Action::SyncData(file) => self.writing.sync_data(file),
+            Action::ReadBack { file, chunks } => self.writing.read_back(file, chunks),
+            Action::ReadBackStaged(files) => self.writing.read_staged_back(files),
             Action::Journal(records) => self.writing.journal(records),
             Action::Tidy => self.writing.tidy(),
             Action::Seal(held) => self.writing.seal(held),
@@ -322,6 +327,8 @@ impl Loop<'_> {
             received: tally.received,
             durable: tally.durable,
             resumed: tally.resumed,
+            read_back: tally.read_back,
+            misread: tally.misread,
             resent,
             lost: tally.received.saturating_sub(fresh),
         });
