@@ -17,7 +17,7 @@ use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
 use longhaul_engine::{
     Congestion, DirectMode, EngineKind, Event, LANES_DEFAULT, MEMORY_DEFAULT, Observer, Protection, Settings, Stop,
-    VoidSource, VoidTarget, run_between,
+    Verify, VoidSource, VoidTarget, run_between,
 };
 use tokio::runtime::Runtime;
 
@@ -95,6 +95,7 @@ fn settings(protection: Protection) -> Settings {
         depth: None,
         io: DirectMode::Auto,
         engine: EngineKind::Void,
+        verify: Verify::Wire,
         if_exists: IfExists::SkipSame,
         preserve: Preserve::default(),
         filter: Filter::default(),

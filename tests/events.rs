@@ -246,6 +246,8 @@ const SUMMARY: &[Field] = &[
     ("bytes_committed", Value::is_u64),
     ("bytes_resumed", Value::is_u64),
     ("bytes_resent", Value::is_u64),
+    ("bytes_read_back", Value::is_u64),
+    ("bytes_misread", Value::is_u64),
     ("seconds", is_number),
     ("bytes_per_s", is_number),
     ("cpu_s_per_gb", Value::is_object),

@@ -168,7 +168,7 @@ impl Storm {
                 running.finish()
             }
             Victim::Daemon => {
-                self.daemon.as_ref().unwrap_or(&self.site.daemon).signal(Signal::KILL);
+                self.daemon.as_ref().unwrap_or(&self.site.daemon).kill();
                 let outcome = running.finish();
                 self.daemon = Some(self.site.restarted());
                 outcome
@@ -215,7 +215,7 @@ fn make_source(top: &Path) -> u64 {
 fn told_durable(outcome: &Outcome) -> u64 {
     let lines = outcome.stdout.split(|byte| *byte == b'\n');
     let events = lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
-    events.filter_map(|event| event["bytes_durable"].as_u64()).last().unwrap_or(0)
+    events.filter_map(|event| event["bytes_durable"].as_u64()).next_back().unwrap_or(0)
 }
 
 /// Numbers that follow from a seed (splitmix64).

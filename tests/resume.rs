@@ -4,6 +4,7 @@
 //! must not be sent again. See `resume/scene.rs`.
 
 mod scene;
+mod shutdown;
 
 use std::os::unix::fs::FileExt;
 
@@ -144,6 +145,19 @@ fn a_partial_goes_on_with_other_options_than_it_began_with() {
         let durable = scene.die(scene.run("f", "f").args(first), Death::ClientKilled);
         let outcome = scene.run("f", "f").args(second).finish();
         scene.assert_continued(&outcome, LEN as u64, durable, &context);
+        scene.assert_same("f", "f", &context);
+    });
+}
+
+#[test]
+fn a_partial_of_chunks_that_memory_does_not_hold_is_sent_anew() {
+    some_at_once(both(&[()]), |(direction, ())| {
+        let context = format!("{direction:?}");
+        let mut scene = Scene::held_after(direction, 18 << 20);
+        files::make(scene.source(), 1, 2 * LEN);
+        scene.die(scene.run("f", "f").args(["--chunk-size", "8MiB", "--memory", "64MiB"]), Death::ClientKilled);
+        let outcome = scene.run("f", "f").args(["--memory", "4MiB"]).finish();
+        scene.assert_anew(&outcome, 2 * LEN as u64, &context);
         scene.assert_same("f", "f", &context);
     });
 }

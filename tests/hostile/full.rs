@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::fixture::{Daemon, DaemonConfig, Host, Mode, files, modes, tree};
+use crate::fixture::{Daemon, DaemonConfig, Host, Mode, files, modes, tool, tree};
 
 /// A small ext4 file system; unmounted when dropped, also by a panic.
 struct Small {
@@ -37,12 +36,6 @@ impl Drop for Small {
         // Lazily: a daemon of the test may still be on its way out. The loop device goes with the mount.
         tool("umount", &["-l", self.mount.to_str().unwrap()]);
     }
-}
-
-fn tool(name: &str, args: &[&str]) {
-    let output = Command::new(name).args(args).output();
-    let output = output.unwrap_or_else(|error| panic!("these tests need root and {name}: {error}"));
-    assert!(output.status.success(), "{name} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Space that can be had on the file system of `path`, in bytes.

@@ -345,6 +345,7 @@ pub(super) fn transfer(role: Role, far: Far) -> Transfer {
         set: 0,
         far,
         run: [0; 16],
+        read_back: false,
     }
 }
 

@@ -109,11 +109,23 @@ impl Scene {
             self.gate.open();
             return outcome;
         }
-        self.wired.site.daemon.signal(death.signal());
+        self.daemon().signal(death.signal());
         let outcome = running.fail(death.exit());
         self.gate.open();
+        self.daemon().wait_gone();
         self.again = Some(self.wired.site.restarted());
         outcome
+    }
+
+    /// Kills the daemon and starts it again, `between` in between.
+    pub(super) fn restart(&mut self, between: impl FnOnce()) {
+        self.daemon().kill();
+        between();
+        self.again = Some(self.wired.site.restarted());
+    }
+
+    fn daemon(&self) -> &Daemon {
+        self.again.as_ref().unwrap_or(&self.wired.site.daemon)
     }
 
     /// Starts the transfer of `f`, ends it; gives what the client was told to be durable.
@@ -169,7 +181,7 @@ impl Scene {
     }
 
     fn log(&self) -> String {
-        self.again.as_ref().unwrap_or(&self.wired.site.daemon).log()
+        self.daemon().log()
     }
 }
 

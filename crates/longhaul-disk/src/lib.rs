@@ -31,5 +31,7 @@ pub use source::{
     FsSource, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource,
 };
 pub use stat::{Identity, Standing};
-pub use target::{FsTarget, Made, Place, Replace, Staged, SyncCounts, TargetFile, TargetId, TargetTree, VoidTarget};
+pub use target::{
+    Back, FsTarget, Made, Place, Replace, Staged, SyncCounts, TargetFile, TargetId, TargetTree, VoidTarget,
+};
 pub use tree::{Listed, ListedPage, Tree};

@@ -115,6 +115,8 @@ pub struct Settings {
     pub io: DirectMode,
     /// I/O engine.
     pub engine: EngineKind,
+    /// How far the receiver verifies.
+    pub verify: Verify,
     /// What to do with names that stand at the destination.
     pub if_exists: IfExists,
     /// Which metadata to carry over.
@@ -129,6 +131,17 @@ pub struct Settings {
     pub retry_for: Duration,
     /// A lane that moves nothing for so long, while others do, is given up and replaced.
     pub stall_after: Duration,
+}
+
+/// How far the receiver verifies what it commits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// What arrived, against the sender's digests.
+    #[default]
+    Wire,
+    /// Also what was written: it is read back from the medium after the sync, and compared again. Costs a read of
+    /// everything at the receiver, and two more chunks of its memory.
+    Disk,
 }
 
 /// What the engine says while it works. Called from its session loop: must return quickly.
@@ -273,6 +286,10 @@ pub struct Report {
     pub bytes_resent: u64,
     /// Bytes that earlier sessions had brought and that were not sent again.
     pub bytes_resumed: u64,
+    /// Bytes that the receiver read back from the medium and compared.
+    pub bytes_read_back: u64,
+    /// Of these, bytes of chunks and files that were not what had been written.
+    pub bytes_misread: u64,
     /// Seconds from the first dial to the last commit.
     pub seconds: f64,
     /// CPU seconds of the sending process, where known.

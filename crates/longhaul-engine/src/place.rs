@@ -203,7 +203,6 @@ fn absent(e: longhaul_disk::DiskError) -> Result<Option<Standing>, longhaul_disk
 
 /// Where a path that the user gave leads, links followed, and whether anything stands there. What is still to come may have no
 /// name yet; its directory must.
-#[expect(clippy::disallowed_methods, reason = "a look at the name that the user gave; links are followed there")]
 pub(crate) fn resolved(path: &Path) -> Result<(PathBuf, bool), Fault> {
     if let Ok(place) = std::fs::canonicalize(path) {
         return Ok((place, true));

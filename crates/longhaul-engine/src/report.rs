@@ -22,6 +22,8 @@ pub(crate) struct Totals {
     bytes_done_without: u64,
     bytes_resent: u64,
     bytes_resumed: u64,
+    bytes_read_back: u64,
+    bytes_misread: u64,
     /// Whether a session is over.
     later: bool,
     /// What sessions that are over moved, and what of the last one's will have to be sent again if there is another.
@@ -46,6 +48,10 @@ pub(crate) struct Moved {
     pub(crate) durable: u64,
     /// Bytes that an earlier session had brought.
     pub(crate) resumed: u64,
+    /// Bytes that the receiver read back.
+    pub(crate) read_back: u64,
+    /// Of these, bytes that were not what had been written.
+    pub(crate) misread: u64,
     /// Payload that was sent again within the session.
     pub(crate) resent: u64,
     /// Payload that came to nothing, as its file was not committed.
@@ -86,6 +92,8 @@ impl Totals {
         if !std::mem::replace(&mut self.later, true) {
             self.bytes_resumed = moved.resumed;
         }
+        self.bytes_read_back += moved.read_back;
+        self.bytes_misread += moved.misread;
         self.bytes_resent += moved.resent;
         self.bytes_lost = moved.lost;
     }
@@ -197,6 +205,8 @@ impl Totals {
             bytes_committed: self.bytes_committed,
             bytes_resent: self.bytes_resent,
             bytes_resumed: self.bytes_resumed,
+            bytes_read_back: self.bytes_read_back,
+            bytes_misread: self.bytes_misread,
             seconds,
             sender_cpu: cpu(self.sender_cpu_us),
             receiver_cpu: cpu(self.receiver_cpu_us),

@@ -9,7 +9,7 @@ use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
 use longhaul_engine::{
     Congestion, DirectMode, EngineKind, Event, FileStatus, From, Job, LocalDest, LocalSource, Observer, Protection,
-    Report, Settings, Stop, To, run,
+    Report, Settings, Stop, To, Verify, run,
 };
 
 #[derive(Default)]
@@ -31,6 +31,7 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
         depth: None,
         io: DirectMode::Auto,
         engine,
+        verify: Verify::Wire,
         if_exists: IfExists::SkipSame,
         preserve: Preserve::default(),
         filter: Filter::default(),

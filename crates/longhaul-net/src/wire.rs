@@ -64,8 +64,8 @@ impl LaneCloser {
         }
     }
 
-    /// How long ago anything was on this lane in either direction, as the kernel knows it: bytes that came in, read or not, or an
-    /// acknowledgement of what went out. None for a lane that is gone or does not run over TCP.
+    /// How long ago bytes came in on this lane, read or not, as the kernel knows it. None for a lane that is gone or does not run
+    /// over TCP.
     pub fn quiet(&self) -> Option<Duration> {
         longhaul_sys::tcp::quiet(&*self.socket.upgrade()?).ok()
     }

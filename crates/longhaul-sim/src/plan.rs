@@ -68,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) safe: bool,
     pub(crate) bundled_max: u64,
     pub(crate) group: SyncGroup,
+    /// Everything is read back from the medium before it is journalled or renamed.
+    pub(crate) read_back: bool,
     /// Longest way of a message, in microseconds; the shortest is a quarter of it.
     pub(crate) delay_us: u64,
     /// Longest operation of the disk at ordinary times, likewise.
@@ -108,6 +110,8 @@ impl Plan {
             disk_us: *rng.pick(&[100, 2_000, 20_000]),
             rates,
             blows,
+            // Drawn last: the worlds of all seeds are otherwise what they were before there was this.
+            read_back: rng.permille(300),
         }
     }
 
@@ -130,6 +134,7 @@ impl Plan {
             safe: true,
             bundled_max: 256,
             group: SyncGroup { bytes: 1, age: Duration::from_millis(1) },
+            read_back: false,
             delay_us: 2_000,
             disk_us: 500,
             rates: Rates::default(),

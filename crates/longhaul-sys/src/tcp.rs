@@ -16,14 +16,14 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<Option<Duration>> {
     Ok((info.tcpi_unacked > 0).then(|| Duration::from_millis(info.tcpi_last_ack_recv.into())))
 }
 
-/// How long ago the last payload came in from the network, read or not, or the last acknowledgement of what went out: since the
-/// connection stood, if none did.
+/// How long ago the last payload came in from the network, read or not: since the connection stood, if none did. The kernel's own
+/// probes carry none.
 ///
 /// # Errors
 /// What `getsockopt` says, for what is no TCP socket.
 pub fn quiet(socket: impl AsFd) -> io::Result<Duration> {
     let info = info(socket)?;
-    Ok(Duration::from_millis(info.tcpi_last_data_recv.min(info.tcpi_last_ack_recv).into()))
+    Ok(Duration::from_millis(info.tcpi_last_data_recv.into()))
 }
 
 fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {

@@ -116,6 +116,10 @@ pub struct DiskOptions {
     /// I/O engine: uring, threads or auto [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<OsString>,
+    /// wire: digests of what arrives; disk: also of what was written, read back from the medium before it is committed, which
+    /// takes 2 more chunks of memory at the receiver [default: wire]
+    #[arg(long, value_name = "HOW")]
+    pub verify: Option<OsString>,
 }
 
 /// Which files, and what of them.

@@ -98,6 +98,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         depth: layers.parsed("depth", &disk.depth, values::depth)?.flatten(),
         io: layers.parsed("io", &disk.io, values::io)?.unwrap_or(DirectMode::Auto),
         engine: layers.parsed("engine", &disk.engine, values::engine)?.unwrap_or(EngineKind::Auto),
+        verify: layers.parsed("verify", &disk.verify, values::verify)?.unwrap_or_default(),
         if_exists: layers.parsed("if-exists", &choice.if_exists, values::if_exists)?.unwrap_or_default(),
         preserve: layers.parsed("preserve", &choice.preserve, values::preserve)?.unwrap_or_default(),
         filter: filter(choice, layers)?,

@@ -21,6 +21,7 @@ use crate::target::base;
 use crate::target::dirs::DirHandle;
 use crate::target::file::Began;
 use crate::target::meta::{Modes, mode, times};
+use crate::target::readback::{self, Back};
 use crate::target::reopen::{PRIVATE, Reopened, claim, reopen, zero};
 use crate::target::staged::{Content, HeldFd, Staged};
 use crate::target::sync::{OPEN_STAGED_MAX, SyncCounts, Syncer};
@@ -281,6 +282,20 @@ impl TargetTree for FsTarget {
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        match file.body() {
+            Some(body) => readback::read(&body.temp, file.path(), offset, len, slot),
+            None => Err(readback::impossible(file.path())),
+        }
+    }
+
+    fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        match staged.temp() {
+            Some(temp) => readback::read(temp, staged.path(), 0, len, slot),
+            None => Err(readback::impossible(staged.path())),
         }
     }
 

@@ -9,6 +9,7 @@ mod dirs;
 mod file;
 mod fs;
 mod meta;
+mod readback;
 mod reopen;
 mod staged;
 mod sync;
@@ -25,6 +26,7 @@ use crate::stat::Standing;
 
 pub use file::{Place, TargetFile, TargetId};
 pub use fs::FsTarget;
+pub use readback::Back;
 pub use staged::Staged;
 pub use sync::SyncCounts;
 pub use void::VoidTarget;
@@ -124,6 +126,19 @@ pub trait TargetTree: Send + Sync + 'static {
     /// # Errors
     /// What the system says: then nothing since the last good sync is to be believed.
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError>;
+
+    /// Reads `len` bytes at `offset` of a file back from the medium into `slot`, past the page cache where the file system lets
+    /// it: what a sync covered that ended before. What lies behind them in the slot may change.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError>;
+
+    /// The same for the first `len` bytes of something small that is staged and durable.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError>;
 
     /// Gives a file that is wholly written its length, mode and, last, its times; not synced. No write may be under way.
     ///

@@ -91,6 +91,11 @@ impl Staged {
         self.body.as_ref().map(|body| body.temp.dir())
     }
 
+    /// Its temporary name, until it is published.
+    pub(crate) fn temp(&self) -> Option<&Temp> {
+        self.body.as_ref().map(|body| &*body.temp)
+    }
+
     /// What of it must be synced.
     pub(crate) fn content(&self) -> Option<&Content> {
         self.body.as_ref().map(|body| &body.content)

@@ -7,6 +7,7 @@ use longhaul_core::{Meta, Preserve, RelPath, TempName};
 
 use crate::error::DiskError;
 use crate::stat::Standing;
+use crate::target::readback::{Back, impossible};
 use crate::target::{Made, Replace, Staged, SyncCounts, TargetFile, TargetTree};
 
 /// A destination where nothing stands and everything succeeds. Its files are written by the void engine, or by any.
@@ -43,6 +44,12 @@ impl TargetTree for VoidTarget {
     }
     fn sync_data(&self, _file: &TargetFile) -> Result<(), DiskError> {
         Ok(())
+    }
+    fn read_back(&self, file: &TargetFile, _: u64, _: usize, _: &mut [u8]) -> Result<Back, DiskError> {
+        Err(impossible(file.path()))
+    }
+    fn read_staged_back(&self, staged: &Staged, _: usize, _: &mut [u8]) -> Result<Back, DiskError> {
+        Err(impossible(staged.path()))
     }
     fn seal(&self, file: Arc<TargetFile>, _meta: &Meta, _keep: Preserve) -> Result<Staged, DiskError> {
         Ok(Staged::void(file.path()))

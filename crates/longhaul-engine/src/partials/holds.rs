@@ -19,6 +19,15 @@ pub(super) struct Holder {
     pub(super) presence: Arc<Presence>,
 }
 
+/// How a path was when it was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Nobody's, or one's own.
+    Free,
+    /// Another session's, which was told to end.
+    Over,
+}
+
 /// Paths and their holders.
 #[derive(Debug)]
 pub(super) struct Holds {
@@ -35,11 +44,13 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// Takes a path for `me`. Blocks while a holder is asked whether it lives, and until one that does not has let go.
+    /// Takes a path for `me`; says whether it was another's until now. Blocks while a holder is asked whether it lives, and
+    /// until one that does not has let go.
     ///
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::Busy`] that names the holder, if that lives.
-    pub(super) fn take(&self, path: &RelPath, me: &Holder) -> Result<(), Fault> {
+    pub(super) fn take(&self, path: &RelPath, me: &Holder) -> Result<Taken, Fault> {
+        let mut taken = Taken::Free;
         let until = Instant::now() + LETTING_GO_MAX;
         loop {
             let holder = {
@@ -48,13 +59,14 @@ impl Holds {
                     Some(holder) if holder.tag != me.tag => holder.clone(),
                     _ => {
                         paths.insert(path.clone(), me.clone());
-                        return Ok(());
+                        return Ok(taken);
                     }
                 }
             };
             if holder.presence.answers_within(self.patience) || Instant::now() >= until {
                 return Err(held(path, &holder.owner, holder.since));
             }
+            taken = Taken::Over;
             holder.presence.evict();
             self.wait_for(path, holder.tag, until);
         }
@@ -157,7 +169,7 @@ mod tests {
             runtime.block_on(ending.presence.evicted());
             at.release_all(ending.tag);
         });
-        assert!(holds.take(&path(), &next).is_ok());
+        assert_eq!(holds.take(&path(), &next).ok(), Some(Taken::Over));
         thread.join().expect("it ends");
     }
 }

@@ -18,7 +18,7 @@ use longhaul_proto::wire::message::Outcome;
 
 use super::Store;
 use super::book::{Book, Taken};
-use super::holds::{Holder, held};
+use super::holds::{self, Holder, held};
 use super::store::Elsewheres;
 use crate::lane::join::nonce;
 
@@ -167,7 +167,9 @@ impl Ledger {
         if let Some(other) = self.elsewhere.get(&path) {
             return Err(held(&path, &other.owner, other.since));
         }
-        self.store.holds.take(&path, &self.me)?;
+        if self.store.holds.take(&path, &self.me)? == holds::Taken::Over {
+            self.look_again()?;
+        }
         let stamp = stamp_of(held_entry);
         let committed = lock(&self.left).iter().any(|book| book.is_done(&path, &stamp));
         let mut found = self.find(&path)?;
@@ -179,10 +181,24 @@ impl Ledger {
         Ok(Known { partial, committed })
     }
 
+    /// A session that ended a moment ago may have begun its journal after this one had looked.
+    fn look_again(&self) -> Result<(), Fault> {
+        let (found, _) = self.store.open_left(&self.opened.principal)?;
+        let mut left = lock(&self.left);
+        for book in found {
+            if book.tag() != self.me.tag && !left.iter().any(|known| Arc::ptr_eq(known, &book)) {
+                left.push(book);
+            }
+        }
+        Ok(())
+    }
+
     /// The partial of which most is held; it alone is continued.
     fn find(&self, path: &RelPath) -> Result<Option<Found>, Fault> {
         let mut best: Option<Found> = None;
         for book in lock(&self.left).iter() {
+            // Its session may have ended since this one began.
+            book.refresh()?;
             while let Some(taken) = book.take(path, &self.opened)? {
                 let better = best.as_ref().is_none_or(|best| taken.held.len() > best.taken.held.len());
                 let found = Found { book: book.clone(), taken };

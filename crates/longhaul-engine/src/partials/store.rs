@@ -77,7 +77,7 @@ impl Store {
     }
 
     /// Books of `principal` that sessions left, and what sessions of other processes are writing.
-    fn open_left(&self, principal: &str) -> Result<(Vec<Arc<Book>>, Elsewheres), Fault> {
+    pub(super) fn open_left(&self, principal: &str) -> Result<(Vec<Arc<Book>>, Elsewheres), Fault> {
         let (mut left, mut elsewhere) = (Vec::new(), HashMap::new());
         let mut books = self.books();
         books.retain(|_, book| book.strong_count() > 0);

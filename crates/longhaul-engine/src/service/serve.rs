@@ -140,8 +140,15 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         Side::Send(..) => transfer.chunk_max,
     };
     let memory = session_memory(chunk_max);
-    let buffers =
-        daemon.memory.clone().try_acquire_many_owned((memory.get() >> 20) as u32).map_err(|_| busy("memory"))?;
+    let reserve = match &side {
+        Side::Receive(..) if transfer.read_back => chunk_max.bytes() * budget::READ_BACK_SLOTS as u64,
+        _ => 0,
+    };
+    let buffers = daemon
+        .memory
+        .clone()
+        .try_acquire_many_owned(((memory.get() + reserve) >> 20) as u32)
+        .map_err(|_| busy("memory"))?;
     let slots = budget::slots(memory, chunk_max)?;
     let means = Means {
         slots,
@@ -298,6 +305,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
                 preserve,
                 dry_run: transfer.dry_run,
                 group: SyncGroup::default(),
+                read_back: transfer.read_back,
             };
             let (asked, base) = (Asked::default(), destination.base);
             let mut course = ReceiveCourse::default();

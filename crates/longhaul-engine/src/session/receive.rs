@@ -56,6 +56,8 @@ struct Loop<'a> {
     told_by_peer: bool,
     /// The batch that was under way is at its end.
     batch_over: bool,
+    /// Payload that had come when lanes were last found standing still.
+    stalled_at: Option<u64>,
 }
 
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
@@ -66,6 +68,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         bundled_max: bundled_max(receiving.config.chunk, receiving.config.bundled_max),
         preserve: receiving.config.preserve,
         dry_run: receiving.config.dry_run,
+        read_back: receiving.config.read_back.then_some(receiving.slab.slot_bytes()),
     };
     let started = Writing::start(
         receiving.tree,
@@ -99,6 +102,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         verdict: None,
         told_by_peer: false,
         batch_over: false,
+        stalled_at: None,
     };
     this.settle();
     while this.verdict.is_none() {
@@ -170,11 +174,16 @@ impl Loop<'_> {
         })
     }
 
-    /// What the sender says that it sent must come: over another lane, if one stands still.
+    /// What the sender says that it sent must come: over another lane, if one stands still. Not for ever over yet another: if
+    /// nothing came between, it is not the lane.
     fn watch_lanes(&mut self) {
-        for lane in self.link.stalled_lanes(|| self.machine.lanes_owing()) {
-            self.machine.lose_lane(lane);
+        let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
+        let received = self.machine.tally().received;
+        if !stalled.is_empty() && self.stalled_at.replace(received) == Some(received) {
+            let fault = Fault::new(FaultCode::Lost, Blame::Path, "one lane after the other stood still in the middle");
+            return self.machine.abort(fault.hint("run the same command again, or with --protect private"));
         }
+        stalled.into_iter().for_each(|lane| self.machine.lose_lane(lane));
         let (pieces, held_up) = self.link.pieces();
         if self.watch.is_overdue(self.machine.is_owed_arrivals(), pieces, held_up) {
             let seconds = OVERDUE.as_secs();
@@ -197,6 +206,8 @@ impl Loop<'_> {
             }
             Report::Written { file, index, result } => self.machine.handle_written(now, file, index, result),
             Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
+            Report::ReadBack { file, results } => self.machine.handle_read_back(now, file, results),
+            Report::StagedReadBack(results) => self.machine.handle_staged_read_back(now, results),
             Report::Journalled(result) => self.machine.handle_journalled(now, result),
             Report::Tidied(result) => self.machine.handle_tidied(result),
             Report::Staged(results) => {
@@ -256,6 +267,8 @@ impl Loop<'_> {
             Action::WriteBundle { ticket, files } => self.writing.write_bundle(ticket, files),
             Action::Drop(ticket) => self.writing.drop_payload(ticket),
             Action::SyncData(file) => self.writing.sync_data(file),
+            Action::ReadBack { file, chunks } => self.writing.read_back(file, chunks),
+            Action::ReadBackStaged(files) => self.writing.read_staged_back(files),
             Action::Journal(records) => self.writing.journal(records),
             Action::Tidy => self.writing.tidy(),
             Action::Seal(held) => self.writing.seal(held),
@@ -314,6 +327,8 @@ impl Loop<'_> {
             received: tally.received,
             durable: tally.durable,
             resumed: tally.resumed,
+            read_back: tally.read_back,
+            misread: tally.misread,
             resent,
             lost: tally.received.saturating_sub(fresh),
         });

@@ -340,6 +340,8 @@ impl Loop<'_> {
             received: tally.received,
             durable: tally.durable,
             resumed: tally.resumed,
+            read_back: tally.read_back,
+            misread: tally.misread,
             resent,
             lost: (sent - resent).saturating_sub(tally.durable.saturating_sub(tally.resumed)),
         });

@@ -4,10 +4,13 @@
 //! with its depth; everything else by small pools: surveys in order, staging in parallel, group syncs beside the
 //! writes, batches one step after the other.
 
+mod readback;
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
     TempName,
@@ -25,6 +28,8 @@ use crate::lane::receive::Arrival;
 use crate::partials::{Known, Ledger};
 use crate::workers::Workers;
 
+use readback::Readers;
+
 /// What the target side reports; each goes to the `handle_*` of its name.
 #[derive(Debug)]
 pub(crate) enum Report {
@@ -36,6 +41,10 @@ pub(crate) enum Report {
     Written { file: FileId, index: ChunkIndex, result: Result<(), Fault> },
     /// A file's data is synced.
     Synced(FileResult),
+    /// What the medium gives back of chunks.
+    ReadBack { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
+    /// What it gives back of small files.
+    StagedReadBack(Vec<(FileId, Result<Hash32, Fault>)>),
     /// Records are written.
     Journalled(Result<(), Fault>),
     /// What stands is durable, what was written down is put away.
@@ -71,6 +80,8 @@ pub(crate) struct WritingOptions {
     pub(crate) preserve: Preserve,
     /// Look, but touch nothing.
     pub(crate) dry_run: bool,
+    /// Read back what was written: the bytes of a buffer for that.
+    pub(crate) read_back: Option<usize>,
 }
 
 /// The target side. Dropping it waits until nothing is outstanding, then removes what was not published.
@@ -93,6 +104,8 @@ pub(crate) struct Writing {
     journal: Workers,
     /// What is written down; none where nothing outlives the session anyway.
     ledger: Option<Arc<Ledger>>,
+    /// What reads back, if that is wanted.
+    readers: Option<Readers>,
 }
 
 /// What an arrival brought, until its verdict.
@@ -148,6 +161,7 @@ impl Writing {
             commit: pool("commit", 1)?,
             journal: pool("journal", 1)?,
             ledger,
+            readers: options.read_back.map(Readers::start).transpose()?,
         })
     }
 

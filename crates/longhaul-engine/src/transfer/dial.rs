@@ -14,7 +14,7 @@ use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, Welcome};
 
 use super::Run;
 use super::redial::Patience;
-use crate::api::Remote;
+use crate::api::{Remote, Verify};
 use crate::budget::{self, LANES_DEFAULT};
 use crate::faults::net_fault;
 use crate::handshake;
@@ -83,6 +83,7 @@ impl Run {
             set: 0,
             far,
             run: dialling.run,
+            read_back: self.settings.verify == Verify::Disk,
         }));
         let again = dialling.patience.met();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };

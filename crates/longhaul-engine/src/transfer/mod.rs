@@ -18,7 +18,9 @@ use longhaul_disk::{SourceTree, TargetTree};
 use longhaul_proto::receiver::{Config, Landing, Policy, SyncGroup};
 use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
 
-use crate::api::{Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To};
+use crate::api::{
+    Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To, Verify,
+};
 use crate::asked::Asked;
 use crate::budget::{self, Machinery, Means};
 use crate::lane::join::nonce;
@@ -249,6 +251,7 @@ impl Run {
             preserve: self.settings.preserve,
             dry_run: self.settings.dry_run,
             group: SyncGroup::default(),
+            read_back: self.settings.verify == Verify::Disk,
         }
     }
 }

@@ -67,7 +67,13 @@ fn audit_one(large: &Large) {
     };
     let (wanted, writing) = (count(ChunkState::Wanted), count(ChunkState::Verified));
     assert_eq!(large.writing, writing, "chunks being written");
-    assert!(large.wanted == wanted + writing || large.failed.is_some(), "part of the window");
+    let unchecked = match large.checks.are_on() {
+        true => count(ChunkState::Written) + count(ChunkState::Syncing) + count(ChunkState::Synced),
+        false => 0,
+    };
+    assert!(large.wanted == wanted + writing + unchecked || large.failed.is_some(), "part of the window");
+    large.checks.audit(count(ChunkState::Synced));
+    assert_eq!(large.synced, bytes(ChunkState::Synced) + bytes(ChunkState::Checked), "bytes synced and not durable");
     assert_eq!(large.written, bytes(ChunkState::Written), "bytes written");
     assert_eq!(large.syncing, bytes(ChunkState::Syncing), "bytes being synced");
     assert!(large.failed.is_none() || large.is_at_disk(), "a failed file that waits for nothing");

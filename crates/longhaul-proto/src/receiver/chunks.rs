@@ -13,8 +13,10 @@ pub enum ChunkState {
     Written,
     /// A sync of its file is under way that began after the write.
     Syncing,
-    /// Synced; its journal record is not durable yet.
+    /// Synced; its journal record is not durable yet. Where chunks are read back, it is being read back.
     Synced,
+    /// Read back from the medium as it was written; its journal record is not durable yet.
+    Checked,
     /// Synced, and so is its journal record.
     Durable,
 }
@@ -32,6 +34,10 @@ pub enum ChunkEvent {
     SyncBegun,
     /// That sync completed.
     Synced,
+    /// The medium gave back what was written.
+    Checked,
+    /// It gave back something else.
+    Spoilt,
     /// The journal was synced with its record.
     Journalled,
 }
@@ -45,7 +51,9 @@ impl ChunkState {
             (ChunkState::Verified, ChunkEvent::Written) => Some(ChunkState::Written),
             (ChunkState::Written, ChunkEvent::SyncBegun) => Some(ChunkState::Syncing),
             (ChunkState::Syncing, ChunkEvent::Synced) => Some(ChunkState::Synced),
-            (ChunkState::Synced, ChunkEvent::Journalled) => Some(ChunkState::Durable),
+            (ChunkState::Synced, ChunkEvent::Checked) => Some(ChunkState::Checked),
+            (ChunkState::Synced, ChunkEvent::Spoilt) => Some(ChunkState::Wanted),
+            (ChunkState::Synced | ChunkState::Checked, ChunkEvent::Journalled) => Some(ChunkState::Durable),
             _ => None,
         }
     }
@@ -60,14 +68,18 @@ mod tests {
         use ChunkEvent as E;
         use ChunkState as S;
         let mut table = String::new();
-        for state in [S::Wanted, S::Verified, S::Written, S::Syncing, S::Synced, S::Durable] {
-            for event in [E::Accept, E::Reject, E::Written, E::SyncBegun, E::Synced, E::Journalled] {
+        for state in [S::Wanted, S::Verified, S::Written, S::Syncing, S::Synced, S::Checked, S::Durable] {
+            for event in
+                [E::Accept, E::Reject, E::Written, E::SyncBegun, E::Synced, E::Checked, E::Spoilt, E::Journalled]
+            {
                 if let Some(next) = state.on(event) {
                     table += &format!("{state:?} {event:?} {next:?}\n");
                 }
             }
         }
-        let want = "Wanted Accept Verified\nWanted Reject Wanted\nVerified Written Written\nWritten SyncBegun Syncing\nSyncing Synced Synced\nSynced Journalled Durable\n";
+        let want = "Wanted Accept Verified\nWanted Reject Wanted\nVerified Written Written\nWritten SyncBegun Syncing\n\
+                    Syncing Synced Synced\nSynced Checked Checked\nSynced Spoilt Wanted\nSynced Journalled Durable\n\
+                    Checked Journalled Durable\n";
         assert_eq!(table, want);
     }
 }

@@ -1,19 +1,21 @@
 //! The last steps: staged files gather into batches; a batch is made durable, renamed, and made durable again.
 //!
-//! barrier (data and metadata of all) -> publish (rename all) -> sync directories -> settle all. An error at a barrier
+//! barrier (data and metadata of all) -> (read back what came in bundles) -> publish (rename all) -> sync directories -> settle all. An error at a barrier
 //! renames and acknowledges none. One batch is under way at a time; what is staged meanwhile makes the next one, so
 //! that batches grow as large as syncing is slow.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use longhaul_core::digest::Hash32;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, FileId};
 
 use super::flow::LARGE_OPEN_MAX;
 use super::journal::Record;
 use super::large::Leftover;
-use super::{Action, Receiver, SyncGroup};
+use super::readback::misread;
+use super::{Action, Receiver, State, SyncGroup};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
@@ -35,6 +37,7 @@ pub(super) struct Committer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Barrier,
+    ReadBack,
     Publish,
     SyncDirs,
 }
@@ -119,12 +122,13 @@ impl Receiver {
             return;
         }
         match result {
-            Ok(()) => {
-                self.committer.stage = Some(Stage::Publish);
-                let replace = self.config.policy.replace();
-                let renames = self.committer.batch.iter().map(|id| (*id, replace)).collect();
-                self.actions.push_back(Action::Publish(renames));
-            }
+            Ok(()) => match self.to_read_back() {
+                small if small.is_empty() => self.publish(),
+                small => {
+                    self.committer.stage = Some(Stage::ReadBack);
+                    self.actions.push_back(Action::ReadBackStaged(small));
+                }
+            },
             Err(fault) => {
                 let failures = self.committer.batch.iter().map(|id| (*id, fault.clone())).collect();
                 self.committer.failures = failures;
@@ -132,6 +136,52 @@ impl Receiver {
             }
         }
         self.settle_down(now);
+    }
+
+    /// The small files of the batch, if they are to be read back: chunks have been.
+    fn to_read_back(&self) -> Vec<FileId> {
+        let small = |id: &&FileId| {
+            let state = self.entries.get(id).map(|slot| &slot.state);
+            self.config.read_back && matches!(state, Some(State::Staged(Some(_))))
+        };
+        self.committer.batch.iter().filter(small).copied().collect()
+    }
+
+    /// What the small files of the batch are on the medium. One that is not what it was is not renamed; nor is one without
+    /// a result.
+    pub fn handle_staged_read_back(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
+        if self.is_over() || self.committer.stage != Some(Stage::ReadBack) {
+            return;
+        }
+        let mut results: HashMap<_, _> = results.into_iter().collect();
+        for id in self.to_read_back() {
+            let (len, root) = self.staged(id);
+            let fault = match results.remove(&id) {
+                Some(Ok(found)) => {
+                    self.tally.read_back += len;
+                    if root == Some(found) {
+                        continue;
+                    }
+                    self.tally.misread += len;
+                    let placed = self.entries.get(&id).map(|slot| slot.held.placed.escaped().to_string());
+                    misread("the disk gives back other bytes than were written to it").about(placed.unwrap_or_default())
+                }
+                Some(Err(fault)) => fault,
+                None => forgotten(),
+            };
+            self.committer.failures.insert(id, fault);
+        }
+        self.publish();
+        self.settle_down(now);
+    }
+
+    /// Renames the batch, but for what has failed already.
+    fn publish(&mut self) {
+        self.committer.stage = Some(Stage::Publish);
+        let replace = self.config.policy.replace();
+        let good = self.committer.batch.iter().filter(|id| !self.committer.failures.contains_key(id));
+        let renames = good.map(|id| (*id, replace)).collect();
+        self.actions.push_back(Action::Publish(renames));
     }
 
     /// The batch is renamed, file by file. A file without a result is taken for not renamed.
@@ -144,6 +194,7 @@ impl Receiver {
         let mut renamed = Vec::with_capacity(self.committer.batch.len());
         for id in &self.committer.batch {
             match results.remove(id) {
+                _ if self.committer.failures.contains_key(id) => {}
                 Some(Ok(())) => renamed.push(*id),
                 Some(Err(fault)) => drop(self.committer.failures.insert(*id, fault)),
                 None => drop(self.committer.failures.insert(*id, forgotten())),

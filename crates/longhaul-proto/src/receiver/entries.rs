@@ -8,6 +8,7 @@ use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId,
 use super::large::{Large, Stage};
 use super::partial::Partial;
 use super::policy::{Decision, Seen, same};
+use super::readback::Checks;
 use super::{Action, Held, Receiver, Slot, State, Surveyed};
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
@@ -130,10 +131,11 @@ impl Receiver {
                 self.to_create.insert(id);
                 let fits =
                     |p: &Arc<Partial>| p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes();
-                let large = match partial.filter(fits) {
+                let mut large = match partial.filter(fits) {
                     Some(partial) => Large::continued(partial),
                     None => Large::new(ChunkMap::new(len, self.config.chunk)),
                 };
+                large.checks = Checks::wanted(self.config.read_back);
                 (State::Large(Box::new(large)), true)
             }
             _ => {

@@ -92,6 +92,7 @@ impl Receiver {
                 Ok(parts) => self.tell_resume(id, parts),
                 Err(fault) => self.fail_file_leaving(id, fault, Leftover::Discard),
             }
+            self.read_back_held(id);
         }
         self.to_want.insert(id);
     }
@@ -122,13 +123,18 @@ impl Receiver {
         let bytes = large.wrote(now, index);
         let may_sync = large.stage == Stage::Open && large.failed.is_none();
         let since = large.since;
-        self.chunks_wanted -= 1;
+        if !self.config.read_back {
+            self.chunks_wanted -= 1;
+        }
         self.unsynced.undurable += bytes;
         if may_sync {
             self.unsynced.join(id, bytes, since);
         }
         match result {
-            Ok(()) => self.proceed(id),
+            Ok(()) => {
+                self.sync_what_waits_for_nothing(id);
+                self.proceed(id);
+            }
             Err(fault) => self.fail_file(id, fault),
         }
         self.settle_down(now);
@@ -162,11 +168,14 @@ impl Receiver {
                 let chunks = large.synced();
                 let (written, since) = (large.written, large.since);
                 let may_sync = written > 0 && large.failed.is_none();
-                if !chunks.is_empty() {
+                if self.config.read_back {
+                    self.read_back(id, &chunks);
+                } else if !chunks.is_empty() {
                     self.journal.add(Record::Chunks { file: id, chunks });
                 }
                 if may_sync {
                     self.unsynced.join(id, written, since);
+                    self.sync_what_waits_for_nothing(id);
                 }
                 self.proceed(id);
             }
@@ -225,7 +234,7 @@ impl Receiver {
     }
 
     /// Ends a failed file once the disk is done with it.
-    fn end_if_failed(&mut self, id: FileId) {
+    pub(super) fn end_if_failed(&mut self, id: FileId) {
         let Some(large) = self.large(id).filter(|large| !large.is_at_disk()) else { return };
         let Some((fault, leftover)) = large.failed.take() else { return };
         if large.is_open() {

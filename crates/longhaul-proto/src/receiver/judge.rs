@@ -101,7 +101,12 @@ impl Receiver {
         }
         let Some(computed) = good.filter(|_| fits) else {
             self.actions.push_back(Action::Drop(landed.ticket));
-            self.reject_chunk(file, index, attempt);
+            if let Some(large) = self.large(file).filter(|_| attempt.0 < ATTEMPTS_MAX) {
+                large.reject(index);
+            }
+            self.want_again(file, index, attempt, || {
+                mismatch(format_args!("{unit} arrived damaged {ATTEMPTS_MAX} times"))
+            });
             return Ok(());
         };
         self.large(file).map_or(Ok(()), |large| large.accept(index, computed))?;
@@ -110,21 +115,28 @@ impl Receiver {
         if landed.piece.same {
             self.tally.resumed += landed.piece.unit_len;
         }
-        self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
+        // Good only when the medium has given it back: then it can still be wanted again.
+        if !self.config.read_back {
+            self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
+        }
         self.actions.push_back(Action::Write { file, index, ticket: landed.ticket });
         Ok(())
     }
 
-    fn reject_chunk(&mut self, file: FileId, index: ChunkIndex, attempt: Attempt) {
+    /// Says that a chunk is wanted again, or gives its file up for `why`.
+    pub(super) fn want_again(
+        &mut self,
+        file: FileId,
+        index: ChunkIndex,
+        attempt: Attempt,
+        why: impl FnOnce() -> Fault,
+    ) {
         let unit = Unit::Chunk { file, index };
-        if attempt.0 >= ATTEMPTS_MAX {
-            self.say_verdict(Verdict { unit, attempt, finding: Finding::GivenUp });
-            return self.fail_file(file, mismatch(format_args!("{unit} arrived damaged {ATTEMPTS_MAX} times")));
+        if attempt.0 < ATTEMPTS_MAX {
+            return self.say_verdict(Verdict { unit, attempt, finding: Finding::Again });
         }
-        if let Some(large) = self.large(file) {
-            large.reject(index);
-        }
-        self.say_verdict(Verdict { unit, attempt, finding: Finding::Again });
+        self.say_verdict(Verdict { unit, attempt, finding: Finding::GivenUp });
+        self.fail_file(file, why());
     }
 
     fn judge_bundle(&mut self, landed: &Landed, attempt: Attempt, id: BundleId, good: bool) -> Result<(), Fault> {
@@ -177,7 +189,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn say_verdict(&mut self, verdict: Verdict) {
+    pub(super) fn say_verdict(&mut self, verdict: Verdict) {
         self.says.verdict(verdict, &mut self.actions);
     }
 }

@@ -12,6 +12,7 @@ use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode, File
 use super::SyncGroup;
 use super::chunks::{ChunkEvent, ChunkState};
 use super::partial::{Partial, Source, Stretch};
+use super::readback::Checks;
 use crate::time::Timestamp;
 
 /// A chunk that is asked for or on its way to being durable.
@@ -20,7 +21,7 @@ pub(super) struct Chunk {
     pub(super) state: ChunkState,
     pub(super) attempt: Attempt,
     /// Its digest, once it is verified.
-    digest: Option<Digest>,
+    pub(super) digest: Option<Digest>,
 }
 
 /// Chunks to ask for.
@@ -65,14 +66,15 @@ pub(super) struct Large {
     pub(super) stage: Stage,
     /// What it is continued from.
     pub(super) partial: Option<Arc<Partial>>,
-    merger: RootMerger,
+    pub(super) merger: RootMerger,
     pub(super) declared_root: Option<Hash32>,
     /// Chunks before this one were wanted at least once.
     pub(super) next_want: ChunkIndex,
     /// Chunks that are wanted and not yet durable.
     pub(super) chunks: BTreeMap<ChunkIndex, Chunk>,
-    /// Its part of the session's window of wanted chunks: those wanted and those being written. A file that fails keeps
-    /// its part until it ends, as the sender counts it until it hears so.
+    /// Its part of the session's window of wanted chunks: those wanted and those being written, or, where they are read
+    /// back, those without a verdict. A file that fails keeps its part until it ends, as the sender counts it until it hears
+    /// so.
     pub(super) wanted: usize,
     /// Chunks being written.
     pub(super) writing: usize,
@@ -83,6 +85,8 @@ pub(super) struct Large {
     pub(super) syncing: u64,
     /// Bytes synced whose records are not durable.
     pub(super) synced: u64,
+    /// What is read back of it.
+    pub(super) checks: Checks,
     /// Why it will not be committed, and what of it stays; it waits for what the disk is doing.
     pub(super) failed: Option<(Fault, Leftover)>,
 }
@@ -103,6 +107,7 @@ impl Large {
             since: None,
             syncing: 0,
             synced: 0,
+            checks: Checks::default(),
             failed: None,
         }
     }
@@ -115,7 +120,8 @@ impl Large {
     /// The partial turned out to be gone.
     pub(super) fn begin_anew(&mut self, map: ChunkMap) {
         let failed = self.failed.take();
-        *self = Large { stage: self.stage, failed, ..Large::new(map) };
+        let checks = std::mem::take(&mut self.checks);
+        *self = Large { stage: self.stage, failed, checks, ..Large::new(map) };
     }
 
     /// The partial stands. Gives what of it the sender needs to know; the chunks of another version are all to be compared.
@@ -173,7 +179,9 @@ impl Large {
 
     /// Whether the disk is at work on it, so that it cannot end now.
     pub(super) fn is_at_disk(&self) -> bool {
-        self.writing > 0 || matches!(self.stage, Stage::Creating | Stage::Syncing | Stage::Sealing)
+        self.writing > 0
+            || self.checks.are_under_way()
+            || matches!(self.stage, Stage::Creating | Stage::Syncing | Stage::Sealing)
     }
 
     pub(super) fn has_chunks_to_want(&self) -> bool {
@@ -182,7 +190,7 @@ impl Large {
 
     /// Declared root and computed root, once nothing more is to come and the disk rests.
     pub(super) fn roots_when_whole(&self) -> Option<(Hash32, Hash32)> {
-        if self.stage != Stage::Open || self.writing > 0 || self.failed.is_some() {
+        if self.stage != Stage::Open || self.writing > 0 || !self.checks.are_over() || self.failed.is_some() {
             return None;
         }
         self.declared_root.zip(self.merger.root())
@@ -213,13 +221,17 @@ impl Large {
         Some(Want { start, count, digests })
     }
 
-    /// Takes a verified chunk: its digest goes into the file's tree, its bytes to the disk.
+    /// Takes a verified chunk: its bytes go to the disk, its digest into the file's tree, unless it is to be read back first.
     pub(super) fn accept(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
         self.step(index, ChunkEvent::Accept);
         if let Some(chunk) = self.chunks.get_mut(&index) {
             chunk.digest = Some(digest);
         }
         self.writing += 1;
+        if self.checks.are_on() { Ok(()) } else { self.merge(index, digest) }
+    }
+
+    pub(super) fn merge(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
         self.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))
     }
 
@@ -240,7 +252,9 @@ impl Large {
     pub(super) fn wrote(&mut self, now: Timestamp, index: ChunkIndex) -> u64 {
         self.step(index, ChunkEvent::Written);
         self.writing -= 1;
-        self.wanted -= 1;
+        if !self.checks.are_on() {
+            self.wanted -= 1;
+        }
         let bytes = self.map.len_of(index).unwrap_or(0);
         self.written += bytes;
         self.since.get_or_insert(now);
@@ -288,7 +302,7 @@ impl Large {
     }
 
     /// Moves one chunk; a transition that cannot happen is a bug of ours and is left alone.
-    fn step(&mut self, index: ChunkIndex, event: ChunkEvent) {
+    pub(super) fn step(&mut self, index: ChunkIndex, event: ChunkEvent) {
         if let Some(chunk) = self.chunks.get_mut(&index) {
             let next = chunk.state.on(event);
             debug_assert!(next.is_some(), "{event:?} in {:?}", chunk.state);

@@ -20,6 +20,7 @@ mod large;
 mod order;
 mod partial;
 mod policy;
+mod readback;
 mod says;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -160,7 +161,11 @@ impl Receiver {
             fatal: None,
             phase: Phase::Running,
             drain: None,
-            config: Config { bundled_max: bundled_max(config.chunk, config.bundled_max), ..config },
+            config: Config {
+                bundled_max: bundled_max(config.chunk, config.bundled_max),
+                group: readback::group(&config),
+                ..config
+            },
         }
     }
 

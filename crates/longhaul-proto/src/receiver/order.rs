@@ -139,6 +139,14 @@ pub enum Action {
     Drop(Ticket),
     /// Make everything written to this file so far durable: [`Receiver::handle_synced`](super::Receiver::handle_synced).
     SyncData(FileId),
+    /// Read these synced chunks back from the medium, not from memory: [`Receiver::handle_read_back`](super::Receiver::handle_read_back)
+    /// with what they are now.
+    ReadBack {
+        /// The file.
+        file: FileId,
+        /// The chunks.
+        chunks: Vec<ChunkIndex>,
+    },
     /// Append these records; where chunks are among them, make all that was appended durable:
     /// [`Receiver::handle_journalled`](super::Receiver::handle_journalled). One is under way at a time.
     Journal(Vec<Record>),
@@ -148,6 +156,9 @@ pub enum Action {
     /// Make all of these staged files durable under their temporary names:
     /// [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
     Barrier(Vec<FileId>),
+    /// Read these small files of a durable batch back from the medium, whole:
+    /// [`Receiver::handle_staged_read_back`](super::Receiver::handle_staged_read_back).
+    ReadBackStaged(Vec<FileId>),
     /// Rename these to their final names; the flag allows replacing:
     /// [`Receiver::handle_published`](super::Receiver::handle_published).
     Publish(Vec<(FileId, Replace)>),
@@ -201,6 +212,8 @@ pub struct Config {
     pub dry_run: bool,
     /// When written chunks are synced.
     pub group: SyncGroup,
+    /// Read everything back from the medium and compare it before it is journalled, acknowledged or renamed.
+    pub read_back: bool,
 }
 
 /// How much may be written and not synced: what a crash may cost. Larger costs more re-sending after one. While twice as

@@ -64,6 +64,11 @@ impl Partial {
         self.held.iter().map(move |(index, hash)| (index, of_kind(kind, *hash)))
     }
 
+    /// The chunks that are held, in order, from `index` on.
+    pub(super) fn indices_from(&self, index: ChunkIndex) -> impl Iterator<Item = ChunkIndex> {
+        self.held.iter_from(index).map(|(index, _)| index)
+    }
+
     /// The digests of `count` chunks from `start` on, all of which are held.
     pub(super) fn digests(&self, start: ChunkIndex, count: u64) -> Vec<Hash32> {
         (start.0..start.0 + count).filter_map(|at| self.get(ChunkIndex(at))).collect()

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use std::sync::Arc;
 
-use longhaul_core::digest::digest_of;
+use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId};
 
 use super::rng::Rng;
-use super::target::{Op, Standing, Step, Target};
+use super::target::{Op, Standing, Step, Target, Temp};
 use crate::journal::HeldChunks;
 use crate::receiver::{Held, Partial, Receiver, Record, Replace, Seen, Surveyed};
 use crate::time::Timestamp;
@@ -58,6 +58,7 @@ impl Target {
                     if let Some(bytes) = bytes {
                         let start = temp.map.start_of(index).0 as usize;
                         temp.bytes[start..][..bytes.len()].copy_from_slice(&bytes);
+                        self.maybe_spoil(rng, file, index.0, start);
                     }
                 }
                 receiver.handle_written(now, file, index, result);
@@ -82,6 +83,19 @@ impl Target {
                     temp.synced.extend(&speaks_for);
                 }
                 receiver.handle_synced(now, file, result);
+            }
+            Op::ReadBack { file, chunks } => {
+                self.temp(file).outstanding -= 1;
+                let results = chunks.into_iter().map(|index| (index, self.fate(rng).map(|()| self.read(file, index))));
+                let results = results.collect();
+                receiver.handle_read_back(now, file, results);
+            }
+            Op::ReadBackStaged(files) => {
+                self.checks.0 += files.len();
+                let root = |temp: &Temp| *blake3::hash(&temp.bytes).as_bytes();
+                let results = files.into_iter().map(|id| (id, self.fate(rng).map(|()| root(self.temp(id)))));
+                let results = results.collect();
+                receiver.handle_staged_read_back(now, results);
             }
             Op::Journal(records) => {
                 if result.is_ok() {
@@ -113,6 +127,36 @@ impl Target {
                 receiver.handle_dirs_finished(now, results);
             }
         }
+    }
+
+    /// The medium may keep something else than was written.
+    fn maybe_spoil(&mut self, rng: &mut Rng, file: FileId, chunk: u64, start: usize) {
+        let (spoils, place) = (self.medium.spoils, (self.temp(file).held.placed.clone(), chunk));
+        let always = self.medium.always.contains(&place);
+        if self.medium.is_read_back
+            && (always || rng.permille(spoils))
+            && let Some(byte) = self.temp(file).bytes.get_mut(start)
+        {
+            *byte ^= 1;
+        }
+    }
+
+    /// What the medium gives back. Where that is not what the source has, the chunk counts as never written.
+    fn read(&mut self, file: FileId, index: ChunkIndex) -> Digest {
+        self.checks.0 += 1;
+        let source = self.sources[file.0 as usize].clone();
+        let temp = self.temp(file);
+        let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).expect("a chunk") as usize);
+        let kept = &temp.bytes[start.0 as usize..][..len];
+        let digest = digest_of(kept, temp.map.kind(), start);
+        if *kept == source[start.0 as usize..][..len] {
+            temp.checked.insert(index.0);
+        } else {
+            temp.written.remove(&index.0);
+            temp.synced.remove(&index.0);
+            self.checks.1 += 1;
+        }
+        digest
     }
 
     fn remember(&mut self, record: &Record) {
@@ -158,9 +202,13 @@ impl Target {
         let result = self.fate(rng);
         match result {
             Ok(()) => {
+                let is_file = matches!(self.temp(id).held.entry.kind, EntryKind::File { .. });
                 let temp = self.temp(id);
                 temp.bytes = bytes;
                 temp.steps.insert(Step::Staged);
+                if is_file {
+                    self.maybe_spoil(rng, id, 0, 0);
+                }
             }
             Err(_) => drop(self.temps.remove(&id)),
         }

@@ -6,6 +6,7 @@ mod hostile_sender;
 mod lanes;
 mod overtaking;
 mod plan;
+mod readback;
 mod rng;
 mod scenarios;
 mod source;

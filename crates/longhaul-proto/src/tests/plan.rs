@@ -61,6 +61,12 @@ pub(crate) struct Plan {
     pub(crate) disk_faults: (u32, FaultCode),
     /// In a thousand: a source cannot be read, has changed, or gives other bytes when read again.
     pub(crate) source_faults: u32,
+    /// Everything is read back from the medium.
+    pub(crate) read_back: bool,
+    /// In a thousand writes, where they are read back: the medium keeps something else.
+    pub(crate) spoils: u32,
+    /// Places that the medium keeps wrongly whenever they are written.
+    pub(crate) always_spoilt: HashSet<(RelPath, u64)>,
 }
 
 impl Plan {
@@ -86,6 +92,9 @@ impl Plan {
             always_flipped: HashSet::new(),
             disk_faults: (0, FaultCode::Io),
             source_faults: 0,
+            read_back: false,
+            spoils: 0,
+            always_spoilt: HashSet::new(),
         }
     }
 
@@ -129,6 +138,8 @@ impl Plan {
             losses: rare(rng, 60),
             disk_faults: (rare(rng, 60), FaultCode::Io),
             source_faults: rare(rng, 60),
+            read_back: rng.permille(400),
+            spoils: rare(rng, 150),
             ..Plan::new(items).seed(seed)
         }
     }

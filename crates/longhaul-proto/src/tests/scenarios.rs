@@ -11,12 +11,12 @@ use super::world::{End, World};
 use crate::receiver::{Landing, Policy, Seen, Source, SyncGroup};
 use crate::wire::message::{Finding, Outcome};
 
-fn play(plan: Plan) -> World {
+pub(super) fn play(plan: Plan) -> World {
     World::new(plan).run_well()
 }
 
 /// The code with which the entry failed.
-fn failure(world: &World, name: &str) -> Option<FaultCode> {
+pub(super) fn failure(world: &World, name: &str) -> Option<FaultCode> {
     match world.outcome(name) {
         Outcome::Failed(fault) => Some(fault.code),
         _ => None,
@@ -24,7 +24,7 @@ fn failure(world: &World, name: &str) -> Option<FaultCode> {
 }
 
 /// Chunks of `item` as an earlier session left them; what it did not journal is nonsense.
-fn left(item: &Item, size: usize, held: BTreeSet<u64>, source: Source) -> Left {
+pub(super) fn left(item: &Item, size: usize, held: BTreeSet<u64>, source: Source) -> Left {
     let mut bytes = item.bytes.clone();
     for (at, content) in bytes.chunks_mut(size).enumerate() {
         if !held.contains(&(at as u64)) {
@@ -35,7 +35,7 @@ fn left(item: &Item, size: usize, held: BTreeSet<u64>, source: Source) -> Left {
     Left { path: item.entry.path.clone(), bytes, chunk, held, source, gone: false }
 }
 
-fn chunk(file: u64, index: u64) -> Unit {
+pub(super) fn chunk(file: u64, index: u64) -> Unit {
     Unit::Chunk { file: FileId(file), index: ChunkIndex(index) }
 }
 

@@ -30,7 +30,9 @@ pub(super) struct Temp {
     pub(super) written: BTreeSet<u64>,
     /// Chunks that a finished sync speaks for.
     pub(super) synced: BTreeSet<u64>,
-    /// Of these, those that a finished sync of the journal speaks for.
+    /// Of these, those that were read back and found to be what was written.
+    pub(super) checked: BTreeSet<u64>,
+    /// Of these, or of all that were synced where nothing is read back, those that a finished sync of the journal speaks for.
     pub(super) durable: BTreeSet<u64>,
     /// Operations under way.
     pub(super) outstanding: usize,
@@ -59,6 +61,11 @@ pub(super) enum Op {
         index: ChunkIndex,
         bytes: Option<Vec<u8>>,
     },
+    ReadBack {
+        file: FileId,
+        chunks: Vec<ChunkIndex>,
+    },
+    ReadBackStaged(Vec<FileId>),
     Journal(Vec<Record>),
     Tidy,
     Stage(Vec<(Arc<Held>, Vec<u8>)>),
@@ -90,6 +97,20 @@ pub(crate) struct Target {
     pub(super) durable_bytes: u64,
     pub(super) surveyed: u64,
     pub(super) left: Vec<Left>,
+    /// Whether everything is read back, and how badly the medium keeps things.
+    pub(super) medium: Medium,
+    /// What each entry should hold.
+    pub(super) sources: Vec<Vec<u8>>,
+    /// Chunks and small files that were read back, and how many of them were not what was written.
+    pub(crate) checks: (usize, usize),
+}
+
+/// A medium that may keep something else than was written.
+#[derive(Debug)]
+pub(super) struct Medium {
+    pub(super) is_read_back: bool,
+    pub(super) spoils: u32,
+    pub(super) always: HashSet<(RelPath, u64)>,
 }
 
 impl Target {
@@ -109,6 +130,9 @@ impl Target {
             durable_bytes: 0,
             surveyed: 0,
             left: plan.left.clone(),
+            medium: Medium { is_read_back: plan.read_back, spoils: plan.spoils, always: plan.always_spoilt.clone() },
+            sources: plan.items.iter().map(|item| item.bytes.clone()).collect(),
+            checks: (0, 0),
         }
     }
 
@@ -184,8 +208,26 @@ impl Target {
                 let speaks_for = temp.written.clone();
                 self.ops.push(Op::Sync { file, speaks_for });
             }
+            Action::ReadBack { file, chunks } => {
+                assert!(self.medium.is_read_back, "read back without being asked to");
+                let temp = self.temp(file);
+                assert!(chunks.iter().all(|at| temp.synced.contains(&at.0)), "read back before it was synced");
+                temp.outstanding += 1;
+                self.ops.push(Op::ReadBack { file, chunks });
+            }
+            Action::ReadBackStaged(files) => {
+                for id in &files {
+                    let steps = &self.temp(*id).steps;
+                    assert!(steps.contains(&Step::Durable), "read back before the barrier");
+                }
+                assert!(self.medium.is_read_back);
+                self.ops.push(Op::ReadBackStaged(files));
+            }
             Action::Seal(held) => {
+                let is_read_back = self.medium.is_read_back;
                 let temp = self.temp(held.id);
+                let unchecked = temp.map.chunks() - temp.checked.len() as u64;
+                assert!(!is_read_back || unchecked == 0, "{unchecked} chunks were never read back");
                 assert_eq!(temp.written.len() as u64, temp.map.chunks(), "sealed before all was written");
                 assert_eq!(temp.outstanding, 0, "sealed while the disk was at work");
                 assert!(temp.steps.insert(Step::SealOrdered));
@@ -195,7 +237,9 @@ impl Target {
             Action::Barrier(batch) => self.batch_step(&batch, Step::Staged, Step::BarrierOrdered, Op::Barrier),
             Action::Publish(renames) => {
                 let batch: Vec<_> = renames.iter().map(|(id, _)| *id).collect();
-                batch.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::Durable), "renamed too early"));
+                for id in &batch {
+                    assert!(self.temp(*id).steps.contains(&Step::Durable), "renamed too early");
+                }
                 self.ops.push(Op::Publish(renames));
             }
             Action::SyncDirs(batch) => {
@@ -263,6 +307,8 @@ impl Target {
             {
                 let synced = |(index, _): &(ChunkIndex, _)| temp.synced.contains(&index.0);
                 assert!(chunks.iter().all(synced), "journalled before it was synced");
+                let checked = |(index, _): &(ChunkIndex, _)| temp.checked.contains(&index.0);
+                assert!(!self.medium.is_read_back || chunks.iter().all(checked), "journalled before it was read back");
             }
         }
         self.ops.push(Op::Journal(records));
@@ -274,9 +320,12 @@ impl Target {
         let left = self.left.iter().find(|left| left.path == held.placed && !left.gone).cloned();
         let (Some(partial), Some(left)) = (partial, left) else { return Created::Fresh };
         let mut durable = 0;
+        let lost: Vec<u64> =
+            self.medium.always.iter().filter(|(path, _)| *path == held.placed).map(|(_, chunk)| *chunk).collect();
         let temp = self.temp(held.id);
         temp.map = partial.map();
         temp.bytes = left.bytes;
+        lost.into_iter().for_each(|chunk| temp.bytes[temp.map.start_of(ChunkIndex(chunk)).0 as usize] ^= 1);
         if partial.source() == Source::Same {
             temp.written = left.held.clone();
             temp.synced = left.held.clone();
@@ -298,6 +347,7 @@ impl Target {
             bytes: vec![0; len],
             written: BTreeSet::new(),
             synced: BTreeSet::new(),
+            checked: BTreeSet::new(),
             durable: BTreeSet::new(),
             outstanding: 0,
             steps: BTreeSet::new(),

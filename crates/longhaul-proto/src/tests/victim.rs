@@ -29,6 +29,7 @@ impl Victim {
             preserve: Preserve::default(),
             dry_run: false,
             group: SyncGroup::default(),
+            read_back: false,
         };
         Victim { receiver: Receiver::new(config, "/base".to_owned()), next: 0, seq: 0 }
     }

@@ -79,6 +79,7 @@ impl World {
             preserve: Preserve::default(),
             dry_run: plan.dry_run,
             group: plan.group,
+            read_back: plan.read_back,
         };
         let mut world = World {
             rng: Rng::new(plan.seed ^ 0x5eed),

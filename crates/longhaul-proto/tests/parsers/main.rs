@@ -220,6 +220,7 @@ fn a_hello_that_no_peer_accepts_is_an_error_before_it_is_sent() {
         set: 0,
         far,
         run: [0; 16],
+        read_back: false,
     };
     let request = Request::Transfer(Box::new(transfer));
     let hello = Message::Hello(Hello { version_min: 1, version_max: 1, caps: 0, request });

@@ -78,12 +78,14 @@ fn entries() -> impl Strategy<Value = Entry> {
 }
 
 fn tallies() -> impl Strategy<Value = Tally> {
-    any::<[u64; 5]>().prop_map(|[received, durable, committed, files, resumed]| Tally {
+    any::<[u64; 7]>().prop_map(|[received, durable, committed, files, resumed, read_back, misread]| Tally {
         received,
         durable,
         committed,
         files,
         resumed,
+        read_back,
+        misread,
     })
 }
 
@@ -116,8 +118,8 @@ fn placings() -> impl Strategy<Value = Placing> {
 
 fn requests() -> impl Strategy<Value = Request> {
     let numbers = (any::<u32>(), any::<[u8; 16]>());
-    let transfers = (fars(), chunks(), numbers, any::<[bool; 4]>()).prop_map(|(far, chunk, (lanes, run), flags)| {
-        let [initiator, safe, dry_run, sender] = flags;
+    let transfers = (fars(), chunks(), numbers, any::<[bool; 5]>()).prop_map(|(far, chunk, (lanes, run), flags)| {
+        let [initiator, safe, dry_run, sender, read_back] = flags;
         Request::Transfer(Box::new(Transfer {
             role: if sender { Role::Sender } else { Role::Receiver },
             initiator,
@@ -130,6 +132,7 @@ fn requests() -> impl Strategy<Value = Request> {
             set: 0,
             far,
             run,
+            read_back,
         }))
     });
     let lists = ("[a-z]{1,9}", paths()).prop_map(|(root, path)| Request::List { root, path });

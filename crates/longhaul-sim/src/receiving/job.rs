@@ -67,6 +67,8 @@ pub(super) enum Then {
     Written(FileId, ChunkIndex),
     Staged(Vec<FileId>),
     Synced(FileId),
+    ReadBack(FileId, Vec<ChunkIndex>),
+    StagedReadBack(Vec<FileId>),
     Journalled(Vec<receiver::Record>),
     Barrier,
     Published(Vec<FileId>),

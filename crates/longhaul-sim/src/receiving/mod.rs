@@ -105,6 +105,7 @@ impl RecvSession {
             preserve: Preserve::default(),
             dry_run: false,
             group: env.plan.group,
+            read_back: env.plan.read_back,
         };
         let (book, job) = Book::open(env, no);
         let mut session = RecvSession {

@@ -29,6 +29,8 @@ impl RecvSession {
             Action::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
             Action::Drop(ticket) => self.drop_payload(env, ticket),
             Action::SyncData(file) => self.sync_data(env, file),
+            Action::ReadBack { file, chunks } => self.start_job(env, Job::new(Then::ReadBack(file, chunks))),
+            Action::ReadBackStaged(files) => self.start_job(env, Job::new(Then::StagedReadBack(files))),
             Action::Journal(records) => self.journal(env, records),
             Action::Seal(held) => self.seal(env, &held),
             Action::Barrier(batch) => self.barrier(env, &batch),

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{EntryKind, Fault, FileId};
+use longhaul_core::digest::{Digest, Hash32, digest_of};
+use longhaul_core::{Blame, ChunkIndex, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset};
 use longhaul_proto::receiver::{Held, Record, Seen, Surveyed};
 
 use super::book::text;
@@ -53,6 +54,14 @@ impl RecvSession {
                 }
                 self.machine.handle_synced(now, *file, result);
             }
+            Then::ReadBack(file, chunks) => {
+                let found = chunks.iter().map(|index| (*index, self.read_chunk(env, *file, *index))).collect();
+                self.machine.handle_read_back(now, *file, found);
+            }
+            Then::StagedReadBack(ids) => {
+                let found = ids.iter().map(|id| (*id, self.read_small(env, *id))).collect();
+                self.machine.handle_staged_read_back(now, found);
+            }
             Then::Journalled(records) => {
                 if result.is_ok() {
                     records.iter().for_each(|record| self.acknowledge(env, record));
@@ -66,6 +75,20 @@ impl RecvSession {
             Then::Tidied => self.machine.handle_tidied(result),
             Then::DirsFinished(ids) => self.machine.handle_dirs_finished(now, each(ids)),
         }
+    }
+
+    /// What the medium has of a chunk: bytes that were never synced are not there.
+    fn read_chunk(&self, env: &Env, file: FileId, index: ChunkIndex) -> Result<Digest, Fault> {
+        let temp = self.temps.get(&file).ok_or_else(gone)?;
+        let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).unwrap_or(0) as usize);
+        let bytes = &env.fs.medium().content(temp.ino).bytes;
+        let kept = bytes.get(start.0 as usize..).unwrap_or_default();
+        Ok(digest_of(&kept[..kept.len().min(len)], temp.map.kind(), start))
+    }
+
+    fn read_small(&self, env: &Env, file: FileId) -> Result<Hash32, Fault> {
+        let temp = self.temps.get(&file).ok_or_else(gone)?;
+        Ok(*digest_of(&env.fs.medium().content(temp.ino).bytes, DigestKind::Root, FileOffset(0)).bytes())
     }
 
     fn opened(&mut self, env: &mut Env, result: Result<(), Fault>) {
@@ -110,4 +133,8 @@ impl RecvSession {
             env.ack(&text(&held.placed), stamp, temp.map, chunks);
         }
     }
+}
+
+fn gone() -> Fault {
+    Fault::new(FaultCode::Internal, Blame::Bug, "a look at what is not there")
 }

@@ -60,10 +60,11 @@ fn list(
         signals::watch(asking, move |code| trigger.stop(code))
             .map_err(Error::file("watch the signals of", "this process"))?;
         let sink = |names: Vec<Listed>| printing.print(&names);
-        Ok(match daemon.path {
+        match daemon.path {
             Some(path) if what == What::Partials => longhaul_engine::list_partials(remote, path, stop, sink).await?,
             path => longhaul_engine::list(remote, path, stop, sink).await?,
-        })
+        }
+        Ok(())
     })?
 }
 

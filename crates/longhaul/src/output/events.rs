@@ -46,6 +46,10 @@ pub struct Summary<'a> {
     /// Always 0 until partial files are continued.
     bytes_resumed: u64,
     bytes_resent: u64,
+    /// Read back from the medium by the receiver and compared: `--verify disk`.
+    bytes_read_back: u64,
+    /// Of these, of chunks and files that were not what had been written.
+    bytes_misread: u64,
     seconds: f64,
     bytes_per_s: u64,
     cpu_s_per_gb: CpuPerGb,
@@ -284,6 +288,8 @@ impl Summary<'_> {
             bytes_committed: 0,
             bytes_resumed: 0,
             bytes_resent: 0,
+            bytes_read_back: 0,
+            bytes_misread: 0,
             seconds: 0.0,
             bytes_per_s: 0,
             cpu_s_per_gb: CpuPerGb { sender: None, receiver: None },
@@ -306,6 +312,8 @@ impl Summary<'_> {
             bytes_committed: report.bytes_committed,
             bytes_resent: report.bytes_resent,
             bytes_resumed: report.bytes_resumed,
+            bytes_read_back: report.bytes_read_back,
+            bytes_misread: report.bytes_misread,
             seconds: millis(report.seconds),
             bytes_per_s: bytes_per_s as u64,
             cpu_s_per_gb: CpuPerGb { sender: per_gb(report.sender_cpu), receiver: per_gb(report.receiver_cpu) },

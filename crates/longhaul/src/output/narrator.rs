@@ -295,6 +295,12 @@ fn last_line(report: &Report, dry_run: bool) -> String {
             line.push_str(&format!(", {count} {what}"));
         }
     }
+    if report.bytes_read_back > 0 {
+        line.push_str(&format!(", {} read back", ByteCount(report.bytes_read_back)));
+    }
+    if report.bytes_misread > 0 {
+        line.push_str(&format!(" ({} of it WRONG: suspect the disk)", ByteCount(report.bytes_misread)));
+    }
     if units::is_known(report.limited_by) {
         line.push_str(&format!(", limited by {}", report.limited_by));
     }

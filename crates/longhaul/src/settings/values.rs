@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX};
 use longhaul_core::units::{SizeError, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, Escaped, IfExists, Preserve};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Verify};
 use longhaul_net::PublicKey;
 
 use super::ProgressForm;
@@ -212,6 +212,14 @@ pub(crate) fn engine(text: &str) -> Result<EngineKind, Flaw> {
         "uring" => Ok(EngineKind::Uring),
         "threads" => Ok(EngineKind::Threads),
         _ => Err(unknown(text, "auto, uring, threads")),
+    }
+}
+
+pub(super) fn verify(text: &str) -> Result<Verify, Flaw> {
+    match text {
+        "wire" => Ok(Verify::Wire),
+        "disk" => Ok(Verify::Disk),
+        _ => Err(unknown(text, "wire, disk")),
     }
 }
 

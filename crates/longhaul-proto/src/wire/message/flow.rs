@@ -176,6 +176,10 @@ pub struct Tally {
     pub files: u64,
     /// Bytes that earlier sessions had brought and that were not sent again.
     pub resumed: u64,
+    /// Bytes read back from the medium.
+    pub read_back: u64,
+    /// Of these, bytes of chunks and small files that were not what had been written.
+    pub misread: u64,
 }
 
 /// A side's last words.

@@ -70,6 +70,8 @@ pub struct Transfer {
     /// Drawn at random for each run of a command, the same each time it dials: who shows it may take over from the run's own
     /// earlier session. Zeros: it never will.
     pub run: [u8; 16],
+    /// The receiver reads everything back from its disks and compares it before it commits.
+    pub read_back: bool,
 }
 
 /// The part of a transfer that lies at the acceptor.

@@ -112,7 +112,8 @@ fn the_summary_counts_and_rates() {
     assert_eq!(
         said(|lines| lines.summary(&Summary::of(&report, Exit::Complete))),
         "{\"v\":1,\"type\":\"summary\",\"status\":\"complete\",\"exit\":0,\"files_committed\":2,\"files_skipped\":1,\
-         \"files_failed\":0,\"bytes_committed\":2000000000,\"bytes_resumed\":0,\"bytes_resent\":5,\"seconds\":4.0,\
+         \"files_failed\":0,\"bytes_committed\":2000000000,\"bytes_resumed\":0,\"bytes_resent\":5,\
+         \"bytes_read_back\":0,\"bytes_misread\":0,\"seconds\":4.0,\
          \"bytes_per_s\":500000000,\"cpu_s_per_gb\":{\"sender\":0.5,\"receiver\":null},\
          \"limited_by\":\"target disk\",\"stages\":{\"hash\":0.4,\"send\":0.3},\
          \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0}}\n"

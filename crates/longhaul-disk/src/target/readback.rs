@@ -1,0 +1,70 @@
+//! Reading back what was written and synced: from the medium, through a descriptor of its own.
+//!
+//! In: a temporary and a range. Out: its bytes, and whether the page cache could be passed by. Where it cannot, what it holds
+//! of the range is dropped first, which the system takes as advice only. Knows nothing of digests.
+
+use std::num::NonZeroU64;
+
+use longhaul_core::RelPath;
+use rustix::fs::{Advice, Mode, OFlags, fadvise, openat};
+use rustix::io::{Errno, pread};
+
+use crate::direct::{DirectMode, Handle, IoMode};
+use crate::error::DiskError;
+use crate::target::temp::Temp;
+
+/// What was read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Back {
+    /// Bytes that are there: fewer than asked for where the file ends earlier.
+    pub len: usize,
+    /// Whether they came past the page cache.
+    pub mode: IoMode,
+}
+
+/// Reads `len` bytes at `offset` of a temporary into the start of `slot`, whatever way the file is written.
+pub(crate) fn read(temp: &Temp, path: &RelPath, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = openat(temp.dir(), temp.name(), flags, Mode::empty())
+        .map_err(|error| DiskError::call("read back", path, error))?;
+    let (handle, _) = Handle::adopt(fd, path.into(), DirectMode::Auto, OFlags::NONBLOCK)?;
+    if len > slot.len() {
+        return Err(DiskError::Bounds { path: path.into(), offset, len });
+    }
+    fill(&handle, offset, len, slot)
+}
+
+fn fill(handle: &Handle, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+    let (mut done, mut dropped) = (0, false);
+    while done < len {
+        let (at, align) = (offset + done as u64, handle.align());
+        let end = len.next_multiple_of(align);
+        let mode = handle.mode();
+        if mode == IoMode::Direct && (!at.is_multiple_of(align as u64) || end > slot.len()) {
+            handle.fall_back("a request is not aligned")?;
+            continue;
+        }
+        if mode == IoMode::Buffered && !std::mem::replace(&mut dropped, true) {
+            // What is clean goes; after the sync all of it is.
+            let _ = fadvise(handle, offset, NonZeroU64::new(len as u64), Advice::DontNeed);
+        }
+        match pread(handle, &mut slot[done..end], at) {
+            // The end of the file.
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(Errno::INTR) => {}
+            Err(Errno::INVAL) if mode == IoMode::Direct => handle.fall_back("the first request was refused")?,
+            Err(error) => return Err(handle.error("read back", error)),
+        }
+        // Behind a direct read that is no multiple of the alignment nothing follows.
+        if mode == IoMode::Direct && !done.is_multiple_of(align) {
+            break;
+        }
+    }
+    Ok(Back { len: done.min(len), mode: handle.mode() })
+}
+
+/// The error of a tree that keeps nothing.
+pub(crate) fn impossible(path: &RelPath) -> DiskError {
+    DiskError::call("read back", path, Errno::OPNOTSUPP)
+}

@@ -1,0 +1,122 @@
+//! Reads back from the medium what was written, beside the rest of the transfer, into buffers of its own.
+//!
+//! In: synced chunks and durable small files. Out: their digests, for the machine to compare. Judges nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use longhaul_core::digest::{Digest, digest_of};
+use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset};
+use longhaul_disk::{Back, DiskError, IoMode, Staged, TargetTree};
+use longhaul_sys::{Slab, Slot};
+
+use super::{Event, Report, Writing, bug};
+use crate::budget::READ_BACK_SLOTS;
+use crate::cpu::{Stage, StageTimes};
+use crate::faults::system_fault;
+use crate::workers::Workers;
+
+/// Threads that read back, with a buffer each.
+pub(super) struct Readers {
+    slab: Arc<Slab>,
+    /// It was said that direct I/O cannot be had.
+    said: Arc<AtomicBool>,
+    /// Nobody wants to know any more.
+    over: Arc<AtomicBool>,
+    workers: Workers,
+}
+
+/// One thread's means.
+struct Reader {
+    slot: Slot,
+    times: StageTimes,
+    said: Arc<AtomicBool>,
+}
+
+impl Readers {
+    /// Maps the reserve and starts the threads. A buffer holds `slot_bytes`.
+    pub(super) fn start(slot_bytes: usize) -> Result<Readers, Fault> {
+        let slab = Slab::new(slot_bytes, READ_BACK_SLOTS).map_err(|e| {
+            Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map buffers to read back: {e}"))
+                .hint("lower --memory or --chunk-size, or leave --verify disk out")
+        })?;
+        let workers =
+            Workers::start("read-back", READ_BACK_SLOTS).map_err(|e| system_fault("threads that read back", &e))?;
+        Ok(Readers { slab, said: Arc::default(), over: Arc::default(), workers })
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Writing {
+    /// Reads synced chunks back.
+    pub(crate) fn read_back(&self, file: FileId, chunks: Vec<ChunkIndex>) {
+        let open = self.files.get(&file).cloned();
+        self.read(move |tree, reader| {
+            let read = |index: ChunkIndex| {
+                let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
+                let (start, len) = (open.map.start_of(index), open.map.len_of(index).unwrap_or(0) as usize);
+                reader.digest(open.map.kind(), start, |slot| tree.read_back(&open.target, start.0, len, slot))
+            };
+            Report::ReadBack { file, results: with_each(chunks, read) }
+        });
+    }
+
+    /// Reads small files of the batch back, that are durable under their temporary names.
+    pub(crate) fn read_staged_back(&self, files: Vec<FileId>) {
+        let batch = self.batch.clone();
+        self.read(move |tree, reader| {
+            let staged: HashMap<FileId, &Staged> = batch.files.iter().copied().zip(&batch.staged).collect();
+            let read = |file: FileId| {
+                let staged = staged.get(&file).ok_or_else(|| bug("a look at what is not staged"))?;
+                let read = |slot: &mut [u8]| {
+                    let len = slot.len();
+                    tree.read_staged_back(staged, len, slot)
+                };
+                reader.digest(DigestKind::Root, FileOffset(0), read).map(|digest| *digest.bytes())
+            };
+            Report::StagedReadBack(with_each(files, read))
+        });
+    }
+
+    fn read(&self, job: impl FnOnce(&dyn TargetTree, &mut Reader) -> Report + Send + 'static) {
+        let Some(Readers { slab, said, over, workers }) = &self.readers else { return };
+        let (slab, said, over) = (slab.clone(), said.clone(), over.clone());
+        let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
+        workers.run(move || {
+            // There are as many buffers as threads.
+            let Some(slot) = slab.claim().filter(|_| !over.load(Ordering::Relaxed)) else { return };
+            let _ = sink.send(Event::Wrote(job(&*tree, &mut Reader { slot, times, said })));
+        });
+    }
+}
+
+impl Reader {
+    /// The digest of what `read` finds.
+    fn digest(
+        &mut self,
+        kind: DigestKind,
+        start: FileOffset,
+        read: impl FnOnce(&mut [u8]) -> Result<Back, DiskError>,
+    ) -> Result<Digest, Fault> {
+        let Reader { slot, times, said } = self;
+        let back = times.count(Stage::Files, || read(slot)).map_err(|e| e.fault())?;
+        if back.mode == IoMode::Buffered && !said.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "longhaul::disk",
+                "no direct I/O here: what is read back to verify it may come from memory, not from the medium"
+            );
+        }
+        Ok(times.count(Stage::Hash, || digest_of(&slot[..back.len], kind, start)))
+    }
+}
+
+fn with_each<K: Copy, T>(keys: Vec<K>, of: impl FnMut(K) -> T) -> Vec<(K, T)> {
+    let mut of = of;
+    keys.into_iter().map(|key| (key, of(key))).collect()
+}

@@ -1,0 +1,200 @@
+//! Reading back what was written, on a destination whose medium keeps something else.
+#![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_core::filter::Filter;
+use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath, TempName};
+use longhaul_disk::{
+    Back, DiskError, FsSource, FsTarget, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, TargetFile,
+};
+use longhaul_engine::{
+    Congestion, DirectMode, EngineKind, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between,
+};
+
+const CHUNK: u64 = 1 << 20;
+
+/// A destination that changes a byte of what is synced, as often as it is told to.
+struct Spoiling {
+    inner: FsTarget,
+    dir: PathBuf,
+    /// At this offset of everything that has as many bytes.
+    offset: u64,
+    times: Mutex<u32>,
+}
+
+impl Spoiling {
+    /// Changes the byte in every temporary that stands.
+    fn spoil(&self) {
+        let mut times = self.times.lock().expect("no panic while spoiling");
+        for entry in std::fs::read_dir(&self.dir).expect("listed") {
+            let path = entry.expect("a name").path();
+            let is_temp = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".longhaul-"));
+            if !is_temp || std::fs::metadata(&path).expect("examined").len() <= self.offset || *times == 0 {
+                continue;
+            }
+            *times -= 1;
+            let file = std::fs::File::options().read(true).write(true).open(path).expect("opened");
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, self.offset).expect("read");
+            file.write_all_at(&[byte[0] ^ 0x40], self.offset).expect("written");
+        }
+    }
+}
+
+impl TargetTree for Spoiling {
+    fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
+        self.inner.sync_data(file)?;
+        self.spoil();
+        Ok(())
+    }
+    fn barrier(&self, staged: &[Staged]) -> Result<(), DiskError> {
+        self.inner.barrier(staged)?;
+        self.spoil();
+        Ok(())
+    }
+    fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
+        self.inner.examine(path)
+    }
+    fn make_dir(&self, path: &RelPath) -> Result<Made, DiskError> {
+        self.inner.make_dir(path)
+    }
+    fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
+        self.inner.create(path, len, sparse, temp)
+    }
+    fn reopen(
+        &self,
+        path: &RelPath,
+        len: u64,
+        sparse: bool,
+        temp: &TempName,
+    ) -> Result<Option<Arc<TargetFile>>, DiskError> {
+        self.inner.reopen(path, len, sparse, temp)
+    }
+    fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
+        self.inner.remove_temp(path, temp)
+    }
+    fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
+        self.inner.sweep(path, orphan)
+    }
+    fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError> {
+        self.inner.make_hole(file, range)
+    }
+    fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        self.inner.write_small(path, bytes, meta, preserve)
+    }
+    fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        self.inner.make_link(path, target, meta, preserve)
+    }
+    fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        self.inner.read_back(file, offset, len, slot)
+    }
+    fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        self.inner.read_staged_back(staged, len, slot)
+    }
+    fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        self.inner.seal(file, meta, preserve)
+    }
+    fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
+        self.inner.publish(staged, replace)
+    }
+    fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError> {
+        self.inner.sync_dirs(staged)
+    }
+    fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        self.inner.finish_dir(path, meta, preserve)
+    }
+    fn sync_counts(&self) -> SyncCounts {
+        self.inner.sync_counts()
+    }
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn event(&self, _event: Event) {}
+}
+
+/// Copies files of these lengths to a destination that changes the byte at `offset` so many times; gives the report and
+/// whether each file stands, and stands as it was sent.
+async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Report, BTreeMap<usize, Option<bool>>) {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    std::fs::create_dir_all(&from).expect("made");
+    let content = |len: usize| (0..len).map(|i| (i * 31 + len + (i >> 11)) as u8).collect::<Vec<u8>>();
+    for len in lens {
+        std::fs::write(from.join(len.to_string()), content(*len)).expect("written");
+    }
+    let inner = FsTarget::open(&to, DirectMode::Auto).expect("opened");
+    let target = Spoiling { inner, dir: to.clone(), offset, times: Mutex::new(times) };
+    let source = FsSource::open(vec![spec(&from)], DirectMode::Auto);
+    let settings = Settings {
+        lanes: Some(2),
+        protect: None,
+        congestion: Congestion::Auto,
+        chunk: ChunkSize::from_bytes(CHUNK).expect("a power of two"),
+        memory: ByteCount(32 << 20),
+        depth: None,
+        io: DirectMode::Auto,
+        engine: EngineKind::Auto,
+        verify,
+        if_exists: IfExists::SkipSame,
+        preserve: Preserve::default(),
+        filter: Filter::default(),
+        files_from: None,
+        dry_run: false,
+        retry_for: Duration::ZERO,
+        stall_after: Duration::from_secs(20),
+    };
+    let (_trigger, stop) = Stop::new();
+    let report = run_between(Arc::new(source), Arc::new(target), settings, Arc::new(Nobody), stop).await;
+    let stands = |len: &usize| {
+        let bytes = std::fs::read(to.join(len.to_string())).ok();
+        (*len, bytes.map(|bytes| bytes == content(*len)))
+    };
+    (report, lens.iter().map(stands).collect())
+}
+
+fn spec(dir: &Path) -> SourceSpec {
+    SourceSpec { path: dir.to_owned(), contents: true }
+}
+
+const LARGE: usize = 5 * CHUNK as usize + 77;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_medium_that_keeps_something_else_is_found_out_by_reading_back_and_by_nothing_else() {
+    let (report, stands) = copy(Verify::Wire, &[1000], 5, 1).await;
+    assert_eq!((report.files_committed, report.bytes_read_back), (1, 0));
+    assert_eq!(stands[&1000], Some(false), "digests of what arrives do not see it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_that_is_spoilt_once_is_sent_again_and_the_file_is_whole() {
+    let (report, stands) = copy(Verify::Disk, &[LARGE], 2 * CHUNK + 9, 1).await;
+    assert_eq!((report.fault, report.failures), (None, vec![]));
+    assert_eq!(stands[&LARGE], Some(true));
+    assert_eq!((report.bytes_misread, report.bytes_resent), (CHUNK, CHUNK));
+    assert_eq!(report.bytes_read_back, LARGE as u64 + CHUNK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_that_is_spoilt_each_time_fails_its_file_after_three_tries() {
+    let (report, stands) = copy(Verify::Disk, &[LARGE, 1000], 2 * CHUNK + 9, 99).await;
+    assert_eq!(report.failures, [FaultCode::Mismatch]);
+    assert_eq!((report.files_mismatched, report.files_committed), (1, 1));
+    assert_eq!((stands[&LARGE], stands[&1000]), (None, Some(true)));
+    assert_eq!(report.bytes_misread, 3 * CHUNK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_that_is_spoilt_fails_alone_and_gets_no_name() {
+    let (report, stands) = copy(Verify::Disk, &[0, 7, 5000], 4000, 1).await;
+    assert_eq!(report.failures, [FaultCode::Mismatch]);
+    assert_eq!((stands[&0], stands[&7], stands[&5000]), (Some(true), Some(true), None));
+    assert_eq!((report.bytes_misread, report.bytes_read_back), (5000, 5007));
+}

@@ -1,0 +1,274 @@
+//! Reading back: what was written and synced is read from the medium once more and compared, before it is journalled,
+//! acknowledged or sealed.
+//!
+//! In: synced chunks, from `flow`; what the disk gives back. Out: records for the journal and verdicts, or chunks that are
+//! wanted again. A chunk has no verdict until then, so that the sender will still send it. What an earlier session left is
+//! read back too, beside the rest: it is not known how that was verified. Knows nothing of how a medium is read.
+
+use longhaul_core::digest::Digest;
+use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
+use longhaul_core::{Blame, ChunkIndex, Fault, FaultCode, FileId, Unit};
+
+use super::chunks::{ChunkEvent, ChunkState};
+use super::journal::Record;
+use super::large::{Large, Leftover, Stage};
+use super::order::{Config, SyncGroup};
+use super::partial::Source;
+use super::{Action, Receiver, State};
+use crate::time::Timestamp;
+use crate::wire::message::{Finding, Verdict};
+
+/// What is read back of one file.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    on: bool,
+    /// Synced chunks being read back.
+    fresh: usize,
+    /// Chunks of an earlier session being read back.
+    held: usize,
+    /// Those from here on are still to be; none if all were, or there are none.
+    next_held: Option<ChunkIndex>,
+}
+
+/// What became of a chunk that was read back.
+enum Check {
+    Good(ChunkIndex, Digest),
+    Spoilt(ChunkIndex),
+    /// What an earlier session wrote is spoilt.
+    Lost(ChunkIndex),
+    Nothing,
+}
+
+impl Checks {
+    pub(super) fn wanted(on: bool) -> Checks {
+        Checks { on, ..Checks::default() }
+    }
+
+    pub(super) fn are_on(&self) -> bool {
+        self.on
+    }
+
+    pub(super) fn are_under_way(&self) -> bool {
+        self.fresh + self.held > 0
+    }
+
+    pub(super) fn are_over(&self) -> bool {
+        !self.are_under_way() && self.next_held.is_none()
+    }
+
+    #[cfg(test)]
+    pub(super) fn audit(&self, synced: usize) {
+        assert!(!self.on || self.fresh == synced, "{} chunks are read back, {synced} are synced", self.fresh);
+    }
+}
+
+impl Large {
+    /// Whether everything that was written waits for nothing but a sync.
+    fn waits_for_sync(&self) -> bool {
+        let is_on_its_way = |state| matches!(state, ChunkState::Wanted | ChunkState::Verified);
+        self.checks.on
+            && self.stage == Stage::Open
+            && self.failed.is_none()
+            && self.written > 0
+            && self.writing == 0
+            && !self.has_chunks_to_want()
+            && !self.chunks.values().any(|chunk| is_on_its_way(chunk.state))
+    }
+
+    /// The next chunks of an earlier session to read back.
+    fn next_held(&mut self) -> Vec<ChunkIndex> {
+        let Some(from) = self.checks.next_held.filter(|_| self.failed.is_none()) else { return Vec::new() };
+        let held = self.partial.iter().flat_map(|partial| partial.indices_from(from));
+        let next: Vec<_> = held.take(READ_BACK_AT_ONCE).collect();
+        self.checks.next_held = next.last().map(|last| ChunkIndex(last.0 + 1));
+        self.checks.held = next.len();
+        next
+    }
+
+    /// Compares a chunk that was read back with what it should be.
+    fn checked(&mut self, index: ChunkIndex, found: Digest) -> Result<Check, Fault> {
+        let Some(chunk) = self.chunks.get(&index) else {
+            self.checks.held = self.checks.held.saturating_sub(1);
+            let same = self.partial.as_ref().and_then(|partial| partial.get(index)) == Some(*found.bytes());
+            return Ok(if same { Check::Nothing } else { Check::Lost(index) });
+        };
+        let Some(digest) = chunk.digest.filter(|_| chunk.state == ChunkState::Synced) else {
+            return Ok(Check::Nothing);
+        };
+        self.checks.fresh -= 1;
+        if found == digest {
+            self.step(index, ChunkEvent::Checked);
+            self.wanted -= 1;
+            self.merge(index, digest)?;
+            return Ok(Check::Good(index, digest));
+        }
+        Ok(Check::Spoilt(index))
+    }
+
+    /// Takes a chunk back that the medium does not give back; its bytes are not synced any more. It is wanted again.
+    fn spoil(&mut self, index: ChunkIndex) -> u64 {
+        let bytes = self.map.len_of(index).unwrap_or(0);
+        self.step(index, ChunkEvent::Spoilt);
+        self.synced -= bytes;
+        if let Some(chunk) = self.chunks.get_mut(&index) {
+            chunk.attempt = chunk.attempt.next();
+            chunk.digest = None;
+        }
+        if self.failed.is_some() {
+            self.chunks.remove(&index);
+        }
+        bytes
+    }
+
+    /// A chunk could not be read back.
+    fn unchecked(&mut self, index: ChunkIndex) -> u64 {
+        match self.chunks.get(&index).map(|chunk| chunk.state) {
+            Some(ChunkState::Synced) => {
+                self.checks.fresh -= 1;
+                self.spoil(index)
+            }
+            _ => {
+                self.checks.held = self.checks.held.saturating_sub(1);
+                0
+            }
+        }
+    }
+}
+
+impl Receiver {
+    /// Has synced chunks read back, a few at a time: each order's good ones are journalled when it is done.
+    pub(super) fn read_back(&mut self, file: FileId, chunks: &[(ChunkIndex, Digest)]) {
+        let Some(large) = self.large(file) else { return };
+        large.checks.fresh += chunks.len();
+        for some in chunks.chunks(READ_BACK_AT_ONCE) {
+            let chunks = some.iter().map(|(index, _)| *index).collect();
+            self.actions.push_back(Action::ReadBack { file, chunks });
+        }
+    }
+
+    /// Begins to read back what an earlier session left of a file and the sender is not asked about.
+    pub(super) fn read_back_held(&mut self, file: FileId) {
+        let Some(large) = self.large(file).filter(|large| large.checks.on) else { return };
+        if large.partial.as_ref().is_some_and(|partial| partial.source() == Source::Same) {
+            large.checks.next_held = Some(ChunkIndex(0));
+            self.go_on_reading_held(file);
+        }
+    }
+
+    fn go_on_reading_held(&mut self, file: FileId) {
+        if self.is_draining() {
+            return;
+        }
+        let Some(large) = self.large(file).filter(|large| large.checks.held == 0) else { return };
+        let chunks = large.next_held();
+        if !chunks.is_empty() {
+            self.actions.push_back(Action::ReadBack { file, chunks });
+        }
+    }
+
+    /// What the medium gives back of chunks: all those of one order.
+    pub fn handle_read_back(
+        &mut self,
+        now: Timestamp,
+        file: FileId,
+        results: Vec<(ChunkIndex, Result<Digest, Fault>)>,
+    ) {
+        if self.is_over() {
+            return;
+        }
+        let mut good = Vec::with_capacity(results.len());
+        let result = results.into_iter().try_for_each(|(index, result)| match result {
+            Ok(found) => self.checked(file, index, found, &mut good),
+            Err(fault) => {
+                self.unsynced.undurable -= self.large(file).map_or(0, |large| large.unchecked(index));
+                self.fail_file(file, fault);
+                Ok(())
+            }
+        });
+        if !good.is_empty() {
+            self.journal.add(Record::Chunks { file, chunks: good });
+        }
+        self.go_on_reading_held(file);
+        self.proceed(file);
+        self.after(now, result);
+    }
+
+    fn checked(
+        &mut self,
+        file: FileId,
+        index: ChunkIndex,
+        found: Digest,
+        good: &mut Vec<(ChunkIndex, Digest)>,
+    ) -> Result<(), Fault> {
+        let Some(large) = self.large(file) else { return Ok(()) };
+        let len = large.map.len_of(index).unwrap_or(0);
+        let check = large.checked(index, found)?;
+        self.tally.read_back += len;
+        match check {
+            Check::Nothing => {}
+            Check::Good(index, digest) => {
+                self.chunks_wanted -= 1;
+                let unit = Unit::Chunk { file, index };
+                let attempt = self.large(file).and_then(|large| large.chunks.get(&index)).map(|chunk| chunk.attempt);
+                if let Some(attempt) = attempt {
+                    self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(digest) });
+                }
+                good.push((index, digest));
+            }
+            Check::Spoilt(index) => self.spoilt(file, index, len),
+            Check::Lost(index) => {
+                self.tally.misread += len;
+                let fault = misread(format_args!(
+                    "the disk gives back other bytes of chunk {} than an earlier session wrote",
+                    index.0
+                ));
+                self.fail_file_leaving(file, fault, Leftover::Discard);
+            }
+        }
+        Ok(())
+    }
+
+    fn spoilt(&mut self, file: FileId, index: ChunkIndex, len: u64) {
+        self.tally.misread += len;
+        let Some(large) = self.large(file) else { return };
+        let has_failed = large.failed.is_some();
+        let attempt = large.chunks.get(&index).map(|chunk| chunk.attempt);
+        let bytes = large.spoil(index);
+        self.unsynced.undurable -= bytes;
+        if let Some(attempt) = attempt.filter(|_| !has_failed) {
+            self.want_again(file, index, attempt, || {
+                misread(format_args!(
+                    "the disk gives back other bytes of chunk {} than were written to it, {ATTEMPTS_MAX} times",
+                    index.0
+                ))
+            });
+        }
+    }
+
+    /// Syncs a file at once if nothing more of it comes before it has been read back.
+    pub(super) fn sync_what_waits_for_nothing(&mut self, file: FileId) {
+        let Some(slot) = self.entries.get_mut(&file) else { return };
+        let State::Large(large) = &mut slot.state else { return };
+        if large.waits_for_sync() {
+            self.unsynced.leave(file, large);
+            large.begin_sync();
+            self.actions.push_back(Action::SyncData(file));
+        }
+    }
+}
+
+/// A chunk that waits for its verdict until it was read back takes part of the window: a group is a quarter of that at most.
+pub(super) fn group(config: &Config) -> SyncGroup {
+    let most = config.chunk.bytes() * (CHUNKS_WANTED_MAX as u64 / 4);
+    let bytes = if config.read_back { config.group.bytes.min(most) } else { config.group.bytes };
+    SyncGroup { bytes, ..config.group }
+}
+
+/// What was written is not what is read.
+pub(super) fn misread(message: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultCode::Mismatch, Blame::Local, message)
+        .hint("suspect the disk, its controller or its cable: look at the system's log and at its SMART data")
+}
+
+/// Chunks of one order: what of them is good is journalled together, and an end by a fault waits for no more.
+const READ_BACK_AT_ONCE: usize = 16;
