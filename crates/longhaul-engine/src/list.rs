@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use longhaul_core::{Blame, Fault, FaultCode, RelPath};
-use longhaul_disk::Tree;
+use longhaul_disk::{ErrorKind, Tree};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Request;
 pub use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
@@ -105,14 +105,13 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
     let mut found = Vec::new();
     for dir in place.ancestors() {
         let beneath = place.strip_prefix(dir).unwrap_or(Path::new(""));
-        let beneath = RelPath::new(std::os::unix::ffi::OsStrExt::as_bytes(beneath.as_os_str()))
-            .map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
-        // A shelf above that is not ours to open is of somebody else, and so is what it tells.
-        let looked = Tree::open(dir).map_err(|e| e.fault());
-        match looked.and_then(|tree| Store::new(tree.shelf()).partials(&who.principal, &beneath)) {
+        // Where no destination can be any more, neither can any above.
+        let Ok(beneath) = RelPath::new(std::os::unix::ffi::OsStrExt::as_bytes(beneath.as_os_str())) else { break };
+        match partials_at(dir, &who.principal, &beneath) {
             Ok(partials) => found.extend(partials),
-            Err(fault) if beneath.is_root() && fault.code == FaultCode::Denied => return Err(fault),
-            Err(_) => {}
+            Err(fault) if beneath.is_root() => return Err(fault),
+            // What is above may be anybody's: a shelf that is not ours to open tells of nothing of ours.
+            Err(fault) => tracing::debug!(target: "longhaul::journal", %fault, "nothing is looked for there"),
         }
     }
     if found.is_empty() && !stands {
@@ -120,6 +119,15 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+/// What the shelf of a directory tells; nothing where there is no directory.
+fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
+    match Tree::open(dir) {
+        Ok(tree) => Store::new(tree.shelf()).partials(principal, beneath),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(e) => Err(e.fault()),
+    }
 }
 
 fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
