@@ -42,7 +42,6 @@ fn what_is_written_wrongly_exits_with_2_and_moves_nothing() {
         &["copy", "--retry-for", "10", "f", "g"],
         &["copy", "--stall-timeout", "0s", "f", "g"],
         &["copy", "--rate", "1Gbit/s", "f", "g"],
-        &["copy", "--verify", "disk", "f", "g"],
         &["copy", "--include", "[", "f", "g"],
         &["copy", "--files-from", "no-such-list", "f", "g"],
         &["copy", "--peer-key", "lhk1:short", "f", "g"],

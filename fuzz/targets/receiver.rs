@@ -26,6 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         landing: Landing::beneath(),
         preserve: Preserve::default(),
         dry_run: false,
+        read_back: false,
         group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
     };
     let mut receiver = Receiver::new(config, String::new());
