@@ -189,7 +189,12 @@ impl Storm {
     fn finish_round(&mut self, outcome: &Outcome, context: &str) {
         assert_eq!(outcome.code, 0, "{context}: {outcome}");
         tree::assert_same(&Tree::of(self.source()), &Tree::of(self.dest()), context);
+        // Sessions whose clients were killed may still be on their way out: the daemon waits for them.
+        let daemon = self.daemon.as_ref().unwrap_or(&self.site.daemon);
+        daemon.signal(Signal::TERM);
+        daemon.wait_gone();
         std::fs::remove_dir_all(self.dest()).unwrap();
+        self.daemon = Some(self.site.restarted());
         assert_eq!(tree::leftovers(self.target()), [""; 0], "{context}: {outcome}");
         self.round += 1;
     }

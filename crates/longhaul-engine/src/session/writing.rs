@@ -203,7 +203,17 @@ impl Writing {
                 let known = ledger.as_ref().filter(|_| large).map_or(Ok(Known::default()), |l| l.claim(held))?;
                 Ok(Surveyed { seen, partial: known.partial, committed: known.committed })
             });
-            Report::Surveyed { first, found: found.collect() }
+            let found: Vec<Result<Surveyed, Fault>> = found.collect();
+            // What will be made needs a journal. It is begun here, so that files are opened in their order and do not wait for it
+            // all at once; should it fail, each of them says so.
+            let leaf = |held: &Held| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
+            let new = |(held, found): (&Arc<Held>, &Result<Surveyed, Fault>)| {
+                leaf(held) && found.as_ref().is_ok_and(|found| found.seen == Seen::Absent)
+            };
+            if page.iter().zip(&found).any(new) {
+                let _ = begun(ledger.as_deref());
+            }
+            Report::Surveyed { first, found }
         });
     }
 
