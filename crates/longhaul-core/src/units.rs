@@ -146,6 +146,44 @@ pub fn parse_size(text: &str) -> Result<ByteCount, SizeError> {
     if bytes.is_finite() && (0.0..9e18).contains(&bytes) { Ok(ByteCount(bytes as u64)) } else { Err(fail()) }
 }
 
+/// Why a rate was not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a rate: write a number and its unit, as 9.4Gbit/s, 800Mbit/s, 250MB/s or 1GiB/s")]
+pub struct RateError {
+    text: String,
+}
+
+/// Reads a rate, bytes/s: `kbit/s`, `Mbit/s`, `Gbit/s`, `Tbit/s`, `kB/s`, `MB/s`, `GB/s`, `TB/s` decimal, `KiB/s`, `MiB/s`, `GiB/s`
+/// binary. The unit must be written, and bits and bytes be told apart: `Gb/s` means either to somebody.
+///
+/// # Errors
+/// [`RateError`] when the text is no such rate, or does not fit 64 bits.
+pub fn parse_rate(text: &str) -> Result<u64, RateError> {
+    let fail = || RateError { text: text.to_owned() };
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let scale = match unit.trim() {
+        "bit/s" => 0.125,
+        "kbit/s" | "Kbit/s" => 125.0,
+        "Mbit/s" => 125e3,
+        "Gbit/s" => 125e6,
+        "Tbit/s" => 125e9,
+        "B/s" => 1.0,
+        "kB/s" | "KB/s" => 1e3,
+        "MB/s" => 1e6,
+        "GB/s" => 1e9,
+        "TB/s" => 1e12,
+        "KiB/s" => 1024.0,
+        "MiB/s" => 1_048_576.0,
+        "GiB/s" => 1_073_741_824.0,
+        _ => return Err(fail()),
+    };
+    let value: f64 = number.parse().map_err(|_| fail())?;
+    let bytes = value * scale;
+    if bytes.is_finite() && (0.0..9e18).contains(&bytes) { Ok(bytes.round() as u64) } else { Err(fail()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +209,24 @@ mod tests {
     fn sizes_that_are_none_are_refused() {
         for text in ["", "MiB", "4 MX", "-1", "99999999999999999999", "1e3", "20000000T", "."] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_read_bits_and_bytes() {
+        let cases = [
+            ("9.4Gbit/s", 1_175_000_000),
+            ("800 Mbit/s", 100_000_000),
+            ("64kbit/s", 8_000),
+            ("250MB/s", 250_000_000),
+            ("1GiB/s", 1 << 30),
+            ("0bit/s", 0),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_rate(text), Ok(want), "{text}");
+        }
+        for text in ["", "1", "1G", "1Gb/s", "1GB", "Gbit/s", "-1MB/s", "1e3MB/s", "99999999999TB/s"] {
+            assert!(parse_rate(text).is_err(), "{text}");
         }
     }
 

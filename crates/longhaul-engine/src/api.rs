@@ -99,7 +99,7 @@ impl std::fmt::Debug for Remote {
 /// How to run a transfer.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Data connections; none chooses (one per processor up to 4 today).
+    /// Data connections; none begins with a few and finds out while data flows how many carry most.
     pub lanes: Option<u32>,
     /// Protection of the lanes; none is `private` over a network and `safe` between two local directories.
     pub protect: Option<Protection>,
@@ -131,7 +131,12 @@ pub struct Settings {
     pub retry_for: Duration,
     /// A lane that moves nothing for so long, while others do, is given up and replaced.
     pub stall_after: Duration,
+    /// The sender keeps all lanes together below this, bytes/s of payload; none: as fast as it goes. At least [`RATE_MIN`].
+    pub rate: Option<u64>,
 }
+
+/// The lowest rate that a transfer may be given, bytes/s: below it a piece would take longer than a peer may be silent.
+pub const RATE_MIN: u64 = 64 << 10;
 
 /// How far the receiver verifies what it commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,6 +175,8 @@ pub enum Event {
     Redial(Redial),
     /// Another session stands in its place: its id, hex.
     Redialled(String),
+    /// This side sends, and has changed its lanes, or decided not to.
+    Lanes(LanesTuned),
     /// Something went wrong; the run may go on (a file) or end (its report then carries the same fault).
     Fault(Fault),
 }
@@ -193,6 +200,19 @@ pub struct Start {
     pub congestion: String,
     /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption, buffered I/O.
     pub notes: Vec<String>,
+}
+
+/// What a sender did about its lanes, and why.
+#[derive(Clone, Debug)]
+pub struct LanesTuned {
+    /// Seconds since the session stood.
+    pub seconds: f64,
+    /// Lanes that stand now: those that are being added or ended are not yet counted, or still are.
+    pub lanes: u32,
+    /// `+4`, `-4`, `2 to bbr`, or `=`.
+    pub change: String,
+    /// Why, for people.
+    pub reason: String,
 }
 
 /// A lost session that is to be dialled again.

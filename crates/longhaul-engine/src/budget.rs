@@ -1,6 +1,7 @@
 //! Memory of one session side: how many chunk-sized slots, how many lanes they carry, and the I/O that fills them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_core::limits::{CHUNK_LOG2_MAX, LANES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role};
@@ -11,6 +12,14 @@ use longhaul_sys::Slab;
 pub const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
 /// Lanes when nobody says otherwise: the number that filled a loopback in the prototype (research: 1 to 4 within noise).
 pub const LANES_DEFAULT: u32 = 4;
+/// Lanes at first when nobody says otherwise and the path is long: each connection begins with ten segments, so twice as many
+/// are a round trip ahead.
+pub(crate) const LANES_FAR: u32 = 8;
+/// Lanes that a transfer may come to use when nobody says otherwise: a connection that a loss in a thousand keeps at a thirtieth
+/// of the path then still fills it with the others.
+pub(crate) const LANES_AUTO_MAX: u32 = 32;
+/// From this round trip on a path is long.
+pub(crate) const FAR: Duration = Duration::from_millis(5);
 /// Buffers of a receiver that reads back what it wrote, besides its memory: one is filled while the other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
@@ -49,8 +58,9 @@ pub(crate) fn lanes(wanted: u32, slots: usize) -> u32 {
 pub(crate) struct Machinery {
     /// The buffers; pages that are never touched cost nothing.
     pub(crate) slab: Arc<Slab>,
-    /// What fills or empties them.
+    /// What fills or empties them, with so many requests in flight.
     pub(crate) io: ChunkIo,
+    pub(crate) depth: usize,
 }
 
 /// What a session side is given.
@@ -58,7 +68,7 @@ pub(crate) struct Machinery {
 pub(crate) struct Means {
     /// The slots that its memory holds.
     pub(crate) slots: usize,
-    /// Its lanes.
+    /// The most lanes that it may come to have.
     pub(crate) lanes: u32,
     /// Requests in flight per disk; none chooses.
     pub(crate) depth: Option<usize>,
@@ -86,7 +96,7 @@ impl Machinery {
                 .hint("lower --memory")
         })?;
         let io = ChunkIo::start(engine, depth, &slab).map_err(|e| e.fault())?;
-        Ok(Machinery { slab, io })
+        Ok(Machinery { slab, io, depth })
     }
 }
 
@@ -96,7 +106,7 @@ const DEPTH_DEFAULT: usize = 8;
 /// Slots that keep a disk and lanes busy: what is being read, and three for each lane (one on its way, two that wait, so
 /// that a hiccup of the disk is not felt). A sender that reads further ahead only touches memory that is cold in every
 /// cache: a fifth of its CPU time went into clearing pages for that.
-fn sender_slots(depth: usize, lanes: u32) -> usize {
+pub(crate) fn sender_slots(depth: usize, lanes: u32) -> usize {
     depth + 3 * lanes as usize
 }
 

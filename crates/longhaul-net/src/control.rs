@@ -35,6 +35,8 @@ pub struct Control {
     pub peer_addr: SocketAddr,
     /// This end.
     pub local_addr: SocketAddr,
+    /// The round trip that the handshake took, smoothed by the kernel; zero where it does not say.
+    pub rtt: Duration,
 }
 
 impl Control {
@@ -48,6 +50,7 @@ impl Control {
                 Ok((canonical(peer), canonical(tcp.local_addr()?)))
             })
             .map_err(|source| NetError::Lost { peer: "a new connection".to_owned(), source })?;
+        let rtt = longhaul_sys::tcp::state(tcp).map_or(Duration::ZERO, |state| state.rtt);
         let peer = peer_addr.to_string();
         let peer_key = proved_key(tls, CONTROL).map_err(|e| NetError::tls(&peer, e))?;
         let exporter = match &stream {
@@ -56,7 +59,8 @@ impl Control {
         };
         let exporter = exporter.map_err(|e| NetError::tls(&peer, e))?;
         let (reader, writer) = tokio::io::split(stream);
-        Ok(Control { reader: Box::new(reader), writer: Box::new(writer), peer_key, exporter, peer_addr, local_addr })
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        Ok(Control { reader, writer, peer_key, exporter, peer_addr, local_addr, rtt })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::handshake::{Handshake, Turn};
 use crate::keys::{Identity, PublicKey};
 use crate::private::Private;
 use crate::tls::{LANE, PeerCheck, client_config};
-use crate::wire::{Congestion, LaneCloser, LaneOptions, More, Want, Wire};
+use crate::wire::{Congestion, LaneHandle, LaneOptions, More, Want, Wire};
 
 /// How a lane protects what it carries, in GridFTP's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,8 +130,8 @@ impl LaneStream {
     }
 
     /// A handle that ends this lane from another thread.
-    pub fn closer(&self) -> LaneCloser {
-        self.wire.closer()
+    pub fn handle(&self) -> LaneHandle {
+        self.wire.handle()
     }
 
     /// The congestion control that the kernel reports; `none` for a pair of local sockets.

@@ -25,7 +25,7 @@ pub use keys::{Identity, PublicKey};
 pub use known_hosts::KnownHosts;
 pub use lane::{LaneStream, Protection, SAFE_MAGIC};
 pub use tls::{GreetLimits, PeerCheck, ServerTls};
-pub use wire::{Congestion, LaneCloser, LaneOptions};
+pub use wire::{Congestion, LaneHandle, LaneOptions};
 
 #[cfg(test)]
 mod tests;

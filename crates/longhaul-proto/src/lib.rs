@@ -9,6 +9,7 @@ pub mod journal;
 pub mod receiver;
 pub mod sender;
 pub mod time;
+pub mod tuning;
 pub mod wire;
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
-    Answer, CheckChunks, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Heartbeat, Hello, LaneClosed,
-    LaneLost, Lanes, Listed, ListedKind, ListedPartial, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect,
-    Request, Resume, Settlement, Tally, Transfer, Verdict, WantChunks, Welcome,
+    Answer, CheckChunks, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Heartbeat, Hello,
+    LaneClosed, LaneLost, Lanes, Listed, ListedKind, ListedPartial, Listing, MoreLanes, Offer, Outcome, Page,
+    PageCredit, Placing, Protect, Rate, Request, Resume, Settlement, Tally, Transfer, Verdict, WantChunks, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -45,6 +45,7 @@ fn transfer(far: Far) -> Message {
         far,
         run: [0x22; 16],
         read_back: true,
+        flow: Flow { lanes_max: 300, congestion: "bbr".to_owned(), rate: 300 },
     };
     hello(Request::Transfer(Box::new(transfer)))
 }
@@ -158,6 +159,8 @@ fn messages() -> Vec<(Message, &'static str)> {
         chunk: ChunkSize::DEFAULT,
         chunk_max: ChunkSize::DEFAULT,
         bundled_max: 256 << 10,
+        lanes_max: 32,
+        rate: 300,
     };
     let list = Request::List { root: "data".to_owned(), path: path("x") };
     let partials = Request::Partials { root: "data".to_owned(), path: path("x") };
@@ -195,15 +198,17 @@ fn messages() -> Vec<(Message, &'static str)> {
         (check(), GOLDEN[25]),
         (Message::LaneLost(LaneLost { lane: LaneId(300) }), GOLDEN[26]),
         (Message::LaneClosed(LaneClosed { lane: LaneId(2), landed: 300 }), GOLDEN[27]),
+        (Message::MoreLanes(MoreLanes { count: 300 }), GOLDEN[30]),
+        (Message::Rate(Rate { bytes_per_s: 300 }), GOLDEN[31]),
     ]
 }
 
-const GOLDEN: [&str; 30] = [
-    "31000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201",
-    "38000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e2222222222222222222222222222222201",
+const GOLDEN: [&str; 32] = [
+    "39000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02",
+    "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e2222222222222222222222222222222201ac0203626272ac02",
     "050000000101010001",
     "0c000000010101000204646174610178",
-    "18000000020100111111111111111111111111111111111616808010",
+    "1b00000002010011111111111111111111111111111111161680801020ac02",
     "0a0000000303000161026e6f0162",
     "03000000040104",
     "0a000000050801036e6577022f64",
@@ -229,6 +234,8 @@ const GOLDEN: [&str; 30] = [
     "040000001802ac02",
     "0c000000010101000304646174610178",
     "2c000000130103642f6e0504ac02056b65793a6b016f1111111111111111222222222222222201017505a40303ac0201",
+    "0300000019ac02",
+    "030000001aac02",
 ];
 
 fn resume() -> Message {
@@ -265,8 +272,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=24).collect::<Vec<_>>());
-    for new in [22, 25] {
+    assert_eq!(numbers, (1..=21).chain(23..=26).collect::<Vec<_>>());
+    for new in [22, 27] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

@@ -27,7 +27,15 @@ pub struct Slab {
 struct Home {
     /// Indices at home; the last one returned leaves first, so that few slots are ever touched when few are needed.
     free: Vec<u32>,
+    /// Slots that may be out at a time.
+    limit: usize,
     closed: bool,
+}
+
+impl Home {
+    fn take(&mut self, slots: usize) -> Option<u32> {
+        if slots - self.free.len() < self.limit { self.free.pop() } else { None }
+    }
 }
 
 /// Sole owner of the bytes of one slot; dropping it returns it to its slab.
@@ -69,7 +77,7 @@ impl Slab {
             mapping: (start, mapped_bytes),
             slot_bytes,
             slots,
-            home: Mutex::new(Home { free, closed: false }),
+            home: Mutex::new(Home { free, limit: slots, closed: false }),
             returned: Condvar::new(),
         }))
     }
@@ -81,7 +89,7 @@ impl Slab {
             if home.closed {
                 return None;
             }
-            if let Some(index) = home.free.pop() {
+            if let Some(index) = home.take(self.slots) {
                 return Some(Slot { slab: Arc::clone(self), index });
             }
             home = self.returned.wait(home).unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +102,14 @@ impl Slab {
         if home.closed {
             return None;
         }
-        home.free.pop().map(|index| Slot { slab: Arc::clone(self), index })
+        home.take(self.slots).map(|index| Slot { slab: Arc::clone(self), index })
+    }
+
+    /// Lets so many slots be out at a time from now on, one at least: those that are out beyond that stay valid. At first all
+    /// may be.
+    pub fn set_limit(&self, limit: usize) {
+        self.lock().limit = limit.max(1);
+        self.returned.notify_all();
     }
 
     /// Lets nobody claim any more and wakes whoever waits. Slots that are out stay valid.

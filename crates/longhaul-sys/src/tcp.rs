@@ -1,9 +1,85 @@
-//! What the kernel knows of a TCP connection. Takes a socket, gives an answer; changes nothing.
+//! What the kernel knows of a TCP connection, and how fast it may send. Takes a socket, gives an answer.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
+
+/// A connection's counters as a sender, at one moment. Bytes are payload of TCP; times add up since the connection stood. A
+/// kernel too old for a counter leaves it at zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpState {
+    /// Payload that the other host has acknowledged.
+    pub acked: u64,
+    /// Payload that was sent, repeats with it.
+    pub sent: u64,
+    /// Payload that was sent again.
+    pub resent: u64,
+    /// Payload that waits in the socket and was not sent yet.
+    pub unsent: u32,
+    /// The shortest round trip of late; none before the first.
+    pub min_rtt: Option<Duration>,
+    /// The smoothed round trip.
+    pub rtt: Duration,
+    /// Segments that may be on their way at a time.
+    pub window_segments: u32,
+    /// Payload of one segment.
+    pub segment_bytes: u32,
+    /// Time in which there was something to send or to be acknowledged.
+    pub busy: Duration,
+    /// Of that, time in which the other host's window was the limit.
+    pub receiver_limited: Duration,
+    /// Of that, time in which this host's send buffer was the limit.
+    pub buffer_limited: Duration,
+    /// What the connection delivered of late, bytes/s, by the kernel's own measure.
+    pub delivery_rate: u64,
+}
+
+/// The counters now.
+///
+/// # Errors
+/// What `getsockopt` says, for what is no TCP socket.
+pub fn state(socket: impl AsFd) -> io::Result<TcpState> {
+    let info = info(socket)?;
+    // The kernel says "never" by its largest number.
+    let min_rtt = (info.tcpi_min_rtt != u32::MAX && info.tcpi_min_rtt != 0)
+        .then(|| Duration::from_micros(info.tcpi_min_rtt.into()));
+    Ok(TcpState {
+        acked: info.tcpi_bytes_acked,
+        sent: info.tcpi_bytes_sent,
+        resent: info.tcpi_bytes_retrans,
+        unsent: info.tcpi_notsent_bytes,
+        min_rtt,
+        rtt: Duration::from_micros(info.tcpi_rtt.into()),
+        window_segments: info.tcpi_snd_cwnd,
+        segment_bytes: info.tcpi_snd_mss,
+        busy: Duration::from_micros(info.tcpi_busy_time),
+        receiver_limited: Duration::from_micros(info.tcpi_rwnd_limited),
+        buffer_limited: Duration::from_micros(info.tcpi_sndbuf_limited),
+        delivery_rate: info.tcpi_delivery_rate,
+    })
+}
+
+/// Lets a connection send no faster than so many bytes of payload a second; none takes the limit away. TCP paces by itself:
+/// it needs no queueing discipline for that.
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn set_pace(socket: impl AsFd, bytes_per_s: Option<u64>) -> io::Result<()> {
+    let rate = bytes_per_s.map_or(u64::MAX, |rate| rate.clamp(1, u64::MAX - 1));
+    // SAFETY: the descriptor is open while it is borrowed; the kernel reads the eight bytes of `rate`, which it takes as the
+    // long form of this option.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const rate).cast(),
+            size_of::<u64>() as libc::socklen_t,
+        )
+    };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
 
 /// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is. A host that
 /// takes no data for now still acknowledges the kernel's probes; only one that is gone, or not reached, stays silent. (After
@@ -81,8 +157,49 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sent_and_acknowledged_is_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut far, _) = listener.accept().expect("accepted");
+        near.write_all(&[7; 5000]).expect("sent");
+        far.read_exact(&mut [0; 5000]).expect("received");
+        let begun = std::time::Instant::now();
+        while state(&near).expect("TCP").acked < 5000 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "received and never acknowledged");
+            std::thread::yield_now();
+        }
+        let state = state(&near).expect("TCP");
+        assert_eq!((state.acked, state.sent, state.resent, state.unsent), (5000, 5000, 0, 0));
+        assert!(state.min_rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{state:?}");
+    }
+
+    #[test]
+    fn a_paced_connection_takes_its_time_and_a_freed_one_does_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut far, _) = listener.accept().expect("accepted");
+        let drain = std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()).expect("received"));
+        set_pace(&near, Some(4_000_000)).expect("taken");
+        let begun = std::time::Instant::now();
+        let acked = |bytes| {
+            while state(&near).expect("TCP").acked < bytes {
+                std::thread::yield_now();
+            }
+        };
+        (&near).write_all(&[7; 2_000_000]).expect("sent");
+        acked(2_000_000);
+        // Half a second at the rate; the kernel lets the first burst through.
+        assert!(begun.elapsed() > Duration::from_millis(250), "{:?}", begun.elapsed());
+        set_pace(&near, None).expect("taken");
+        near.write_all(&[7; 2_000_000]).expect("sent");
+        drop(near);
+        assert_eq!(drain.join().expect("ran"), 4_000_000);
+    }
+
+    #[test]
     fn what_is_no_tcp_socket_is_an_error() {
         let (socket, _other) = UnixStream::pair().expect("a pair");
         assert!(unacknowledged(&socket).is_err());
+        assert!(state(&socket).is_err());
     }
 }

@@ -85,6 +85,9 @@ pub struct NetworkOptions {
     /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<OsString>,
+    /// Keep the whole transfer below this, paced: 9.4Gbit/s, 250MB/s; at least 64KiB/s [default: none]
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<OsString>,
     /// private: encrypted and verified; safe: NOT encrypted, readable on the way, still verified [default: private]
     #[arg(long, value_name = "LEVEL")]
     pub protect: Option<OsString>,

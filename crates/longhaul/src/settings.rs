@@ -26,7 +26,8 @@ use crate::error::Error;
 pub use layers::{Environment, Given, Layers, Origin, variable};
 pub use values::Flaw;
 pub(crate) use values::{
-    age as parse_age, depth as parse_depth, engine as parse_engine, io as parse_io, switch as parse_switch,
+    age as parse_age, depth as parse_depth, engine as parse_engine, io as parse_io, rate as parse_rate,
+    switch as parse_switch,
 };
 
 /// Everything a transfer needs but its locations.
@@ -108,6 +109,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         stall_after: layers
             .parsed("stall-timeout", &network.stall_timeout, values::stall_timeout)?
             .unwrap_or(Duration::from_secs(LANE_STALL_SECONDS)),
+        rate: layers.parsed("rate", &network.rate, values::rate)?,
     };
     Ok(TransferSettings {
         engine,

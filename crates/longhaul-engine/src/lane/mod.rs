@@ -3,6 +3,7 @@
 //! The only place where payload meets digest and socket. They know headers and digests, nothing of files or sessions.
 
 pub(crate) mod join;
+pub(crate) mod pacer;
 pub(crate) mod pulse;
 pub(crate) mod receive;
 pub(crate) mod send;

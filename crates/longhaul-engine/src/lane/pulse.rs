@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::pacer::Pacer;
+
 /// What one lane beats on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<Beats>);
@@ -27,6 +29,8 @@ pub(crate) enum Doing {
     Moving,
     /// A unit waits for a free buffer: meanwhile it is this side that is slow.
     Waiting,
+    /// A unit waits as there is a rate to keep.
+    Paced,
 }
 
 /// A lane's counters at one moment.
@@ -67,6 +71,17 @@ impl Pulse {
         waited
     }
 
+    /// Waits until `pacer` lets `bytes` through.
+    pub(crate) fn paced(&self, pacer: &Pacer, bytes: usize) {
+        if pacer.is_ahead() {
+            self.0.doing.store(PACED, Ordering::Relaxed);
+            pacer.admit(bytes);
+            self.0.doing.store(MOVING, Ordering::Relaxed);
+        } else {
+            pacer.admit(bytes);
+        }
+    }
+
     /// The counters now.
     pub(crate) fn read(&self) -> Reading {
         Reading {
@@ -74,6 +89,7 @@ impl Pulse {
             units: self.0.units.load(Ordering::Relaxed),
             doing: match self.0.doing.load(Ordering::Relaxed) {
                 WAITING => Doing::Waiting,
+                PACED => Doing::Paced,
                 MOVING => Doing::Moving,
                 _ => Doing::Nothing,
             },
@@ -84,6 +100,7 @@ impl Pulse {
 const NOTHING: u8 = 0;
 const MOVING: u8 = 1;
 const WAITING: u8 = 2;
+const PACED: u8 = 3;
 
 /// Watches all receiving lanes of a session together.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
 use longhaul_sys::{Slab, Slot};
 
 use super::PIECE_BYTES;
+use super::pacer::Pacer;
 use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
@@ -30,6 +31,19 @@ pub(crate) struct Arrival {
     pub(crate) rows: Vec<(FileId, Range<usize>)>,
 }
 
+/// What a receiving lane's thread works with.
+#[derive(Clone, Copy)]
+pub(crate) struct Means<'a> {
+    /// Its buffers.
+    pub(crate) slab: &'a Arc<Slab>,
+    /// Lets it take in.
+    pub(crate) pacer: &'a Pacer,
+    /// Where CPU time is counted.
+    pub(crate) times: &'a StageTimes,
+    /// Its signs of life.
+    pub(crate) pulse: &'a Pulse,
+}
+
 /// Receives until the sender is done with the lane, or this side gives no more buffers. Gives the number of units that were
 /// delivered, however it ended.
 ///
@@ -38,20 +52,19 @@ pub(crate) struct Arrival {
 pub(crate) fn run(
     mut stream: LaneStream,
     lane: LaneId,
-    slab: &Arc<Slab>,
-    (times, pulse): (&StageTimes, &Pulse),
+    means: Means<'_>,
     deliver: impl Fn(Arrival),
 ) -> (u64, Result<(), Fault>) {
     let protection = stream.protection();
     let mut landed = 0;
     let result = loop {
-        match receive_unit(&mut stream, Ticket { lane, seq: landed }, slab, (times, pulse)) {
+        match receive_unit(&mut stream, Ticket { lane, seq: landed }, means) {
             Ok(Some(arrival)) => deliver(arrival),
             Ok(None) => break Ok(()),
             Err(fault) => break Err(fault),
         }
         landed += 1;
-        pulse.done();
+        means.pulse.done();
     };
     let result = result.map_err(|fault| match (protection, fault.code) {
         // Whoever is on the way may have done that: not the sender's fault, and another try may find a cleaner way.
@@ -67,23 +80,18 @@ pub(crate) fn run(
 }
 
 /// The next unit; none when the sender is done with the lane, or this side gives no more buffers.
-fn receive_unit(
-    stream: &mut LaneStream,
-    ticket: Ticket,
-    slab: &Arc<Slab>,
-    (times, pulse): (&StageTimes, &Pulse),
-) -> Result<Option<Arrival>, Fault> {
+fn receive_unit(stream: &mut LaneStream, ticket: Ticket, means: Means<'_>) -> Result<Option<Arrival>, Fault> {
     let trailers = stream.protection() == Protection::Private;
     let mut header = [0; HEADER_BYTES];
     if !stream.recv_or_end(&mut header).map_err(|e| lane_fault(&e))? {
         return Err(Fault::new(FaultCode::Lost, Blame::Path, "a lane ended without saying so"));
     }
-    pulse.begin();
+    means.pulse.begin();
     let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else { return Ok(None) };
-    check(&piece, slab, trailers)?;
-    let Some((slot, computed)) = receive(stream, &piece, slab, (times, pulse))? else { return Ok(None) };
+    check(&piece, means.slab, trailers)?;
+    let Some((slot, computed)) = receive(stream, &piece, means)? else { return Ok(None) };
     let declared = if trailers { Some(receive_trailer(stream, &piece)?) } else { None };
-    let (rows, places) = times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
+    let (rows, places) = means.times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
     let landed = Landed { ticket, piece, computed, declared, rows };
     Ok(Some(Arrival { landed, slot, rows: places }))
 }
@@ -100,8 +108,7 @@ fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
 fn receive(
     stream: &mut LaneStream,
     piece: &Piece,
-    slab: &Arc<Slab>,
-    (times, pulse): (&StageTimes, &Pulse),
+    Means { slab, pacer, times, pulse }: Means<'_>,
 ) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
     let start = match piece.unit {
         Unit::Chunk { index, .. } => index.start(piece.chunk),
@@ -120,6 +127,7 @@ fn receive(
         times.count(Stage::Hash, || hasher.update_zeros(piece.unit_len));
         return Ok(Some((None, hasher.finish())));
     }
+    pulse.paced(pacer, piece.len as usize);
     let Some(mut slot) = pulse.waiting(|| slab.claim()) else { return Ok(None) };
     for part in slot[..piece.len as usize].chunks_mut(PIECE_BYTES) {
         times.count(Stage::Net, || stream.recv_exact(part)).map_err(|e| lane_fault(&e))?;

@@ -12,6 +12,7 @@ use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_sys::Slot;
 
 use super::PIECE_BYTES;
+use super::pacer::Pacer;
 use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
@@ -46,15 +47,17 @@ pub(crate) enum Payload {
 pub(crate) struct Source<'a> {
     /// Units to send; at its end the lane is done.
     pub(crate) queue: &'a Receiver<Ready>,
-    /// Ends when the lane is given up.
+    /// Says that the lane shall end in order; ends when it is given up.
     pub(crate) quit: &'a Receiver<()>,
+    /// Lets the lane send.
+    pub(crate) pacer: &'a Pacer,
     /// Where CPU time is counted.
     pub(crate) times: &'a StageTimes,
     /// Its signs of life.
     pub(crate) pulse: &'a Pulse,
 }
 
-/// Sends units until the queue ends, then says so to the other end.
+/// Sends units until the queue ends, or the lane shall, then says so to the other end.
 ///
 /// # Errors
 /// A [`Fault`] when the lane breaks, with what it had in hand.
@@ -68,7 +71,10 @@ pub(crate) fn run(
     for seq in 0.. {
         let taken = select! {
             recv(source.queue) -> ready => ready.ok(),
-            recv(source.quit) -> _ => return Err((given_up(), None)),
+            recv(source.quit) -> word => match word {
+                Ok(()) => None,
+                Err(_) => return Err((given_up(), None)),
+            },
         };
         let Some(ready) = taken else { break };
         let Ready { unit, attempt, .. } = ready;
@@ -92,7 +98,7 @@ fn send_unit(
     stream: &mut LaneStream,
     ready: &Ready,
     trailer: bool,
-    Source { times, pulse, .. }: &Source<'_>,
+    Source { times, pulse, pacer, .. }: &Source<'_>,
 ) -> Result<(Digest, u64), NetError> {
     let same = ready.expect.is_some_and(|expect| times.count(Stage::Hash, || is_same(ready, expect)));
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
@@ -121,10 +127,16 @@ fn send_unit(
     while let Some(piece) = pieces.next() {
         times.count(Stage::Hash, || hasher.update(piece));
         let more = trailer || pieces.peek().is_some();
-        times
-            .count(Stage::Net, || if more { stream.send_more(&[head, piece]) } else { stream.send(&[head, piece]) })?;
-        pulse.beat();
-        head = &[];
+        let mut grains = piece.chunks(pacer.grain()).peekable();
+        while let Some(grain) = grains.next() {
+            pulse.paced(pacer, grain.len());
+            let more = more || grains.peek().is_some();
+            times.count(Stage::Net, || {
+                if more { stream.send_more(&[head, grain]) } else { stream.send(&[head, grain]) }
+            })?;
+            pulse.beat();
+            head = &[];
+        }
     }
     let digest = if same { ready.expect.unwrap_or_else(|| hasher.finish()) } else { hasher.finish() };
     let tail = if trailer { &digest.bytes()[..] } else { &[] };

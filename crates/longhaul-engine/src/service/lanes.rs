@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX};
 use longhaul_core::{Fault, LaneId};
-use longhaul_net::{Congestion, LaneCloser, LaneStream, Protection, PublicKey};
+use longhaul_net::{Congestion, LaneHandle, LaneStream, Protection, PublicKey};
 use longhaul_proto::join::JoinKey;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -27,7 +27,7 @@ pub(super) struct Registry {
 #[derive(Default)]
 struct Joining {
     next: u64,
-    queue: VecDeque<(u64, LaneCloser)>,
+    queue: VecDeque<(u64, LaneHandle)>,
 }
 
 /// What a session expects.
@@ -42,6 +42,8 @@ pub(super) struct Expecting {
     pub(super) open: HashMap<LaneId, Instant>,
     /// The next id that was never named.
     pub(super) next: u32,
+    /// Their congestion control: this end may send.
+    pub(super) congestion: Congestion,
     /// Where lanes go.
     pub(super) sink: UnboundedSender<Event>,
 }
@@ -91,7 +93,7 @@ impl Registry {
     /// Has a lane prove where it belongs, and brings it there. A lane that cannot is closed without a word.
     pub(super) async fn bring(&self, stream: LaneStream, key: Option<PublicKey>) {
         let registry = self.clone();
-        let number = self.begin_joining(stream.closer());
+        let number = self.begin_joining(stream.handle());
         let brought = tokio::task::spawn_blocking(move || registry.bring_blocking(stream, key, number)).await;
         if let Ok(Err(fault)) = brought {
             tracing::debug!(target: "longhaul::serve", %fault, "a lane was turned away");
@@ -108,9 +110,9 @@ impl Registry {
         // Proved. Taken out under the lock: of two that prove the same id, one comes too late.
         let sink = {
             let mut sessions = self.lock();
-            sessions.get_mut(&session).and_then(|e| e.open.remove(&id).map(|_| e.sink.clone()))
+            sessions.get_mut(&session).and_then(|e| e.open.remove(&id).map(|_| (e.sink.clone(), e.congestion.clone())))
         };
-        let Some(sink) = sink else {
+        let Some((sink, congestion)) = sink else {
             return Err(Fault::new(
                 longhaul_core::FaultCode::Denied,
                 longhaul_core::Blame::Peer,
@@ -118,14 +120,14 @@ impl Registry {
             ));
         };
         // The accepting end sends as well (pull): its congestion control must not be the host's by accident.
-        stream.set_congestion(&Congestion::Auto).map_err(|e| crate::faults::net_fault(&e))?;
+        stream.set_congestion(&congestion).map_err(|e| crate::faults::net_fault(&e))?;
         join::confirm(&mut stream)?;
         let _ = sink.send(Event::Lane(JoinedLane { id, stream }));
         Ok(())
     }
 
     /// Makes room by closing the lane that has been at it for longest: one that means well needs a round trip.
-    fn begin_joining(&self, closer: LaneCloser) -> u64 {
+    fn begin_joining(&self, handle: LaneHandle) -> u64 {
         let mut joining = self.joining();
         if joining.queue.len() >= JOINING_MAX
             && let Some((_, oldest)) = joining.queue.pop_front()
@@ -134,7 +136,7 @@ impl Registry {
         }
         let number = joining.next;
         joining.next += 1;
-        joining.queue.push_back((number, closer));
+        joining.queue.push_back((number, handle));
         number
     }
 

@@ -2,13 +2,15 @@
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
 //! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard; `listing` answers those who
-//! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself; `collect` says when abandoned partials go.
+//! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself;
+//! `rates` says how fast each session may be; `collect` says when abandoned partials go.
 
 mod access;
 mod collect;
 mod lanes;
 mod listing;
 mod lobby;
+mod rates;
 mod runs;
 mod serve;
 
@@ -30,6 +32,7 @@ use crate::faults::net_fault;
 use crate::partials::Store;
 use lanes::Registry;
 use lobby::Lobby;
+use rates::Rates;
 use runs::Runs;
 
 /// What a client may do beneath a root. A request needs it from the root and from the client.
@@ -54,6 +57,8 @@ pub struct RootConfig {
     pub allow: Rights,
     /// The protections that it allows.
     pub protect: Vec<Protection>,
+    /// What all sessions on it carry together at most, bytes/s; none: as fast as they go.
+    pub rate: Option<u64>,
 }
 
 /// A key that may come in.
@@ -65,6 +70,10 @@ pub struct ClientConfig {
     pub key: PublicKey,
     /// Rights by root.
     pub roots: BTreeMap<String, Rights>,
+    /// What all of its sessions carry together at most, bytes/s; none: as fast as they go.
+    pub rate: Option<u64>,
+    /// Its part of a rate that it shares with others, against theirs: 1 to 1000 (default 1).
+    pub weight: u32,
 }
 
 /// A daemon's configuration.
@@ -89,6 +98,8 @@ pub struct ServeConfig {
     pub engine: EngineKind,
     /// Requests in flight per disk; none chooses.
     pub depth: Option<usize>,
+    /// What all sessions carry together at most, bytes/s; none: as fast as they go.
+    pub rate: Option<u64>,
 }
 
 /// A running daemon.
@@ -105,6 +116,7 @@ struct Daemon {
     registry: Registry,
     lobby: Lobby,
     runs: Runs,
+    rates: Rates,
     /// MiB of buffers that are free.
     memory: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
@@ -134,6 +146,7 @@ impl Service {
             registry: Registry::default(),
             lobby: Lobby::default(),
             runs: Runs::default(),
+            rates: Rates::new(config.rate),
             roots,
             config,
             stop,

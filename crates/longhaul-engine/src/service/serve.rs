@@ -8,24 +8,27 @@ use longhaul_core::filter::Filter;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS, SOURCES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, RelPath, Role};
 use longhaul_disk::{FsSource, Tree};
-use longhaul_net::Control;
+use longhaul_net::{Congestion, Control};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Policy, SyncGroup};
-use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, VERSION, Welcome};
+use longhaul_proto::wire::message::{Far, Flow, Lanes, Request, Transfer, VERSION, Welcome};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::access::{need, need_protection};
 use super::lanes::{Expecting, Registered};
 use super::listing::Names;
+use super::rates::{Claim, Entered};
 use super::runs::Place;
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
 use crate::budget::{self, MEMORY_DEFAULT, Machinery, Means};
 use crate::control::write_message;
+use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::nonce;
+use crate::lane::pacer;
 use crate::partials::{Store, Who};
 use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
@@ -33,7 +36,7 @@ use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::receive::Receiving;
 use crate::session::regrow::{Grants, Regrow};
 use crate::session::send::Sending;
-use crate::session::{self, LaneRules, Link, LinkParts};
+use crate::session::{self, LaneRules, Link, LinkParts, TuningRules};
 
 /// Runs a conversation to its end.
 pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
@@ -78,10 +81,12 @@ enum Admitted {
 /// A session that is allowed and has what it needs.
 struct Prepared {
     client: String,
+    claim: Claim,
     what: String,
     transfer: Transfer,
     side: Side,
     lanes: u32,
+    lanes_max: u32,
     chunk_max: ChunkSize,
     machinery: Machinery,
     /// Its place among the runs goes last: then it has let go.
@@ -121,6 +126,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     if transfer.set != 0
         || !transfer.initiator
         || transfer.lanes == 0
+        || transfer.flow.congestion.len() > CONGESTION_NAME_BYTES_MAX
         || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
         || transfer.chunk_max < transfer.chunk
     {
@@ -134,7 +140,11 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
     let place = daemon.runs.take_over(client.key, run).await?;
     let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
+    if transfer.role == Role::Receiver {
+        need_congestion(&transfer.flow)?;
+    }
     let (side, what) = side(daemon, client, &transfer).await?;
+    let claim = claim(daemon, client, &transfer)?;
     let chunk_max = match &side {
         Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
         Side::Send(..) => transfer.chunk_max,
@@ -152,22 +162,45 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     let slots = budget::slots(memory, chunk_max)?;
     let means = Means {
         slots,
-        lanes: budget::lanes(transfer.lanes, slots),
+        lanes: budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots),
         depth: daemon.config.depth,
         engine: daemon.config.engine,
         chunk: chunk_max,
     };
     let machinery = Machinery::start(transfer.role.other(), means)?;
+    let transfer_lanes = transfer.lanes;
     Ok(Prepared {
         client: client.name.clone(),
+        claim,
         what,
         transfer,
         side,
-        lanes: means.lanes,
+        lanes: means.lanes.min(transfer_lanes),
+        lanes_max: means.lanes,
         chunk_max,
         machinery,
         held: (session, buffers, place),
     })
+}
+
+fn congestion(flow: &Flow) -> Congestion {
+    if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.clone()) }
+}
+
+/// What the session may carry: a pull from several roots stands beneath the caps of the first.
+fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Claim, Fault> {
+    let root = match &transfer.far {
+        Far::Destination { root, .. } => Some(root),
+        Far::Sources { sources, .. } => sources.first().map(|source| &source.root),
+    };
+    let root = root.ok_or_else(|| Fault::protocol("a transfer without a root"))?;
+    let (config, _) = daemon.root(client, root)?;
+    Ok(Claim::new(client, config, pacer::Rates::from_wire(transfer.flow.rate)))
+}
+
+/// What a client asks for by name must be there when its lanes join.
+fn need_congestion(flow: &Flow) -> Result<(), Fault> {
+    congestion(flow).try_out().map_err(|e| net_fault(&e))
 }
 
 /// Buffers of one session: the default, or what four of its chunks need.
@@ -249,8 +282,10 @@ async fn welcome(
     mut control: Control,
     prepared: &Prepared,
     observer: Arc<Counter>,
-) -> Result<(Link, Registered, Welcome), Fault> {
+) -> Result<(Link, (Registered, Entered), Welcome), Fault> {
     let chunk = prepared.transfer.chunk;
+    let events = mpsc::unbounded_channel();
+    let (entered, rate) = daemon.rates.enter(prepared.claim.clone(), events.0.clone());
     let welcome = Welcome {
         version: VERSION,
         caps: 0,
@@ -258,9 +293,10 @@ async fn welcome(
         chunk,
         chunk_max: prepared.chunk_max,
         bundled_max: handshake::bundled_max(chunk),
+        lanes_max: prepared.lanes_max,
+        rate: rate.unwrap_or(0),
     };
     let count = prepared.lanes;
-    let events = mpsc::unbounded_channel();
     let registered = daemon.registry.expect(
         welcome.session,
         Expecting {
@@ -269,6 +305,7 @@ async fn welcome(
             protection: handshake::from_wire(prepared.transfer.protect),
             open: Expecting::ids(count),
             next: count,
+            congestion: congestion(&prepared.transfer.flow),
             sink: events.0.clone(),
         },
     );
@@ -279,20 +316,28 @@ async fn welcome(
         Side::Receive(destination, _) => destination.presence.clone(),
         Side::Send(..) => Arc::default(),
     };
+    let role = prepared.transfer.role.other();
     let rules = LaneRules {
-        role: prepared.transfer.role.other(),
+        role,
         target: count,
+        lanes_max: prepared.lanes_max,
+        tuning: (role == Role::Sender).then(|| TuningRules {
+            lanes: count,
+            lanes_max: prepared.lanes_max,
+            choose_congestion: prepared.transfer.flow.congestion.is_empty(),
+        }),
+        rates: pacer::Rates { own: rate, asked: pacer::Rates::from_wire(prepared.transfer.flow.rate) },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
         regrow: Regrow::Grant(Grants::new(count, registered.opener())),
     };
     let stop = prepared.held.2.stop().or(daemon.stop.clone());
     let link = Link::start(LinkParts { reader, writer, observer, stop, presence, events, rules });
-    Ok((link, registered, welcome))
+    Ok((link, (registered, entered), welcome))
 }
 
 async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
     // What is held goes at the end of this.
-    let Prepared { transfer, side, machinery: Machinery { slab, io }, held: _held, .. } = prepared;
+    let Prepared { transfer, side, machinery: Machinery { slab, io, depth }, held: _held, .. } = prepared;
     let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
     match side {
         Side::Receive(destination, policy) => {
@@ -317,8 +362,16 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
         Side::Send(source, filter, names) => {
             let wanted = Wanted { filter, names, preserve };
             let mut course = SendCourse::default();
-            let sending =
-                Sending { tree: Arc::new(source), slab, io, chunk, chunk_max: welcome.chunk_max, bundled_max, wanted };
+            let sending = Sending {
+                tree: Arc::new(source),
+                slab,
+                io,
+                depth,
+                chunk,
+                chunk_max: welcome.chunk_max,
+                bundled_max,
+                wanted,
+            };
             session::send::run(link, sending, &mut course).await;
             course.totals
         }
@@ -342,6 +395,9 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> Result<T, Fault> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?
 }
+
+/// The kernel's bound on the name of a congestion control, without its NUL (TCP_CA_NAME_MAX).
+const CONGESTION_NAME_BYTES_MAX: usize = 15;
 
 /// Counts for the log line at a session's end.
 #[derive(Default)]

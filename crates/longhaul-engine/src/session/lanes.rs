@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
-use longhaul_net::LaneCloser;
+use longhaul_net::LaneHandle;
 use longhaul_proto::sender::Unfinished;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::regrow::Regrow;
 use super::stall::Stalls;
+use super::tuning::{Change, Look, Tuning, TuningRules, What};
 use super::{Event, JoinedLane};
 use crate::faults::system_fault;
+use crate::lane::pacer::{Pacer, Rates};
 use crate::lane::pulse::{Doing, Pulse};
 
 /// How a side treats its lanes.
@@ -27,6 +29,12 @@ pub(crate) struct LaneRules {
     pub(crate) role: Role,
     /// Lanes that there should be.
     pub(crate) target: u32,
+    /// Lanes that there may come to be.
+    pub(crate) lanes_max: u32,
+    /// How a sending side finds their number, unless it was given.
+    pub(crate) tuning: Option<TuningRules>,
+    /// What all of them together keep to.
+    pub(crate) rates: Rates,
     /// A lane that stands still for so long, while others move, is given up.
     pub(crate) stall_after: Duration,
     /// How lost ones are replaced.
@@ -51,8 +59,11 @@ pub(crate) struct LaneEnd {
 pub(crate) struct Reins {
     /// It beats here.
     pub(crate) pulse: Pulse,
-    /// Ends when the lane is given up: for a thread that waits for something else than its stream.
+    /// Says that the lane shall end in order; ends when it is given up: for a thread that waits for something else than its
+    /// stream.
     pub(crate) quit: Receiver<()>,
+    /// Lets a lane send, or take in.
+    pub(crate) pacer: Pacer,
 }
 
 /// The lanes. See the module.
@@ -60,11 +71,21 @@ pub(crate) struct Reins {
 pub(crate) struct Lanes {
     running: BTreeMap<LaneId, Running>,
     /// Threads of lanes that were given up or have ended.
-    leaving: Vec<(LaneCloser, JoinHandle<()>)>,
+    leaving: Vec<(LaneHandle, JoinHandle<()>)>,
     stalls: Stalls,
     regrow: Regrow,
     target: u32,
+    lanes_max: u32,
+    tuning_rules: Option<TuningRules>,
+    tuning: Option<Tuning>,
+    role: Role,
+    rates: Rates,
+    pacer: Pacer,
+    /// Whether the kernel was told to pace.
+    paced: bool,
     next_look: Instant,
+    next_sample: Instant,
+    tuned: Instant,
     /// Since when there is no lane, and what the last one died of.
     none_since: Option<Instant>,
     last_fault: Option<Fault>,
@@ -74,11 +95,15 @@ pub(crate) struct Lanes {
 
 #[derive(Debug)]
 struct Running {
-    closer: LaneCloser,
+    handle: LaneHandle,
     thread: JoinHandle<()>,
     pulse: Pulse,
-    /// Dropped when the lane is given up.
-    _quit: Sender<()>,
+    /// Told when the lane shall end in order, dropped when it is given up.
+    quit: Sender<()>,
+    /// It was told to end.
+    retiring: bool,
+    /// How often it was looked at in this second, and how often it had nothing in hand.
+    looked: (u32, u32),
     /// Since when data on it is not acknowledged by the other host at all.
     silent: Option<Instant>,
     /// Since when it has been in the middle of one unit without a piece of it, and how many pieces it had brought.
@@ -94,7 +119,16 @@ impl Lanes {
             stalls: Stalls::new(rules.role, rules.stall_after),
             regrow: rules.regrow,
             target: rules.target,
+            lanes_max: rules.lanes_max.max(rules.target),
+            tuning_rules: rules.tuning,
+            tuning: None,
+            role: rules.role,
+            rates: rules.rates,
+            pacer: Pacer::new(pace(rules.role, rules.rates)),
+            paced: false,
             next_look: now + LOOK_EVERY,
+            next_sample: now + SAMPLE_EVERY,
+            tuned: now,
             none_since: Some(now),
             last_fault: None,
             gone: (0, 0),
@@ -108,26 +142,45 @@ impl Lanes {
         sink: UnboundedSender<Event>,
         run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
-        let (id, closer, pulse) = (lane.id, lane.stream.closer(), Pulse::default());
-        let (tell_to_quit, quit) = bounded(0);
-        let reins = Reins { pulse: pulse.clone(), quit };
+        let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
+        let (tell_to_quit, quit) = bounded(1);
+        let reins = Reins { pulse: pulse.clone(), quit, pacer: self.pacer.clone() };
+        if let Some(rules) = self.tuning_rules.take() {
+            self.tuning = Tuning::begin(&rules, &handle);
+        }
+        if let Some(tuning) = &mut self.tuning {
+            tuning.joined(id, &handle);
+        }
         let thread = std::thread::Builder::new()
             .name(format!("lane-{}", id.0))
             .spawn(move || drop(sink.send(Event::LaneEnded(run(lane, reins)))))
             .map_err(|e| system_fault("a lane's thread", &e))?;
-        self.running.insert(id, Running { closer, thread, pulse, _quit: tell_to_quit, silent: None, starved: None });
+        let running = Running {
+            handle,
+            thread,
+            pulse,
+            quit: tell_to_quit,
+            retiring: false,
+            looked: (0, 0),
+            silent: None,
+            starved: None,
+        };
+        self.running.insert(id, running);
         self.regrow.joined(id);
         self.none_since = None;
+        self.share_rate();
         Ok(())
     }
 
     /// A lane's thread is over. The fault that ends the session, if this does.
     pub(crate) fn ended(&mut self, end: &LaneEnd) -> Option<Fault> {
+        let Some(fault) = end.fault.clone() else {
+            // The sender has no more use for it: nothing takes its place.
+            self.target = self.target.saturating_sub(1);
+            self.close(end.id);
+            return None;
+        };
         self.close(end.id);
-        let fault = end.fault.clone().unwrap_or_else(|| {
-            Fault::new(FaultCode::Lost, Blame::Path, "a lane ended before its session")
-                .hint("run the same command again")
-        });
         // What the way did to a lane is made good by another; what the peer or this host did is not.
         if !fault.retry() {
             return Some(fault);
@@ -143,15 +196,101 @@ impl Lanes {
     /// Closes this side's end of a lane; its thread ends soon.
     pub(crate) fn close(&mut self, id: LaneId) {
         let Some(lane) = self.running.remove(&id) else { return };
-        lane.closer.close();
+        lane.handle.close();
         let reading = lane.pulse.read();
         self.gone = (self.gone.0 + reading.pieces, self.gone.1 + reading.units);
-        self.leaving.push((lane.closer, lane.thread));
+        self.leaving.push((lane.handle, lane.thread));
         self.leaving.retain(|(_, thread)| !thread.is_finished());
         if self.running.is_empty() {
             self.none_since.get_or_insert(Instant::now());
         }
+        if self.running.len() < self.target as usize {
+            self.regrow.lost(Instant::now());
+        }
+        self.share_rate();
+    }
+
+    /// So many more lanes are of use to the sender: this side shall see to them, if it is the one that accepts.
+    pub(crate) fn raise(&mut self, count: u32) {
+        self.target = self.target.saturating_add(count).min(self.lanes_max);
         self.regrow.lost(Instant::now());
+    }
+
+    /// Ends a lane in order: it finishes what it has in hand.
+    fn retire(&mut self, id: LaneId) {
+        if let Some(lane) = self.running.get_mut(&id) {
+            lane.retiring = true;
+            // It is told once; a thread that is over hears nothing.
+            let _ = lane.quit.try_send(());
+        }
+    }
+
+    /// Keeps other rates from now on.
+    pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut Rates)) {
+        change(&mut self.rates);
+        self.pacer.set_rate(pace(self.role, self.rates));
+        self.share_rate();
+    }
+
+    /// Has the kernel pace each connection that sends, besides the account that all of them share.
+    fn share_rate(&mut self) {
+        let share = self.pacer.share(self.running.len()).filter(|_| self.role == Role::Sender);
+        if share.is_some() || self.paced {
+            self.running.values().for_each(|lane| lane.handle.set_pace(share));
+            self.paced = share.is_some();
+        }
+    }
+
+    /// Whether this side grants lanes.
+    pub(crate) fn grants(&self) -> bool {
+        matches!(self.regrow, Regrow::Grant(_))
+    }
+
+    /// Looks what the lanes are at; called often, acts several times a second.
+    pub(crate) fn sample(&mut self) {
+        let now = Instant::now();
+        if now < self.next_sample {
+            return;
+        }
+        self.next_sample = now + SAMPLE_EVERY;
+        for lane in self.running.values_mut() {
+            lane.looked.0 += 1;
+            lane.looked.1 += u32::from(lane.pulse.read().doing == Doing::Nothing);
+        }
+    }
+
+    /// When [`Lanes::sample`] wants to be called.
+    pub(crate) fn sample_at(&self) -> Option<Instant> {
+        self.tuning.is_some().then_some(self.next_sample)
+    }
+
+    /// What the search for the number of lanes decides, once a second. Lanes that are to end are told already.
+    pub(crate) fn tune(&mut self) -> Vec<Change> {
+        let now = Instant::now();
+        let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= LOOK_EVERY) else { return Vec::new() };
+        self.tuned = now;
+        let look = |(id, lane): (&LaneId, &mut Running)| (*id, lane.handle.clone(), std::mem::take(&mut lane.looked));
+        let standing = self.running.iter_mut().filter(|(_, lane)| !lane.retiring);
+        let lanes: Vec<_> = standing.map(look).collect();
+        let looks: Vec<_> = lanes
+            .iter()
+            .map(|(lane, handle, (looked, idle))| {
+                let idle = (idle * 1000).checked_div(*looked).unwrap_or(0) as u16;
+                Look { lane: *lane, handle, idle }
+            })
+            .collect();
+        let changes = tuning.second(now, &looks, self.pacer.rate());
+        for change in &changes {
+            if let What::Retire(lanes) = &change.what {
+                lanes.iter().for_each(|lane| self.retire(*lane));
+            }
+        }
+        changes
+    }
+
+    /// Lanes that stand.
+    pub(crate) fn count(&self) -> usize {
+        self.running.len()
     }
 
     /// The lanes to give up now, looked for once a second. `owing` names those that owe something they have not begun;
@@ -164,6 +303,10 @@ impl Lanes {
         self.next_look = now + LOOK_EVERY;
         let readings: Vec<_> = self.running.iter().map(|(id, lane)| (*id, lane.pulse.read())).collect();
         let mut found = self.stalls.find(now, &readings, &owing(), peer_stalls);
+        // A slow lane may take longer for a piece: the kernel knows whether bytes still come.
+        if self.role == Role::Receiver {
+            found.retain(|id| self.running[id].handle.quiet().is_none_or(|quiet| quiet >= self.stalls.after()));
+        }
         for (id, lane) in &mut self.running {
             let silent = lane.is_silent(now) | lane.is_starved(now, self.stalls.starving_after());
             if silent && !found.contains(id) {
@@ -193,7 +336,7 @@ impl Lanes {
 
     /// Dials lanes that were granted; true if this side dials.
     pub(crate) fn dial(&mut self, ids: impl Iterator<Item = LaneId>, sink: &UnboundedSender<Event>) -> bool {
-        let room = (self.target as usize).saturating_sub(self.running.len());
+        let room = (self.lanes_max as usize).saturating_sub(self.running.len());
         self.regrow.dial(ids, room, sink)
     }
 
@@ -209,17 +352,19 @@ impl Lanes {
 
     /// Closes all at once.
     pub(crate) fn close_all(&self) {
-        self.running.values().for_each(|lane| lane.closer.close());
+        self.pacer.close();
+        self.running.values().for_each(|lane| lane.handle.close());
     }
 
     /// Waits until all threads are over: those at work may finish what they are at.
     pub(crate) fn join(self) {
-        let running = self.running.into_values().map(|lane| (lane.closer, lane.thread, lane._quit));
-        let threads: Vec<_> = running.map(|(closer, thread, quit)| (closer, thread, Some(quit))).collect();
-        let leaving = self.leaving.into_iter().map(|(closer, thread)| (closer, thread, None));
-        for (closer, thread, _quit) in threads.into_iter().chain(leaving) {
+        self.pacer.close();
+        let running = self.running.into_values().map(|lane| (lane.handle, lane.thread, lane.quit));
+        let threads: Vec<_> = running.map(|(handle, thread, quit)| (handle, thread, Some(quit))).collect();
+        let leaving = self.leaving.into_iter().map(|(handle, thread)| (handle, thread, None));
+        for (handle, thread, _quit) in threads.into_iter().chain(leaving) {
             if !thread.is_finished() {
-                closer.close();
+                handle.close();
             }
             let _ = thread.join();
         }
@@ -229,7 +374,7 @@ impl Lanes {
 impl Running {
     /// Whether data that was on its way at every look was not acknowledged in all that time.
     fn is_silent(&mut self, now: Instant) -> bool {
-        let silent = self.closer.unacknowledged().is_some_and(|silence| silence >= LOOK_EVERY);
+        let silent = self.handle.unacknowledged().is_some_and(|silence| silence >= LOOK_EVERY);
         self.silent = if silent { self.silent.or(Some(now)) } else { None };
         self.silent.is_some_and(|since| now - since >= SILENT_MAX)
     }
@@ -244,11 +389,21 @@ impl Running {
             _ => Some((now, reading.pieces)),
         };
         let still = self.starved.is_some_and(|(since, _)| now - since >= after);
-        still && self.closer.quiet().is_some_and(|quiet| quiet >= after)
+        still && self.handle.quiet().is_some_and(|quiet| quiet >= after)
     }
 }
 
-/// Lanes are looked at so often.
+/// The rate of the account: a receiver only sees to it that its own is kept, and gives a sender that keeps it some room.
+fn pace(role: Role, rates: Rates) -> Option<u64> {
+    match role {
+        Role::Sender => rates.lowest(),
+        Role::Receiver => rates.own.map(|rate| rate.saturating_add(rate / 10)),
+    }
+}
+
+/// What lanes are at is looked at so often, ...
+const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+/// ... and whether they move, and how many there should be, so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A lane whose data the other host does not acknowledge for so long does not reach it: four or five retransmissions.
 const SILENT_MAX: Duration = Duration::from_secs(20);

@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX, PEER_TEXT_BYTES_MAX};
-use longhaul_core::{Blame, Fault, FaultCode, LaneId};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_net::LaneStream;
-use longhaul_proto::wire::message::{Heartbeat, Lanes as Granted};
+use longhaul_proto::wire::message::{Heartbeat, Lanes as Granted, MoreLanes, Rate};
 use longhaul_proto::{Message, Timestamp};
 use tokio::sync::mpsc;
 
 use super::Event;
 use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
-use crate::api::{Observer, Stop};
+use super::tuning::{Change, What};
+use crate::api::{self, Observer, Stop};
 use crate::control::{Outbox, ReadHalf, WriteHalf, read_message, start_writer};
 use crate::cpu::StageTimes;
+use crate::lane::pacer::Rates;
 use crate::presence::Presence;
 
 /// A lane whose proof was accepted.
@@ -56,6 +58,7 @@ pub(crate) struct Link {
     writer: tokio::task::JoinHandle<()>,
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
+    role: Role,
     stop: Stop,
     presence: Arc<Presence>,
     start: Instant,
@@ -102,6 +105,7 @@ impl Link {
             outbox: Some(outbox),
             writer,
             reader,
+            role: parts.rules.role,
             lanes: Lanes::new(parts.rules),
             stop: parts.stop,
             presence: parts.presence,
@@ -146,6 +150,7 @@ impl Link {
         // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
         let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), self.lanes.grant_at()];
         let due = due.into_iter().flatten().min().unwrap_or(now);
+        self.lanes.sample();
         if now >= due {
             self.next_tick = now + TICK;
             return self.tick();
@@ -153,7 +158,7 @@ impl Link {
         if let Ok(event) = self.events.try_recv() {
             return self.hear(event);
         }
-        let ticks = due - now;
+        let ticks = self.lanes.sample_at().map_or(due, |sample| sample.min(due)).saturating_duration_since(now);
         let until = timeout.map_or(ticks, |t| Duration::from_micros(t.0.saturating_sub(self.now().0)).min(ticks));
         tokio::select! {
             biased;
@@ -193,6 +198,14 @@ impl Link {
                 }
                 match message {
                     Message::Lanes(granted) if self.dial(&granted) => Wake::Time,
+                    Message::MoreLanes(more) if self.role == Role::Receiver && self.lanes.grants() => {
+                        self.lanes.raise(more.count);
+                        Wake::Time
+                    }
+                    Message::Rate(rate) if self.role == Role::Sender => {
+                        self.lanes.set_rates(|rates| rates.asked = Rates::from_wire(rate.bytes_per_s));
+                        Wake::Time
+                    }
                     message => Wake::Event(Event::Control(message)),
                 }
             }
@@ -207,7 +220,28 @@ impl Link {
                 }
                 Wake::Event(Event::LaneEnded(end))
             }
+            Event::OwnRate(rate) => {
+                self.lanes.set_rates(|rates| rates.own = rate);
+                if self.role == Role::Receiver {
+                    self.say(Message::Rate(Rate { bytes_per_s: rate.unwrap_or(0) }));
+                }
+                Wake::Time
+            }
             event => Wake::Event(event),
+        }
+    }
+
+    /// Does what the search for the number of lanes decided, and tells it.
+    fn tune(&mut self) {
+        for Change { what, change, reason } in self.lanes.tune() {
+            match what {
+                What::Add(count) if self.lanes.grants() => self.lanes.raise(count),
+                What::Add(count) => self.say(Message::MoreLanes(MoreLanes { count })),
+                What::Retire(_) | What::Nothing => {}
+            }
+            let lanes = self.lanes.count() as u32;
+            tracing::info!(target: "longhaul::session", lanes, %change, %reason, "lanes");
+            self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
         }
     }
 
@@ -238,6 +272,7 @@ impl Link {
             if let Some(fault) = self.lanes.without_any() {
                 return Wake::Stop(fault);
             }
+            self.tune();
             for first in self.lanes.grant() {
                 self.say(Message::Lanes(Granted { first, count: 1 }));
             }
@@ -265,6 +300,11 @@ impl Link {
         run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         self.lanes.start(lane, self.sink.clone(), run)
+    }
+
+    /// Lanes that stand.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.lanes.count() as u32
     }
 
     /// Closes this side's end of a lane, if it is here.

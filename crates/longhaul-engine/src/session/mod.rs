@@ -1,8 +1,8 @@
 //! A session on one side: one loop that owns one machine, hears everything that happens, and has it done.
 //!
 //! `send` and `receive` are the two loops; `reading` and `writing` do what their machines order on disks; `link` is
-//! what both have in common: control channel, heartbeats, the way to an end; `lanes`, `stall` and `regrow` keep the lanes
-//! going. `course` is what of a transfer outlives a session.
+//! what both have in common: control channel, heartbeats, the way to an end; `lanes`, `stall`, `regrow` and `tuning` keep the
+//! lanes going. `course` is what of a transfer outlives a session.
 
 pub(crate) mod course;
 mod lanes;
@@ -12,10 +12,12 @@ pub(crate) mod receive;
 pub(crate) mod regrow;
 pub(crate) mod send;
 mod stall;
+mod tuning;
 mod writing;
 
 pub(crate) use lanes::{LaneEnd, LaneRules};
 pub(crate) use link::{JoinedLane, Link, LinkParts};
+pub(crate) use tuning::TuningRules;
 
 use longhaul_core::{Fault, FileId};
 use longhaul_proto::Message;
@@ -35,6 +37,8 @@ pub(crate) enum Event {
     Lane(JoinedLane),
     /// A lane's thread is over.
     LaneEnded(LaneEnd),
+    /// What this side lets the session carry has changed: bytes/s, none for no rate.
+    OwnRate(Option<u64>),
     /// A receiving lane brought a unit.
     Arrived(Arrival),
     /// A sending lane sent a unit.

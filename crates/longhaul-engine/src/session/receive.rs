@@ -157,7 +157,7 @@ impl Loop<'_> {
             Wake::Event(Event::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
-            Wake::Event(Event::ControlEnded(_) | Event::Sent(_) | Event::Read(_)) => {}
+            Wake::Event(Event::ControlEnded(_) | Event::OwnRate(_) | Event::Sent(_) | Event::Read(_)) => {}
         }
     }
 
@@ -167,9 +167,10 @@ impl Loop<'_> {
             return Ok(());
         }
         let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
-        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, .. }| {
+        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, pacer, .. }| {
             let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
-            let (landed, result) = lane::receive::run(stream, id, &slab, (&times, &pulse), deliver);
+            let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
+            let (landed, result) = lane::receive::run(stream, id, means, deliver);
             LaneEnd { id, fault: result.err(), unfinished: None, landed }
         })
     }

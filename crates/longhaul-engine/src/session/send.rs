@@ -23,6 +23,7 @@ use super::reading::{ChunkOrder, Origin, Reading, Report};
 use super::receive::tell_settled;
 use super::{Event, JoinedLane, Link};
 use crate::api::{self, Progress};
+use crate::budget;
 use crate::lane;
 use crate::report::Moved;
 
@@ -32,8 +33,9 @@ pub(crate) struct Sending {
     pub(crate) tree: Arc<dyn SourceTree>,
     /// Its buffers.
     pub(crate) slab: Arc<Slab>,
-    /// Its chunk I/O.
+    /// Its chunk I/O, and the requests that this has in flight.
     pub(crate) io: ChunkIo,
+    pub(crate) depth: usize,
     /// What was agreed.
     pub(crate) chunk: ChunkSize,
     pub(crate) chunk_max: ChunkSize,
@@ -46,6 +48,8 @@ struct Loop<'a> {
     link: Link,
     machine: Sender,
     reading: Reading,
+    slab: Arc<Slab>,
+    depth: usize,
     course: &'a mut SendCourse,
     outstanding: HashMap<FileId, Known>,
     /// Directories that are settled and whose end is not.
@@ -62,9 +66,9 @@ struct Loop<'a> {
 
 /// Runs a sending session to its end. What has no outcome then stays in the course, whose totals hold the fault, if any.
 pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted } = sending;
+    let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted } = sending;
     let preserve = wanted.preserve;
-    let started = Reading::start(tree.clone(), slab, io.clone(), chunk, link.times.clone(), link.sink())
+    let started = Reading::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times.clone(), link.sink())
         .and_then(|reading| course.begin(tree, wanted).map(|()| reading));
     let reading = match started {
         Ok(reading) => reading,
@@ -79,6 +83,8 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
         link,
         machine: Sender::new(Config { chunk, chunk_max, bundled_max }),
         reading,
+        slab,
+        depth,
         course,
         outstanding: HashMap::new(),
         dirs: HashMap::new(),
@@ -187,27 +193,40 @@ impl Loop<'_> {
                     self.machine.abort(fault);
                 }
             }
-            Wake::Event(Event::LaneEnded(end)) => self.machine.handle_lane_ended(end.id, end.unfinished),
+            Wake::Event(Event::LaneEnded(end)) => {
+                match end.fault {
+                    Some(_) => self.machine.handle_lane_ended(end.id, end.unfinished),
+                    None => self.machine.handle_lane_retired(end.id),
+                }
+                self.fit_reading();
+            }
             Wake::Event(Event::Sent(sent)) => self.machine.handle_sent(sent),
             Wake::Event(Event::Read(Report::Unreadable(file, fault))) => self.machine.handle_unreadable(file, &fault),
             Wake::Event(Event::Read(Report::Packed { bundle, missing, empty })) => {
                 self.machine.handle_packed(bundle, missing, empty)
             }
             Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
-            Wake::Event(Event::ControlEnded(_) | Event::Arrived(_) | Event::Wrote(_)) => {}
+            Wake::Event(Event::ControlEnded(_) | Event::OwnRate(_) | Event::Arrived(_) | Event::Wrote(_)) => {}
         }
     }
 
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
         let (queue, times, sink) = (self.reading.queue(), self.link.times.clone(), self.link.sink());
         self.machine.handle_lane_joined(joined.id);
-        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, quit }| {
-            let source = lane::send::Source { queue: &queue, quit: &quit, times: &times, pulse: &pulse };
+        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, quit, pacer }| {
+            let source = lane::send::Source { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
             let result = lane::send::run(stream, id, &source, |sent| drop(sink.send(Event::Sent(sent))));
             let (fault, unfinished) =
                 result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
             LaneEnd { id, fault, unfinished, landed: 0 }
-        })
+        })?;
+        self.fit_reading();
+        Ok(())
+    }
+
+    /// Reads as far ahead as the lanes that there are need.
+    fn fit_reading(&self) {
+        self.slab.set_limit(budget::sender_slots(self.depth, self.link.lanes()));
     }
 
     fn lose_stalled(&mut self) {

@@ -35,6 +35,11 @@ impl Stalls {
         Stalls { after, role, seen: HashMap::new() }
     }
 
+    /// How long a lane may stand still.
+    pub(crate) fn after(&self) -> Duration {
+        self.after
+    }
+
     /// How long a lane may stand in the middle of a unit: a sending one for as long as the receiver lets it wait.
     pub(crate) fn starving_after(&self) -> Duration {
         match self.role {
@@ -64,7 +69,7 @@ impl Stalls {
             let busy = match reading.doing {
                 Doing::Nothing => owing.contains(id),
                 Doing::Moving => true,
-                Doing::Waiting => false,
+                Doing::Waiting | Doing::Paced => false,
             };
             let seen = self.seen.entry(*id).or_insert(Seen { pieces: reading.pieces, since: now, units });
             if !busy || seen.pieces != reading.pieces {

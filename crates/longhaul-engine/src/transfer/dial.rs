@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
-use longhaul_net::{Control, Identity, LaneOptions, LaneStream, PeerCheck, Protection, PublicKey, dial_control};
+use longhaul_net::{
+    Congestion, Control, Identity, LaneOptions, LaneStream, PeerCheck, Protection, PublicKey, dial_control,
+};
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{Far, Lanes, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{Far, Flow, Lanes, Request, Transfer, Welcome};
 
 use super::Run;
 use super::redial::Patience;
 use crate::api::{Remote, Verify};
-use crate::budget::{self, LANES_DEFAULT};
+use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::join;
@@ -27,6 +29,8 @@ pub(super) struct Agreed {
     pub(super) control: Control,
     pub(super) welcome: Welcome,
     pub(super) lanes: Vec<JoinedLane>,
+    /// Lanes that there may come to be.
+    pub(super) lanes_max: u32,
     /// Dials further lanes of the session.
     pub(super) dial: Dial,
     /// An earlier session of the same run stood before.
@@ -70,7 +74,9 @@ impl Run {
     ) -> Result<Agreed, Fault> {
         let mut control = connect(remote).await?;
         let protection = self.settings.protect.unwrap_or(Protection::Private);
-        let wanted = budget::lanes(self.settings.lanes.unwrap_or(LANES_DEFAULT), slots);
+        let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(LANES_AUTO_MAX), slots);
+        let first = if control.rtt >= budget::FAR { LANES_FAR } else { LANES_DEFAULT };
+        let wanted = self.settings.lanes.unwrap_or(first).min(lanes_max);
         let request = Request::Transfer(Box::new(Transfer {
             role,
             initiator: true,
@@ -84,6 +90,7 @@ impl Run {
             far,
             run: dialling.run,
             read_back: self.settings.verify == Verify::Disk,
+            flow: self.flow(lanes_max),
         }));
         let again = dialling.patience.met();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
@@ -98,7 +105,17 @@ impl Run {
         dialling.patience.has_met();
         let dial = self.dial_of(remote, &control, &welcome, protection);
         let lanes = dial_lanes(&dial, &granted).await?;
-        Ok(Agreed { control, welcome, lanes, dial, again })
+        let lanes_max = welcome.lanes_max.min(lanes_max);
+        Ok(Agreed { control, welcome, lanes, lanes_max, dial, again })
+    }
+
+    /// How the data may flow.
+    fn flow(&self, lanes_max: u32) -> Flow {
+        let congestion = match &self.settings.congestion {
+            Congestion::Auto => String::new(),
+            Congestion::Named(name) => name.clone(),
+        };
+        Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0) }
     }
 
     /// How lanes of a session are dialled and joined to it.

@@ -18,6 +18,7 @@ use crate::budget::{self, LANES_DEFAULT};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::nonce;
+use crate::lane::pacer::Rates;
 use crate::place::{self, Destination, LocalSite, Opening};
 use crate::presence::Presence;
 use crate::report::Totals;
@@ -68,6 +69,8 @@ impl Run {
             chunk: self.settings.chunk,
             chunk_max,
             bundled_max: handshake::bundled_max(self.settings.chunk),
+            lanes_max: 0,
+            rate: 0,
         };
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
@@ -115,7 +118,15 @@ impl Run {
     ) -> Link {
         let (reader, writer) = tokio::io::split(pipe);
         let target = lanes.len() as u32;
-        let rules = LaneRules { role, target, stall_after: self.settings.stall_after, regrow: Regrow::Never };
+        let rules = LaneRules {
+            role,
+            target,
+            lanes_max: target,
+            tuning: None,
+            rates: Rates { own: self.settings.rate, asked: None },
+            stall_after: self.settings.stall_after,
+            regrow: Regrow::Never,
+        };
         self.link_over((Box::new(reader), Box::new(writer)), lanes, observer, presence, rules)
     }
 }

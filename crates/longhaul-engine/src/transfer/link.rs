@@ -5,25 +5,24 @@
 use std::sync::Arc;
 
 use longhaul_core::Role;
-use longhaul_net::Protection;
+use longhaul_net::{Congestion, Protection};
 use longhaul_proto::wire::message::Welcome;
 use tokio::sync::mpsc;
 
 use super::Run;
 use super::dial::Agreed;
 use crate::api::{Event, Observer, Start};
-use crate::budget::{self, LANES_DEFAULT};
 use crate::control::{ReadHalf, WriteHalf};
+use crate::lane::pacer::Rates;
 use crate::presence::Presence;
 use crate::session::regrow::Regrow;
-use crate::session::{self, JoinedLane, LaneRules, Link, LinkParts};
+use crate::session::{self, JoinedLane, LaneRules, Link, LinkParts, TuningRules};
 
 impl Run {
     /// The link of a session with a daemon.
-    pub(super) fn link(&self, agreed: Agreed, role: Role, slots: usize, presence: Arc<Presence>) -> Link {
+    pub(super) fn link(&self, agreed: Agreed, role: Role, presence: Arc<Presence>) -> Link {
         let protection = self.settings.protect.unwrap_or(Protection::Private);
-        let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
-        debug_assert!(agreed.lanes.len() <= budget::lanes(wanted, slots) as usize || agreed.lanes.is_empty());
+        let wanted = self.settings.lanes.unwrap_or(agreed.lanes.len() as u32);
         let direction = match role {
             Role::Sender => "push",
             Role::Receiver => "pull",
@@ -36,6 +35,13 @@ impl Run {
         let rules = LaneRules {
             role,
             target: agreed.lanes.len() as u32,
+            lanes_max: agreed.lanes_max,
+            tuning: (role == Role::Sender).then(|| TuningRules {
+                lanes: agreed.lanes.len() as u32,
+                lanes_max: agreed.lanes_max,
+                choose_congestion: self.settings.congestion == Congestion::Auto,
+            }),
+            rates: Rates { own: self.settings.rate, asked: Rates::from_wire(agreed.welcome.rate) },
             stall_after: self.settings.stall_after,
             regrow: Regrow::dialling(agreed.dial),
         };

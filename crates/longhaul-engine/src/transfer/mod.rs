@@ -114,11 +114,10 @@ impl Run {
         tree: &Arc<dyn SourceTree>,
         course: &mut SendCourse,
     ) -> Result<(), Fault> {
-        let lanes = agreed.lanes.len() as u32;
         let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
-        let machinery = self.machinery(Role::Sender, slots, lanes, agreed.welcome.chunk_max)?;
+        let machinery = self.machinery(Role::Sender, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
         let sending = self.sending(tree.clone(), machinery, &agreed.welcome);
-        let link = self.link(agreed, Role::Sender, slots, Arc::default());
+        let link = self.link(agreed, Role::Sender, Arc::default());
         session::send::run(link, sending, course).await;
         course.totals.fault.take().map_or(Ok(()), Err)
     }
@@ -182,10 +181,10 @@ impl Run {
             Some(tops) => destination.landing.only(tops),
             None => destination.landing,
         };
-        let lanes = agreed.lanes.len() as u32;
-        let Machinery { slab, io } = self.machinery(Role::Receiver, slots, lanes, agreed.welcome.chunk_max)?;
+        let Machinery { slab, io, .. } =
+            self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
         let config = self.receiver_config(landing, &agreed.welcome);
-        let link = self.link(agreed, Role::Receiver, slots, destination.presence);
+        let link = self.link(agreed, Role::Receiver, destination.presence);
         let own = match paths {
             [source] if !contents(source) => source.path.name(),
             _ => None,
@@ -225,11 +224,17 @@ impl Run {
         }
     }
 
-    fn sending(&self, tree: Arc<dyn SourceTree>, Machinery { slab, io }: Machinery, welcome: &Welcome) -> Sending {
+    fn sending(
+        &self,
+        tree: Arc<dyn SourceTree>,
+        Machinery { slab, io, depth }: Machinery,
+        welcome: &Welcome,
+    ) -> Sending {
         Sending {
             tree,
             slab,
             io,
+            depth,
             chunk: welcome.chunk,
             chunk_max: welcome.chunk_max,
             bundled_max: welcome.bundled_max,

@@ -92,22 +92,22 @@ fn an_end_before_the_first_byte_is_clean_and_one_within_a_value_is_not() {
 }
 
 #[test]
-fn a_closer_wakes_a_blocked_receive() {
+fn a_handle_wakes_a_blocked_receive() {
     let port = Port::open();
     for (kind, (mut a, _b)) in pairs(&port) {
-        let closer = a.closer();
+        let handle = a.handle();
         let blocked = meanwhile(move || a.recv_exact(&mut [0; 10]).unwrap_err().kind());
-        closer.clone().close();
+        handle.clone().close();
         assert_eq!(blocked(), NetErrorKind::Closed, "{kind}");
-        closer.close();
+        handle.close();
     }
 }
 
 #[test]
-fn a_closer_wakes_a_blocked_send() {
+fn a_handle_wakes_a_blocked_send() {
     let port = Port::open();
     for (kind, (mut a, b)) in pairs(&port) {
-        let closer = a.closer();
+        let handle = a.handle();
         let piece = noise(3, 1 << 16);
         let (filling, filled) = std::sync::mpsc::channel();
         let blocked = meanwhile(move || {
@@ -120,7 +120,7 @@ fn a_closer_wakes_a_blocked_send() {
             }
         });
         filled.recv_timeout(PATIENCE).unwrap();
-        closer.close();
+        handle.close();
         assert_eq!(blocked(), NetErrorKind::Closed, "{kind}");
         drop(b);
     }
@@ -172,11 +172,11 @@ fn the_congestion_control_of_an_accepted_lane_can_be_chosen() {
 }
 
 #[test]
-fn a_closer_does_not_keep_the_connection_open() {
+fn a_handle_does_not_keep_the_connection_open() {
     let port = Port::open();
     let (a, mut b) = port.safe_lane();
-    let closer = a.closer();
+    let handle = a.handle();
     drop(a);
     assert!(!b.recv_or_end(&mut [0]).unwrap());
-    closer.close();
+    handle.close();
 }

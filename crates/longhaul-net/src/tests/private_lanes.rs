@@ -84,7 +84,7 @@ fn every_bit_of_a_record_counts() {
         let n = a.private_mut().unwrap().records().seal(b"some payload", &mut record).unwrap();
         record[bit / 8] ^= 1 << (bit % 8);
         raw_send(&a, &record[..n]);
-        a.closer().close();
+        a.handle().close();
         assert!(b.recv_exact(&mut [0; 12]).is_err(), "bit {bit}");
     }
 }

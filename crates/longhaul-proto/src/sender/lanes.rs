@@ -68,6 +68,14 @@ impl Sender {
         self.reassign(lane);
     }
 
+    /// This side ended a lane in order: all that it took was sent whole and reported. The receiver closes its end when it has
+    /// taken that in, and says so.
+    pub fn handle_lane_retired(&mut self, lane: LaneId) {
+        let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.over) else { return };
+        known.ended.get_or_insert(None);
+        self.reassign(lane);
+    }
+
     /// A lane makes no progress while others do: it is given up.
     pub fn lose_lane(&mut self, lane: LaneId) {
         if self.lanes.open.contains_key(&lane) && !self.over {

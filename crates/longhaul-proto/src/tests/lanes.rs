@@ -81,6 +81,21 @@ fn whatever_lanes_are_lost_everything_arrives_whole() {
 }
 
 #[test]
+fn lanes_that_are_retired_lose_nothing_and_nothing_is_sent_twice() {
+    let mut lanes = 0;
+    for seed in 0..60 {
+        let entries = [file("a", 40 * CHUNK + 1), sparse("b", 9), file("c", 3 * CHUNK)];
+        let entries = entries.into_iter().chain(many(20, 9, 100)).collect();
+        let plan = Plan { retirements: 80, lanes: 1 + seed as usize % 4, safe: seed % 2 == 0, ..Plan::new(entries) };
+        let world = World::new(plan.seed(seed)).run_well();
+        assert!(world.told.values().all(|outcome| matches!(outcome, Outcome::Committed(_))), "seed {seed}");
+        assert!(world.sendings.values().all(|times| *times == 1), "seed {seed}");
+        lanes += world.lanes.len();
+    }
+    assert!(lanes > 60 * 6, "lanes are retired, or this tests nothing: {lanes}");
+}
+
+#[test]
 fn damage_on_lanes_that_are_lost_is_still_sent_again_and_right() {
     for seed in 0..60 {
         let plan = Plan { flips: 100, alters: 50, losses: 60, lanes: 3, ..Plan::new(vec![file("a", 30 * CHUNK)]) };

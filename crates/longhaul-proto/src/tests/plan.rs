@@ -55,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) alters: u32,
     /// In a thousand turns: a lane breaks, or one side gives it up.
     pub(crate) losses: u32,
+    /// In a thousand turns: the sender ends a lane in order.
+    pub(crate) retirements: u32,
     /// Units that never arrive as they were sent.
     pub(crate) always_flipped: HashSet<Unit>,
     /// In a thousand: an operation of the target's disk fails, with this code.
@@ -89,6 +91,7 @@ impl Plan {
             flips: 0,
             alters: 0,
             losses: 0,
+            retirements: 0,
             always_flipped: HashSet::new(),
             disk_faults: (0, FaultCode::Io),
             source_faults: 0,
@@ -136,6 +139,7 @@ impl Plan {
             flips: rare(rng, 300),
             alters: rare(rng, 200),
             losses: rare(rng, 60),
+            retirements: rare(rng, 30),
             disk_faults: (rare(rng, 60), FaultCode::Io),
             source_faults: rare(rng, 60),
             read_back: rng.permille(400),

@@ -81,6 +81,8 @@ pub(crate) struct Lane {
     /// The ends, the sender's and the receiver's.
     pub(crate) near: LaneEnd,
     pub(crate) far: LaneEnd,
+    /// The sending end ended it in order.
+    pub(crate) retired: bool,
     /// What the sending end had in hand when it broke.
     pub(crate) unfinished: Option<Unfinished>,
 }
@@ -109,6 +111,13 @@ impl Lane {
         self.frames.truncate(rng.below(self.frames.len() + 1));
         for end in [&mut self.near, &mut self.far] {
             *end = (*end).max_down();
+        }
+    }
+
+    /// The sending end takes no more: what is on the way still arrives, and then the receiving end is over too.
+    pub(crate) fn retire(&mut self) {
+        if (self.near, self.far) == (LaneEnd::Up, LaneEnd::Up) {
+            (self.near, self.far, self.retired) = (LaneEnd::Down, LaneEnd::Down, true);
         }
     }
 

@@ -199,6 +199,10 @@ impl World {
         if self.rng.permille(self.plan.losses) {
             self.lose_lane();
         }
+        if self.rng.permille(self.plan.retirements) {
+            let at = self.rng.below(self.lanes.len());
+            self.lanes[at].retire();
+        }
         match turn {
             Turn::Scan => self.scan(),
             Turn::ReceiverHears => {
@@ -224,7 +228,10 @@ impl World {
                 let (id, unfinished) = (lane.id, lane.unfinished.take());
                 // A socket that is closed at one end breaks at the other.
                 lane.far = lane.far.max_down();
-                self.sender.handle_lane_ended(id, unfinished);
+                match lane.retired {
+                    true => self.sender.handle_lane_retired(id),
+                    false => self.sender.handle_lane_ended(id, unfinished),
+                }
                 self.replace_lane(at);
             }
             Turn::LaneEndsFar(at) => {

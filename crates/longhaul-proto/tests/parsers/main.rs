@@ -10,7 +10,7 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::bundle::{self, Packer, table_bytes};
 use longhaul_proto::wire::data::{HEADER_BYTES, Header};
 use longhaul_proto::wire::frame::{FrameError, LENGTH_BYTES, announced};
-use longhaul_proto::wire::message::{Far, Hello, Protect, Request, Settlement, Transfer, Verdict};
+use longhaul_proto::wire::message::{Far, Flow, Hello, Protect, Request, Settlement, Transfer, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -221,6 +221,7 @@ fn a_hello_that_no_peer_accepts_is_an_error_before_it_is_sent() {
         far,
         run: [0; 16],
         read_back: false,
+        flow: Flow::default(),
     };
     let request = Request::Transfer(Box::new(transfer));
     let hello = Message::Hello(Hello { version_min: 1, version_max: 1, caps: 0, request });

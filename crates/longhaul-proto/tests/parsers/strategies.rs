@@ -133,6 +133,11 @@ fn requests() -> impl Strategy<Value = Request> {
             far,
             run,
             read_back,
+            flow: Flow {
+                lanes_max: lanes,
+                congestion: if safe { "cubic".to_owned() } else { String::new() },
+                rate: u64::from(lanes) << 7,
+            },
         }))
     });
     let lists = ("[a-z]{1,9}", paths()).prop_map(|(root, path)| Request::List { root, path });
@@ -194,10 +199,14 @@ fn opening_messages() -> impl Strategy<Value = Message> {
                 chunk,
                 chunk_max: chunk,
                 bundled_max,
+                lanes_max: u32::from(version),
+                rate: caps,
             })
         ),
         faults().prop_map(Message::Refuse),
         any::<[u32; 2]>().prop_map(|[first, count]| Message::Lanes(Lanes { first: LaneId(first), count })),
+        any::<u32>().prop_map(|count| Message::MoreLanes(MoreLanes { count })),
+        any::<u64>().prop_map(|bytes_per_s| Message::Rate(Rate { bytes_per_s })),
         any::<u32>().prop_map(|lane| Message::LaneLost(LaneLost { lane: LaneId(lane) })),
         (any::<u32>(), any::<u64>())
             .prop_map(|(lane, landed)| Message::LaneClosed(LaneClosed { lane: LaneId(lane), landed })),

@@ -150,7 +150,7 @@ mod tests {
             ("chunk-size = \"1MiB\"\nchunk_size = \"2MiB\"", "/c/config.toml:"),
             ("lanes = ", "/c/config.toml:1:"),
             ("[limits]\nx = 1", "/c/config.toml:1:2: unknown key 'limits'"),
-            ("rate = \"1Gbit/s\"", "/c/config.toml:1:1: unknown key 'rate'"),
+            ("path = \"10.0.0.1\"", "/c/config.toml:1:1: unknown key 'path'"),
         ] {
             let said = parse(text).unwrap_err().to_string();
             assert!(said.starts_with(want), "{said} / {want}");

@@ -54,7 +54,7 @@ impl CommandLineRoot {
         }
         let allow = parse_rights(&String::from_utf8_lossy(rights)).map_err(flawed)?;
         let dir = PathBuf::from(OsStr::from_bytes(dir));
-        Ok(CommandLineRoot(RootConfig { name, dir, allow, protect: vec![Protection::Private] }))
+        Ok(CommandLineRoot(RootConfig { name, dir, allow, protect: vec![Protection::Private], rate: None }))
     }
 }
 
@@ -116,11 +116,14 @@ fn defaults() -> ServeConfig {
         io: DirectMode::Auto,
         engine: EngineKind::Auto,
         depth: None,
+        rate: None,
     }
 }
 
 const SESSIONS_DEFAULT: usize = 64;
 const SESSIONS_MAX: i64 = 4096;
+/// A thousand to one is all that fair can mean.
+const WEIGHT_MAX: u32 = 1000;
 const MEMORY_DEFAULT: ByteCount = ByteCount(4 << 30);
 /// Longer than a site's outage and the holidays of who must run the command again, with a week to spare; a guess, not
 /// measured.

@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Fault, Mtime, RelPath};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, Listed, ListedKind, ListedPartial, Progress, Protection, Report,
-    Start,
+    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Listed, ListedKind, ListedPartial, Progress,
+    Protection, Report, Start,
 };
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
@@ -112,6 +112,14 @@ struct ProgressBody<'a> {
 }
 
 #[derive(Serialize)]
+struct LanesBody<'a> {
+    t_s: f64,
+    lanes: u32,
+    change: &'a str,
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
 struct FileBody<'a> {
     #[serde(flatten)]
     path: Name<'a>,
@@ -207,6 +215,12 @@ impl<W: Write> JsonLines<W> {
             limited_by: known(progress.limited_by),
         };
         self.say("progress", body)
+    }
+
+    /// The sending side changed its lanes, or decided not to.
+    pub(super) fn lanes(&mut self, tuned: &LanesTuned) -> io::Result<()> {
+        let LanesTuned { seconds, lanes, change, reason } = tuned;
+        self.say("lanes", LanesBody { t_s: millis(*seconds), lanes: *lanes, change, reason })
     }
 
     /// A name is settled.

@@ -7,7 +7,9 @@
 use std::io::{self, Stdout, Write};
 
 use longhaul_core::{ByteCount, Fault, FaultCode};
-use longhaul_engine::{EngineReport, Event, FileEvent, FileStatus, Progress, Redial, Report, Start, StopTrigger};
+use longhaul_engine::{
+    EngineReport, Event, FileEvent, FileStatus, LanesTuned, Progress, Redial, Report, Start, StopTrigger,
+};
 
 use super::events::{engine as engine_name, protection};
 use super::meter::Meter;
@@ -100,6 +102,7 @@ impl Narrator {
             Event::Redialled(session) => {
                 self.aside(|talker| talker.note(format_args!("connected again, session {session}")))
             }
+            Event::Lanes(tuned) => self.lanes(&tuned),
             Event::Fault(fault) => self.fault(fault),
         }
     }
@@ -211,6 +214,17 @@ impl Narrator {
         self.aside(|talker| talker.note(format_args!("{fault}; dialling again in {seconds:.1} s")));
         if self.telling.json {
             self.print(|json| json.fault(fault));
+        }
+    }
+
+    /// What the program does about its lanes is news for those who ask for details, and for scripts.
+    fn lanes(&mut self, tuned: &LanesTuned) {
+        let LanesTuned { lanes, change, reason, .. } = tuned;
+        if self.telling.talker.names_files() {
+            self.aside(|talker| talker.note(format_args!("lanes {change} ({lanes} before): {reason}")));
+        }
+        if self.telling.json {
+            self.print(|json| json.lanes(tuned));
         }
     }
 

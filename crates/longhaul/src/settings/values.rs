@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX};
-use longhaul_core::units::{SizeError, parse_size};
+use longhaul_core::units::{RateError, SizeError, parse_rate, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, Escaped, IfExists, Preserve};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Verify};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, RATE_MIN, Verify};
 use longhaul_net::PublicKey;
 
 use super::ProgressForm;
@@ -56,6 +56,15 @@ pub enum Flaw {
     /// Not a size.
     #[error(transparent)]
     Size(#[from] SizeError),
+    /// Not a rate.
+    #[error(transparent)]
+    Rate(#[from] RateError),
+    /// A rate at which a transfer would look dead.
+    #[error("{}/s is too little: at least {}/s", ByteCount(*.given), ByteCount(RATE_MIN))]
+    RateTooLow {
+        /// The rate, bytes/s.
+        given: u64,
+    },
     /// A size that no chunk may have.
     #[error(
         "{given} is not a power of two from {} to {}",
@@ -123,6 +132,14 @@ pub(crate) fn depth(text: &str) -> Result<Option<usize>, Flaw> {
 
 pub(super) fn size(text: &str) -> Result<ByteCount, Flaw> {
     Ok(parse_size(text)?)
+}
+
+/// Bytes/s.
+pub(crate) fn rate(text: &str) -> Result<u64, Flaw> {
+    match parse_rate(text)? {
+        given if given < RATE_MIN => Err(Flaw::RateTooLow { given }),
+        rate => Ok(rate),
+    }
 }
 
 pub(super) fn chunk_size(text: &str) -> Result<ChunkSize, Flaw> {

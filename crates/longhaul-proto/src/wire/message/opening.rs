@@ -72,6 +72,20 @@ pub struct Transfer {
     pub run: [u8; 16],
     /// The receiver reads everything back from its disks and compares it before it commits.
     pub read_back: bool,
+    /// How the data may flow.
+    pub flow: Flow,
+}
+
+/// How the data of a transfer may flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Lanes that the sender may come to use at a time, if it finds that more carry more; as many as at first, or fewer: it
+    /// does not look.
+    pub lanes_max: u32,
+    /// The congestion control that a sending acceptor shall use, by its name in the kernel, at most 15 bytes; empty: it chooses.
+    pub congestion: String,
+    /// The sender keeps all lanes together below this, bytes/s; 0: there is no such rate.
+    pub rate: u64,
 }
 
 /// The part of a transfer that lies at the acceptor.
@@ -146,6 +160,24 @@ pub struct Welcome {
     pub chunk_max: ChunkSize,
     /// Files up to this length travel in bundles, in bytes.
     pub bundled_max: u64,
+    /// Lanes that there may come to be at a time.
+    pub lanes_max: u32,
+    /// The sender keeps all lanes together below this, bytes/s; 0: there is no such rate.
+    pub rate: u64,
+}
+
+/// Further lanes that the sender has use for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoreLanes {
+    /// How many.
+    pub count: u32,
+}
+
+/// A rate for the sender to keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// All lanes together, bytes/s; 0: none any more.
+    pub bytes_per_s: u64,
 }
 
 /// A lane that is of no more use to the side that says this.

@@ -13,11 +13,11 @@ use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, defaults};
+use super::{CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, WEIGHT_MAX, defaults};
 use crate::config::rights::grant;
 use crate::error::Error;
 use crate::location::parse_root;
-use crate::settings::{Flaw, parse_age, parse_depth, parse_engine, parse_io};
+use crate::settings::{Flaw, parse_age, parse_depth, parse_engine, parse_io, parse_rate};
 
 type Text = Spanned<String>;
 
@@ -46,6 +46,7 @@ struct Limits {
     sessions: Option<Spanned<i64>>,
     memory: Option<Text>,
     partials: Option<Spanned<Number>>,
+    rate: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -56,6 +57,7 @@ struct Root {
     layout: Option<Text>,
     allow: Option<Vec<Text>>,
     protect: Option<Vec<Text>>,
+    rate: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +67,8 @@ struct Client {
     key: Text,
     #[serde(default)]
     roots: BTreeMap<Text, Vec<Text>>,
+    rate: Option<Text>,
+    weight: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -133,6 +137,7 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
     if let Some(age) = limits.partials {
         config.partials = at(&age, parse_age(&age.get_ref().text()))?;
     }
+    config.rate = rate(limits.rate)?;
     Ok(())
 }
 
@@ -151,7 +156,7 @@ fn judge_root(root: Root, before: &[RootConfig]) -> Result<RootConfig, Wrong> {
     };
     let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
     let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
-    Ok(RootConfig { name, dir: dir.clone(), allow, protect })
+    Ok(RootConfig { name, dir: dir.clone(), allow, protect, rate: rate(root.rate)? })
 }
 
 fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig]) -> Result<ClientConfig, Wrong> {
@@ -171,7 +176,18 @@ fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig])
         }
         granted.insert(root.get_ref().clone(), rights(words)?);
     }
-    Ok(ClientConfig { name, key, roots: granted })
+    let weight = match client.weight {
+        None => 1,
+        Some(weight) => u32::try_from(*weight.get_ref())
+            .ok()
+            .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
+            .ok_or_else(|| wrong(&weight, format!("weight must be 1 to {WEIGHT_MAX}")))?,
+    };
+    Ok(ClientConfig { name, key, roots: granted, rate: rate(client.rate)?, weight })
+}
+
+fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {
+    word.map(|word| at(&word, parse_rate(word.get_ref()))).transpose()
 }
 
 fn rights(words: &[Text]) -> Result<Rights, Wrong> {

@@ -1,0 +1,202 @@
+//! Keeps all sending lanes of a session together below a rate.
+//!
+//! Each lane asks before it sends a grain and waits its turn. One account for all of them: a fast lane takes what a slow one
+//! leaves. The kernel paces each TCP connection besides ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic
+//! cell rate algorithm, ITU-T I.371: the account runs ahead of the clock by what was let through.)
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::PIECE_BYTES;
+
+/// The rates that a session's lanes keep together, bytes/s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rates {
+    /// This side's own.
+    pub(crate) own: Option<u64>,
+    /// What the other side asked for.
+    pub(crate) asked: Option<u64>,
+}
+
+impl Rates {
+    /// The lower one.
+    pub(crate) fn lowest(self) -> Option<u64> {
+        self.own.into_iter().chain(self.asked).min()
+    }
+
+    /// A rate as it travels: 0 is none.
+    pub(crate) fn from_wire(rate: u64) -> Option<u64> {
+        Some(rate).filter(|rate| *rate > 0)
+    }
+}
+
+/// The account. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pacer(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    account: Mutex<Account>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    /// Bytes/s; none lets everything through.
+    rate: Option<u64>,
+    /// When all that was let through is paid for.
+    paid: Option<Instant>,
+    closed: bool,
+}
+
+impl Pacer {
+    /// Keeps `rate`, bytes/s.
+    pub(crate) fn new(rate: Option<u64>) -> Pacer {
+        let pacer = Pacer::default();
+        pacer.set_rate(rate);
+        pacer
+    }
+
+    /// Keeps another rate from now on; lanes that wait hear of it.
+    pub(crate) fn set_rate(&self, rate: Option<u64>) {
+        let mut account = self.lock();
+        account.rate = rate.map(|rate| rate.max(1));
+        // What was let through at the old rate is not held against the new one.
+        account.paid = None;
+        self.0.changed.notify_all();
+    }
+
+    /// The rate, bytes/s.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        self.lock().rate
+    }
+
+    /// Lets everything through from now on: the session ends.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.0.changed.notify_all();
+    }
+
+    /// As much as a lane may send at a time, bytes: a moment's worth.
+    pub(crate) fn grain(&self) -> usize {
+        let moment = |rate: u64| usize::try_from(rate / GRAINS_PER_S).unwrap_or(usize::MAX);
+        self.rate().map_or(PIECE_BYTES, |rate| moment(rate).clamp(GRAIN_MIN, PIECE_BYTES))
+    }
+
+    /// Whether a grain would have to wait now.
+    pub(crate) fn is_ahead(&self) -> bool {
+        let account = self.lock();
+        account.wait(Instant::now()).is_some()
+    }
+
+    /// Waits until `bytes` may be sent.
+    pub(crate) fn admit(&self, bytes: usize) {
+        let mut account = self.lock();
+        loop {
+            let now = Instant::now();
+            let Some(wait) = account.wait(now) else { return account.let_through(now, bytes) };
+            account = self.0.changed.wait_timeout(account, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What the kernel may let one of `lanes` connections send, bytes/s: twice its share, as some lanes carry less than
+    /// theirs; the account sees to the whole.
+    pub(crate) fn share(&self, lanes: usize) -> Option<u64> {
+        let rate = self.rate()?;
+        Some(if lanes <= 1 { rate } else { (rate / lanes as u64).saturating_mul(2) }.max(1))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Account> {
+        self.0.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Account {
+    /// How long the next grain has to wait; none if it need not.
+    fn wait(&self, now: Instant) -> Option<Duration> {
+        if self.closed || self.rate.is_none() {
+            return None;
+        }
+        let ahead = self.paid?.saturating_duration_since(now);
+        (ahead > BURST).then(|| ahead - BURST)
+    }
+
+    fn let_through(&mut self, now: Instant, bytes: usize) {
+        if let Some(rate) = self.rate {
+            let cost = Duration::from_secs_f64(bytes as f64 / rate as f64);
+            // Time in which nothing was sent is lost: it is a rate, not an allowance.
+            self.paid = Some(self.paid.map_or(now, |paid| paid.max(now)) + cost);
+        }
+    }
+}
+
+/// So far the account may run ahead of the clock: what a thread that is woken late has to make good.
+const BURST: Duration = Duration::from_millis(20);
+/// A grain is a hundredth of a second's worth, ...
+const GRAINS_PER_S: u64 = 100;
+/// ... but not so little that system calls cost more than bytes.
+const GRAIN_MIN: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds that `bytes` of grains take from `start`, without waiting for them.
+    fn seconds(account: &mut Account, start: Instant, bytes: usize, grain: usize) -> f64 {
+        let mut now = start;
+        for _ in 0..bytes / grain {
+            while let Some(wait) = account.wait(now) {
+                now += wait;
+            }
+            account.let_through(now, grain);
+        }
+        (now - start).as_secs_f64()
+    }
+
+    #[test]
+    fn what_is_let_through_keeps_the_rate_whatever_the_grain() {
+        for grain in [4096, 65_536, PIECE_BYTES] {
+            let mut account = Account { rate: Some(10_000_000), ..Account::default() };
+            let took = seconds(&mut account, Instant::now(), 100 * PIECE_BYTES, grain);
+            let want = (100 * PIECE_BYTES) as f64 / 1e7;
+            assert!((took - want).abs() < want * 0.02 + 0.03, "{grain}: {took} s, not {want}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_no_credit() {
+        let mut account = Account { rate: Some(1_000_000), ..Account::default() };
+        let start = Instant::now();
+        seconds(&mut account, start, 100_000, 10_000);
+        let took = seconds(&mut account, start + Duration::from_secs(60), 1_000_000, 10_000);
+        assert!(took > 0.95, "{took}");
+    }
+
+    #[test]
+    fn a_new_rate_and_the_end_wake_a_lane_that_waits() {
+        for end in [false, true] {
+            let pacer = Pacer::new(Some(1));
+            pacer.admit(1 << 20);
+            assert!(pacer.is_ahead());
+            let waiting = pacer.clone();
+            let lane = std::thread::spawn(move || waiting.admit(1));
+            if end {
+                pacer.close()
+            } else {
+                pacer.set_rate(None)
+            }
+            lane.join().expect("it is let through");
+        }
+    }
+
+    #[test]
+    fn grains_are_small_where_the_rate_is_and_shares_add_up_to_twice_the_rate() {
+        assert_eq!(Pacer::new(Some(100_000)).grain(), GRAIN_MIN);
+        assert_eq!(Pacer::new(Some(1_000_000)).grain(), 10_000);
+        assert_eq!(Pacer::new(Some(1 << 40)).grain(), PIECE_BYTES);
+        assert_eq!(Pacer::new(None).grain(), PIECE_BYTES);
+        assert_eq!(Pacer::new(Some(800)).share(4), Some(400));
+        assert_eq!(Pacer::new(Some(800)).share(1), Some(800));
+        assert_eq!(Pacer::new(None).share(1), None);
+    }
+}

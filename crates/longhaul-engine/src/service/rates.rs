@@ -1,0 +1,256 @@
+//! What the daemon lets its sessions carry: caps for all, for a root, for a client, shared fairly among the sessions beneath them.
+//!
+//! In: sessions that begin and end. Out: to each session its rate, at its start and whenever that changes. Fair is max-min,
+//! weighted (Bertsekas and Gallager, *Data Networks*, 6.5.2): all rates rise together, each as its weight, until a cap is
+//! reached; those beneath it stop there, the others rise on. A session counts as if it could use whatever it is given, but for
+//! the rate that it was asked to keep itself. Knows no sockets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{ClientConfig, RootConfig};
+use crate::session::Event;
+
+/// The sessions that share. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Rates {
+    all: Option<u64>,
+    book: Arc<Mutex<Book>>,
+}
+
+#[derive(Default)]
+struct Book {
+    next: u64,
+    sessions: BTreeMap<u64, (Claim, UnboundedSender<Event>, Option<u64>)>,
+}
+
+/// What a session may take part in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Claim {
+    /// Against others.
+    weight: u32,
+    /// The rate that it keeps by itself, bytes/s.
+    own: Option<u64>,
+    /// The caps that it stands beneath, by what they are of: sessions with the same share it.
+    caps: BTreeMap<Cap, u64>,
+}
+
+/// What a cap is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cap {
+    All,
+    Root(String),
+    Client(String),
+}
+
+/// A session's place in the book; it leaves when this is dropped, and what it had is shared anew.
+pub(super) struct Entered {
+    rates: Rates,
+    id: u64,
+}
+
+impl Claim {
+    /// Of a session of `client` on `root`, which keeps `own` by itself.
+    pub(super) fn new(client: &ClientConfig, root: &RootConfig, own: Option<u64>) -> Claim {
+        let of_root = root.rate.map(|rate| (Cap::Root(root.name.clone()), rate));
+        let of_client = client.rate.map(|rate| (Cap::Client(client.name.clone()), rate));
+        Claim { weight: client.weight, own, caps: of_root.into_iter().chain(of_client).collect() }
+    }
+}
+
+impl Rates {
+    /// With a cap for all sessions together, bytes/s.
+    pub(super) fn new(all: Option<u64>) -> Rates {
+        Rates { all, book: Arc::default() }
+    }
+
+    /// A session begins: its rate now, and from now on through `sink`.
+    pub(super) fn enter(&self, mut claim: Claim, sink: UnboundedSender<Event>) -> (Entered, Option<u64>) {
+        claim.caps.extend(self.all.map(|rate| (Cap::All, rate)));
+        let mut book = self.lock();
+        let id = book.next;
+        book.next += 1;
+        book.sessions.insert(id, (claim, sink, None));
+        book.share(Some(id));
+        let rate = book.sessions.get(&id).and_then(|(.., rate)| *rate);
+        drop(book);
+        (Entered { rates: self.clone(), id }, rate)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut book = self.rates.lock();
+        book.sessions.remove(&self.id);
+        book.share(None);
+    }
+}
+
+impl Book {
+    /// Shares anew, and tells those whose rate has changed, but for `newcomer`.
+    fn share(&mut self, newcomer: Option<u64>) {
+        let claims: Vec<_> = self.sessions.values().map(|(claim, ..)| claim).collect();
+        let rates = shares(&claims);
+        for ((id, (_, sink, now)), rate) in self.sessions.iter_mut().zip(rates) {
+            if *now != rate {
+                *now = rate;
+                if Some(*id) != newcomer {
+                    // A session that is over hears nothing.
+                    let _ = sink.send(Event::OwnRate(rate));
+                }
+            }
+        }
+    }
+}
+
+/// The rate of each session; none where no cap holds it.
+fn shares(claims: &[&Claim]) -> Vec<Option<u64>> {
+    let mut rates = vec![None; claims.len()];
+    let mut rising: Vec<usize> = (0..claims.len()).collect();
+    let mut left: BTreeMap<&Cap, f64> = BTreeMap::new();
+    for (cap, rate) in claims.iter().flat_map(|claim| &claim.caps) {
+        left.insert(cap, *rate as f64);
+    }
+    // How far all have risen, for each unit of weight. Each turn stops one session at least.
+    let mut level = 0.0;
+    while !rising.is_empty() {
+        let weight_beneath = |cap: &Cap| -> f64 {
+            rising.iter().filter(|&&s| claims[s].caps.contains_key(cap)).map(|&s| weight(claims[s])).sum()
+        };
+        let caps: BTreeMap<&Cap, (f64, f64)> = left
+            .iter()
+            .map(|(cap, left)| (*cap, (*left, weight_beneath(cap))))
+            .filter(|(_, (_, w))| *w > 0.0)
+            .collect();
+        let by_caps = caps.values().map(|(left, weight)| level + left / weight);
+        let by_own = rising.iter().filter_map(|&s| Some(claims[s].own? as f64 / weight(claims[s])));
+        let Some(reached) = by_caps.chain(by_own).min_by(f64::total_cmp) else { break };
+        for (cap, (_, weight)) in &caps {
+            if let Some(left) = left.get_mut(*cap) {
+                *left -= (reached - level) * weight;
+            }
+        }
+        level = reached;
+        let full = |cap: &Cap| left.get(cap).is_some_and(|left| *left < 1.0);
+        rising.retain(|&s| {
+            let own = claims[s].own.is_some_and(|own| own as f64 <= level * weight(claims[s]) + 1.0);
+            let stops = own || claims[s].caps.keys().any(full);
+            if stops {
+                rates[s] = Some((level * weight(claims[s])).round().max(1.0) as u64);
+            }
+            !stops
+        });
+    }
+    // Those that no cap stopped keep what they keep by themselves, if anything.
+    rates.iter().zip(claims).map(|(rate, claim)| rate.filter(|_| !claim.caps.is_empty())).collect()
+}
+
+fn weight(claim: &Claim) -> f64 {
+    f64::from(claim.weight.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    fn claim(weight: u32, own: Option<u64>, caps: &[(Cap, u64)]) -> Claim {
+        Claim { weight, own, caps: caps.iter().cloned().collect() }
+    }
+
+    fn root(name: &str) -> Cap {
+        Cap::Root(name.to_owned())
+    }
+
+    fn client(name: &str) -> Cap {
+        Cap::Client(name.to_owned())
+    }
+
+    fn shared(claims: &[Claim]) -> Vec<Option<u64>> {
+        shares(&claims.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn without_caps_there_are_no_rates() {
+        assert_eq!(shared(&[claim(1, None, &[]), claim(1, Some(5), &[])]), [None, None]);
+    }
+
+    #[test]
+    fn a_cap_is_shared_by_weight() {
+        let all = [(Cap::All, 1200)];
+        assert_eq!(shared(&[claim(1, None, &all), claim(1, None, &all)]), [Some(600), Some(600)]);
+        assert_eq!(shared(&[claim(1, None, &all), claim(3, None, &all)]), [Some(300), Some(900)]);
+        assert_eq!(shared(&[claim(0, None, &all)]), [Some(1200)]);
+    }
+
+    #[test]
+    fn what_one_cannot_use_goes_to_the_others() {
+        let all = (Cap::All, 1200);
+        let claims = [
+            claim(1, Some(100), &[all.clone()]),
+            claim(1, None, &[all.clone(), (client("a"), 300)]),
+            claim(1, None, &[all]),
+        ];
+        assert_eq!(shared(&claims), [Some(100), Some(300), Some(800)]);
+    }
+
+    #[test]
+    fn the_lowest_cap_above_a_session_holds() {
+        let a = |caps: &[(Cap, u64)]| claim(1, None, caps);
+        let claims = [
+            a(&[(root("x"), 1000), (client("a"), 10_000)]),
+            a(&[(root("x"), 1000), (client("b"), 200)]),
+            a(&[(root("y"), 500), (client("a"), 10_000)]),
+            a(&[]),
+        ];
+        assert_eq!(shared(&claims), [Some(800), Some(200), Some(500), None]);
+    }
+
+    #[test]
+    fn no_cap_is_exceeded_whatever_the_claims() {
+        let mut seed = 7u64;
+        let mut dice = |sides: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % sides
+        };
+        for _ in 0..500 {
+            let caps = [(Cap::All, 5000), (root("x"), 900), (root("y"), 3000), (client("a"), 700), (client("b"), 4000)];
+            let claims: Vec<_> = (0..1 + dice(6))
+                .map(|_| {
+                    let own = (dice(3) == 0).then(|| 1 + dice(2000));
+                    let chosen: Vec<_> = caps.iter().filter(|_| dice(2) == 0).cloned().collect();
+                    claim(dice(4) as u32, own, &chosen)
+                })
+                .collect();
+            let rates = shared(&claims);
+            for (cap, limit) in &caps {
+                let beneath = claims.iter().zip(&rates).filter(|(claim, _)| claim.caps.contains_key(cap));
+                let sum: u64 = beneath.filter_map(|(_, rate)| *rate).sum();
+                assert!(sum <= limit + 10, "{claims:?} {rates:?}");
+            }
+            for (claim, rate) in claims.iter().zip(&rates) {
+                assert_eq!(rate.is_some(), !claim.caps.is_empty(), "{claims:?} {rates:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sessions_hear_when_others_come_and_go() {
+        let rates = Rates::new(Some(1000));
+        let ((tx, mut first), (other, mut second)) = (unbounded_channel(), unbounded_channel());
+        let (_first, rate) = rates.enter(Claim { weight: 1, ..Claim::default() }, tx);
+        assert_eq!(rate, Some(1000));
+        let (entered, rate) = rates.enter(Claim { weight: 1, ..Claim::default() }, other);
+        assert_eq!(rate, Some(500));
+        assert!(matches!(first.try_recv(), Ok(Event::OwnRate(Some(500)))));
+        drop(entered);
+        assert!(matches!(first.try_recv(), Ok(Event::OwnRate(Some(1000)))));
+        assert!(second.try_recv().is_err(), "the newcomer is told when it enters");
+    }
+}

@@ -1,0 +1,165 @@
+//! Lets the lanes of a sending side tune themselves: the kernel's counters of each go to `proto`'s search, and what that
+//! decides goes back to the lanes.
+//!
+//! In: handles of running lanes, once a second. Out: [`Change`]s for the link to make. The search itself knows no sockets;
+//! this knows nothing of messages.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use longhaul_core::LaneId;
+use longhaul_net::LaneHandle;
+use longhaul_proto::tuning::{Config, Decision, LaneSample, Second, Tuner};
+
+/// What the search is begun with.
+#[derive(Clone, Debug)]
+pub(crate) struct TuningRules {
+    /// Lanes at first, and at most.
+    pub(crate) lanes: u32,
+    pub(crate) lanes_max: u32,
+    /// Whether the congestion control is this side's to choose.
+    pub(crate) choose_congestion: bool,
+}
+
+/// The search and what it looks at.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    tuner: Tuner,
+    algorithms: Vec<String>,
+    since: Instant,
+    seen: HashMap<LaneId, Seen>,
+}
+
+/// A lane at the last look.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    acked: u64,
+    receiver_limited: Duration,
+    algorithm: Option<usize>,
+}
+
+/// A running lane, as the search sees it.
+#[derive(Debug)]
+pub(crate) struct Look<'a> {
+    pub(crate) lane: LaneId,
+    pub(crate) handle: &'a LaneHandle,
+    /// Thousandths of the last second in which it had nothing in hand.
+    pub(crate) idle: u16,
+}
+
+/// What to do about the lanes, in words as well.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) what: What,
+    /// `+4`, `-4`, `2 to bbr`, `=`.
+    pub(crate) change: String,
+    pub(crate) reason: String,
+}
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Add so many.
+    Add(u32),
+    /// End these in order.
+    Retire(Vec<LaneId>),
+    /// It is done, or there is nothing to do.
+    Nothing,
+}
+
+impl Tuning {
+    /// Begins the search; none where there is nothing to find: one number of lanes, and no choice of congestion control.
+    /// `first` is any lane of the session.
+    pub(crate) fn begin(rules: &TuningRules, first: &LaneHandle) -> Option<Tuning> {
+        // Within a host there is no path to fill; and what is no TCP has no counters.
+        if first.is_within_host() || first.state().is_none() {
+            return None;
+        }
+        let algorithms = if rules.choose_congestion { candidates(first) } else { Vec::new() };
+        if rules.lanes >= rules.lanes_max && algorithms.len() < 2 {
+            return None;
+        }
+        let config =
+            Config { start: rules.lanes, max: rules.lanes_max.max(rules.lanes), algorithms: algorithms.clone() };
+        Some(Tuning { tuner: Tuner::new(config), algorithms, since: Instant::now(), seen: HashMap::new() })
+    }
+
+    /// A lane begins to send: with the congestion control that is to be tried or used.
+    pub(crate) fn joined(&mut self, lane: LaneId, handle: &LaneHandle) {
+        let place = self.tuner.algorithm_for(lane);
+        let taken = place.filter(|place| self.algorithms.get(*place).is_some_and(|name| handle.set_congestion(name)));
+        let seen = Seen { acked: 0, receiver_limited: Duration::ZERO, algorithm: taken };
+        self.seen.insert(lane, seen);
+    }
+
+    /// A second has passed.
+    pub(crate) fn second(&mut self, now: Instant, lanes: &[Look<'_>], rate: Option<u64>) -> Vec<Change> {
+        let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
+        self.seen.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
+        let samples: Vec<_> = lanes.iter().filter_map(|look| self.sample(look, elapsed)).collect();
+        let decisions = self.tuner.second(&Second { elapsed, lanes: &samples, rate });
+        decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
+    }
+
+    fn sample(&mut self, look: &Look<'_>, elapsed: Duration) -> Option<LaneSample> {
+        let state = look.handle.state()?;
+        let seen = self.seen.get_mut(&look.lane)?;
+        let held_back = state.receiver_limited.saturating_sub(seen.receiver_limited);
+        let sample = LaneSample {
+            lane: look.lane,
+            algorithm: seen.algorithm,
+            acked: state.acked.saturating_sub(seen.acked),
+            idle: look.idle,
+            held_back: thousandths(held_back, elapsed),
+            rtt: state.rtt,
+        };
+        (seen.acked, seen.receiver_limited) = (state.acked, state.receiver_limited);
+        Some(sample)
+    }
+
+    fn change(&mut self, decision: Decision, lanes: &[Look<'_>]) -> Change {
+        let (what, change, why) = match decision {
+            Decision::Add(count, why) => (What::Add(count), format!("+{count}"), why),
+            Decision::Retire(lanes, why) => {
+                let change = format!("-{}", lanes.len());
+                (What::Retire(lanes), change, why)
+            }
+            Decision::Switch(ids, place, why) => {
+                let switched = lanes.iter().filter(|look| ids.contains(&look.lane) && self.switch(look, place)).count();
+                (What::Nothing, format!("{switched} to {}", self.algorithms[place]), why)
+            }
+            Decision::Stay(why) => (What::Nothing, "=".to_owned(), why),
+        };
+        Change { what, change, reason: why.to_string() }
+    }
+
+    fn switch(&mut self, look: &Look<'_>, place: usize) -> bool {
+        let switched = self.algorithms.get(place).is_some_and(|name| look.handle.set_congestion(name));
+        if let Some(seen) = self.seen.get_mut(&look.lane).filter(|_| switched) {
+            seen.algorithm = Some(place);
+        }
+        switched
+    }
+}
+
+/// The congestion controls to choose from: BBR, which bears loss, and what the kernel chose for the lane itself. Only those that
+/// this process may use.
+fn candidates(lane: &LaneHandle) -> Vec<String> {
+    let default = lane.congestion();
+    let other = if default.as_deref() == Some("bbr") { "cubic" } else { "bbr" };
+    let mut names: Vec<_> = default.clone().into_iter().collect();
+    if lane.set_congestion(other) {
+        names.push(other.to_owned());
+    }
+    if let Some(default) = default {
+        lane.set_congestion(&default);
+    }
+    // The first lane gets the first: one that bears loss, as a transfer of one lane may never see the other.
+    names.sort_by_key(|name| name != "bbr");
+    names
+}
+
+pub(crate) fn thousandths(part: Duration, whole: Duration) -> u16 {
+    let share = part.as_secs_f64() / whole.as_secs_f64().max(1e-6);
+    (share * 1000.0).clamp(0.0, 1000.0) as u16
+}

@@ -1,0 +1,231 @@
+//! The search for the number of lanes: success first, then throughput.
+//!
+//! One change at a time, each judged by what all lanes together delivered before and after: double them while that pays,
+//! take back what did not, stay, and look again when the flow falls or much time has passed. Only seconds in which the
+//! network was the limit are judged: more lanes do not make a disk faster.
+
+use std::time::Duration;
+
+use longhaul_core::LaneId;
+
+use super::algorithm::{Better, Comparison};
+use super::{Decision, LaneSample, Second, Why};
+
+/// What the search works with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Lanes at the start, and as many as stay when the network is not the limit.
+    pub start: u32,
+    /// No more than these.
+    pub max: u32,
+    /// Congestion controls to choose from, by name. One or none: there is no choice.
+    pub algorithms: Vec<String>,
+}
+
+/// The search. See the module.
+#[derive(Debug)]
+pub struct Tuner {
+    config: Config,
+    phase: Phase,
+    /// Time in this phase, ...
+    elapsed: Duration,
+    /// ... of which this was judged, and what was delivered in it.
+    judged: Duration,
+    delivered: u64,
+    /// For how long something else than the network has been the limit.
+    elsewhere: Duration,
+    comparison: Comparison,
+    /// The congestion control that was found to be better.
+    chosen: Option<usize>,
+    /// How long to stay after the next trial that does not pay.
+    patience: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// What the lanes deliver is measured.
+    Measure,
+    /// So many were added to what delivered so much.
+    Trial { before: u64, added: u32 },
+    /// They deliver so much, and are left alone for so long.
+    Stay { level: u64, left: Duration },
+}
+
+impl Tuner {
+    /// Begins with [`Config::start`] lanes.
+    pub fn new(config: Config) -> Tuner {
+        Tuner {
+            config,
+            phase: Phase::Measure,
+            elapsed: Duration::ZERO,
+            judged: Duration::ZERO,
+            delivered: 0,
+            elsewhere: Duration::ZERO,
+            comparison: Comparison::default(),
+            chosen: None,
+            patience: PATIENCE_MIN,
+        }
+    }
+
+    /// The congestion control for the next lane: the chosen one, or each in turn while none is.
+    pub fn algorithm_for(&self, lane: LaneId) -> Option<usize> {
+        let choices = self.config.algorithms.len();
+        self.chosen.or_else(|| (choices > 0).then(|| lane.0 as usize % choices))
+    }
+
+    /// A second has passed. What to do now, in this order.
+    pub fn second(&mut self, second: &Second<'_>) -> Vec<Decision> {
+        if second.lanes.is_empty() {
+            return Vec::new();
+        }
+        if !is_network_limited(second) {
+            return self.not_the_network(second);
+        }
+        self.elsewhere = Duration::ZERO;
+        self.elapsed += second.elapsed;
+        let rtt = second.lanes.iter().map(|lane| lane.rtt).max().unwrap_or_default();
+        if let Phase::Stay { left, .. } = &mut self.phase {
+            *left = left.saturating_sub(second.elapsed);
+        } else if self.elapsed <= warm_up(rtt) {
+            // New lanes find their speed first.
+            return Vec::new();
+        }
+        self.judged += second.elapsed;
+        self.delivered += second.lanes.iter().map(|lane| lane.acked).sum::<u64>();
+        self.comparison.add(second.lanes);
+        if self.judged < window(rtt) {
+            return Vec::new();
+        }
+        let rate = (self.delivered as f64 / self.judged.as_secs_f64()) as u64;
+        let mut decisions: Vec<_> = self.choose_algorithm(second.lanes).into_iter().collect();
+        decisions.extend(self.judge(rate, second.lanes));
+        (self.judged, self.delivered) = (Duration::ZERO, 0);
+        self.comparison.clear();
+        decisions
+    }
+
+    /// Another side is slower: nothing that is measured now says anything about lanes.
+    fn not_the_network(&mut self, second: &Second<'_>) -> Vec<Decision> {
+        self.elsewhere += second.elapsed;
+        (self.judged, self.delivered) = (Duration::ZERO, 0);
+        self.comparison.clear();
+        if matches!(self.phase, Phase::Trial { .. }) {
+            self.enter(Phase::Measure);
+        }
+        let spare = (second.lanes.len() as u32).saturating_sub(self.config.start);
+        if self.elsewhere < SPARE_AFTER || spare == 0 {
+            return Vec::new();
+        }
+        self.elsewhere = Duration::ZERO;
+        vec![Decision::Retire(slowest(second.lanes, spare), Why::NotTheNetwork)]
+    }
+
+    fn choose_algorithm(&mut self, lanes: &[LaneSample]) -> Option<Decision> {
+        if self.config.algorithms.len() < 2 {
+            return None;
+        }
+        let Better { algorithm, better, worse } = self.comparison.better()?;
+        let others = lanes.iter().filter(|lane| lane.algorithm.is_some_and(|other| other != algorithm));
+        let others: Vec<_> = others.map(|lane| lane.lane).collect();
+        self.chosen = Some(algorithm);
+        (!others.is_empty()).then_some(Decision::Switch(others, algorithm, Why::Delivers { better, worse }))
+    }
+
+    fn judge(&mut self, rate: u64, lanes: &[LaneSample]) -> Vec<Decision> {
+        match self.phase {
+            Phase::Measure => self.try_more(rate, lanes.len() as u32),
+            Phase::Trial { before, .. } if pays(before, rate) => {
+                self.patience = PATIENCE_MIN;
+                let mut more = vec![Decision::Stay(Why::Paid { before, after: rate })];
+                more.extend(self.try_more(rate, lanes.len() as u32));
+                more
+            }
+            Phase::Trial { before, added } => {
+                self.stay(before.max(rate));
+                let spare = added.min((lanes.len() as u32).saturating_sub(self.config.start.min(lanes.len() as u32)));
+                vec![Decision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
+            }
+            Phase::Stay { level, .. } if rate < level - level / FELL => self.look_again(level, rate, lanes),
+            Phase::Stay { left, .. } if left.is_zero() => self.try_more(rate, lanes.len() as u32),
+            Phase::Stay { .. } => Vec::new(),
+        }
+    }
+
+    /// The path has changed: all that was found is in question, the congestion control too.
+    fn look_again(&mut self, level: u64, rate: u64, lanes: &[LaneSample]) -> Vec<Decision> {
+        let why = Why::Fell { from: level, to: rate };
+        self.patience = PATIENCE_MIN;
+        self.enter(Phase::Measure);
+        let Some(chosen) = self.chosen.take() else { return vec![Decision::Stay(why)] };
+        let other = (chosen + 1) % self.config.algorithms.len().max(1);
+        let half = lanes.iter().filter(|lane| lane.algorithm == Some(chosen)).map(|lane| lane.lane);
+        vec![Decision::Switch(half.step_by(2).collect(), other, why)]
+    }
+
+    fn try_more(&mut self, rate: u64, now: u32) -> Vec<Decision> {
+        let added = now.min(self.config.max.saturating_sub(now));
+        if added == 0 {
+            self.stay(rate);
+            return vec![Decision::Stay(Why::AtMost { rate })];
+        }
+        self.enter(Phase::Trial { before: rate, added });
+        vec![Decision::Add(added, Why::Trying { rate })]
+    }
+
+    fn stay(&mut self, level: u64) {
+        self.enter(Phase::Stay { level, left: self.patience });
+        self.patience = (self.patience * 2).min(PATIENCE_MAX);
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.elapsed = Duration::ZERO;
+    }
+}
+
+/// Whether the lanes had work, could send it as far as the other host is concerned, and were given no rate that they keep.
+fn is_network_limited(second: &Second<'_>) -> bool {
+    let lanes = second.lanes;
+    let mean = |of: fn(&LaneSample) -> u16| lanes.iter().map(|l| u64::from(of(l))).sum::<u64>() / lanes.len() as u64;
+    let acked: u64 = lanes.iter().map(|lane| lane.acked).sum();
+    let keeps = |rate: u64| acked as f64 >= rate as f64 * second.elapsed.as_secs_f64() * RATE_KEPT;
+    mean(|lane| lane.idle) < IDLE_MAX && mean(|lane| lane.held_back) < HELD_BACK_MAX && !second.rate.is_some_and(keeps)
+}
+
+fn pays(before: u64, after: u64) -> bool {
+    after > before + before / PAYS
+}
+
+fn slowest(lanes: &[LaneSample], count: u32) -> Vec<LaneId> {
+    let mut by_speed: Vec<_> = lanes.iter().map(|lane| (lane.acked, lane.lane)).collect();
+    by_speed.sort_unstable();
+    by_speed.truncate(count as usize);
+    by_speed.into_iter().map(|(_, lane)| lane).collect()
+}
+
+/// A connection doubles its speed each round trip from ten segments on: ten of them take it to where its path is.
+fn warm_up(rtt: Duration) -> Duration {
+    (rtt * 10).clamp(Duration::from_secs(1), Duration::from_secs(4))
+}
+
+/// What is judged: long enough for a loss and the way back from it, on most paths.
+fn window(rtt: Duration) -> Duration {
+    (rtt * 10).clamp(Duration::from_secs(2), Duration::from_secs(4))
+}
+
+/// More lanes must bring a twentieth more.
+const PAYS: u64 = 20;
+/// A fall by a quarter is no chance.
+const FELL: u64 = 4;
+/// Thousandths of the time that lanes may have nothing in hand where the network is the limit, ...
+const IDLE_MAX: u64 = 250;
+/// ... and in which the other host may take no more.
+const HELD_BACK_MAX: u64 = 500;
+/// A rate is kept that is reached so far.
+const RATE_KEPT: f64 = 0.9;
+/// Lanes beyond the first ones that are of no use are kept so long.
+const SPARE_AFTER: Duration = Duration::from_secs(30);
+/// The wait until more lanes are tried again, doubled each time that it does not pay, ...
+const PATIENCE_MIN: Duration = Duration::from_secs(60);
+/// ... up to this.
+const PATIENCE_MAX: Duration = Duration::from_secs(16 * 60);

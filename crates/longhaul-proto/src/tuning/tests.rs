@@ -1,0 +1,185 @@
+//! The search over made-up paths: each says what a number of lanes would carry, and the decisions are told as lines.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::*;
+
+/// A path, and the lanes on it.
+struct Path {
+    tuner: Tuner,
+    algorithms: Vec<String>,
+    lanes: BTreeMap<LaneId, Option<usize>>,
+    next: u32,
+    rtt: Duration,
+    idle: u16,
+    rate: Option<u64>,
+    seconds: u64,
+    log: String,
+}
+
+impl Path {
+    fn new(start: u32, max: u32, algorithms: &[&str]) -> Path {
+        let algorithms: Vec<String> = algorithms.iter().map(|&name| name.to_owned()).collect();
+        let mut path = Path {
+            tuner: Tuner::new(Config { start, max, algorithms: algorithms.clone() }),
+            algorithms,
+            lanes: BTreeMap::new(),
+            next: 0,
+            rtt: Duration::from_millis(100),
+            idle: 0,
+            rate: None,
+            seconds: 0,
+            log: String::new(),
+        };
+        path.add(start);
+        path
+    }
+
+    fn add(&mut self, count: u32) {
+        for _ in 0..count {
+            let lane = LaneId(self.next);
+            self.lanes.insert(lane, self.tuner.algorithm_for(lane));
+            self.next += 1;
+        }
+    }
+
+    /// Lets time pass, where lane `n` of `count` delivers `speed(algorithm, count)` MB/s.
+    fn run(&mut self, seconds: u64, speed: impl Fn(Option<usize>, u64) -> u64) {
+        for _ in 0..seconds {
+            self.seconds += 1;
+            let count = self.lanes.len() as u64;
+            let sample = |(&lane, &algorithm): (&LaneId, &Option<usize>)| LaneSample {
+                lane,
+                algorithm,
+                acked: speed(algorithm, count) * 1_000_000,
+                idle: self.idle,
+                held_back: 0,
+                rtt: self.rtt,
+            };
+            let lanes: Vec<_> = self.lanes.iter().map(sample).collect();
+            let second = Second { elapsed: Duration::from_secs(1), lanes: &lanes, rate: self.rate };
+            for decision in self.tuner.second(&second) {
+                self.follow(decision);
+            }
+        }
+    }
+
+    fn follow(&mut self, decision: Decision) {
+        let at = self.seconds;
+        match decision {
+            Decision::Add(count, why) => {
+                self.add(count);
+                let _ = writeln!(self.log, "{at}: +{count} = {}: {why}", self.lanes.len());
+            }
+            Decision::Retire(lanes, why) => {
+                lanes.iter().for_each(|lane| {
+                    self.lanes.remove(lane);
+                });
+                let _ = writeln!(self.log, "{at}: -{} = {}: {why}", lanes.len(), self.lanes.len());
+            }
+            Decision::Switch(lanes, to, why) => {
+                self.lanes.extend(lanes.iter().map(|lane| (*lane, Some(to))));
+                let _ = writeln!(self.log, "{at}: {} to {}: {why}", lanes.len(), self.algorithms[to]);
+            }
+            Decision::Stay(why) => {
+                let _ = writeln!(self.log, "{at}: {why}");
+            }
+        }
+    }
+}
+
+fn told(log: &str, want: &[&str]) {
+    assert_eq!(log.lines().collect::<Vec<_>>(), want, "\n{log}");
+}
+
+#[test]
+fn lanes_are_doubled_while_that_pays_and_no_further() {
+    let mut path = Path::new(4, 32, &[]);
+    // Each carries 5 MB/s, all together 100 at most.
+    path.run(30, |_, count| 5.min(100 / count));
+    told(
+        &path.log,
+        &[
+            "3: +4 = 8: the network limits at 20.0 MB/s",
+            "6: more lanes carried more: 20.0 MB/s before, 40.0 after",
+            "6: +8 = 16: the network limits at 40.0 MB/s",
+            "9: more lanes carried more: 40.0 MB/s before, 80.0 after",
+            "9: +16 = 32: the network limits at 80.0 MB/s",
+            "12: more lanes carried more: 80.0 MB/s before, 96.0 after",
+            "12: there may be no more lanes than these, at 96.0 MB/s",
+        ],
+    );
+}
+
+#[test]
+fn lanes_that_do_not_pay_are_taken_back_and_tried_again_much_later() {
+    let mut path = Path::new(4, 32, &[]);
+    path.run(200, |_, count| 120 / count);
+    told(
+        &path.log,
+        &[
+            "3: +4 = 8: the network limits at 120.0 MB/s",
+            "6: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
+            "66: +4 = 8: the network limits at 120.0 MB/s",
+            "69: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
+            "189: +4 = 8: the network limits at 120.0 MB/s",
+            "192: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
+        ],
+    );
+}
+
+#[test]
+fn a_long_path_is_given_longer_to_find_its_speed() {
+    let mut path = Path::new(4, 8, &[]);
+    path.rtt = Duration::from_millis(300);
+    path.run(12, |_, count| 120 / count);
+    told(
+        &path.log,
+        &[
+            "6: +4 = 8: the network limits at 120.0 MB/s",
+            "12: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
+        ],
+    );
+}
+
+#[test]
+fn the_congestion_control_that_delivers_more_takes_all_lanes_and_is_tried_again_when_the_flow_falls() {
+    let mut path = Path::new(4, 4, &["bbr", "cubic"]);
+    path.run(5, |algorithm, _| if algorithm == Some(0) { 20 } else { 3 });
+    assert!(path.lanes.values().all(|algorithm| *algorithm == Some(0)));
+    path.run(5, |algorithm, _| if algorithm == Some(0) { 20 } else { 3 });
+    // Now a policer drops what BBR sends.
+    path.run(20, |algorithm, _| if algorithm == Some(0) { 2 } else { 15 });
+    assert!(path.lanes.values().all(|algorithm| *algorithm == Some(1)));
+    told(
+        &path.log,
+        &[
+            "3: 2 to bbr: a lane delivers 20.0 MB/s with it, 3.0 with the other",
+            "3: there may be no more lanes than these, at 46.0 MB/s",
+            "13: 2 to cubic: the lanes carry less: 8.0 MB/s, 46.0 before",
+            "16: 2 to cubic: a lane delivers 15.0 MB/s with it, 2.0 with the other",
+            "16: there may be no more lanes than these, at 34.0 MB/s",
+        ],
+    );
+}
+
+#[test]
+fn a_slow_disk_adds_no_lanes_and_spares_those_that_were_added() {
+    let mut path = Path::new(4, 32, &[]);
+    path.run(5, |_, _| 5);
+    assert_eq!(path.lanes.len(), 8);
+    path.idle = 600;
+    path.run(60, |_, _| 2);
+    told(&path.log, &["3: +4 = 8: the network limits at 20.0 MB/s", "35: -4 = 4: it is not the network that limits"]);
+}
+
+#[test]
+fn a_rate_that_is_kept_is_no_reason_for_more_lanes() {
+    let mut path = Path::new(4, 32, &[]);
+    path.rate = Some(40_000_000);
+    path.run(30, |_, _| 10);
+    told(&path.log, &[]);
+    path.run(3, |_, _| 5);
+    told(&path.log, &["33: +4 = 8: the network limits at 20.0 MB/s"]);
+}
