@@ -23,7 +23,7 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
 use longhaul_proto::wire::message::{
-    Far, FarSource, Hello, Lanes, Page, Placing, Protect, Request, Transfer, VERSION, Welcome,
+    Far, FarSource, Flow, Hello, Lanes, Page, Placing, Protect, Request, Transfer, VERSION, Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
@@ -346,6 +346,7 @@ pub(super) fn transfer(role: Role, far: Far) -> Transfer {
         far,
         run: [0; 16],
         read_back: false,
+        flow: Flow::default(),
     }
 }
 

@@ -38,7 +38,16 @@ fn welcome(server: &Server, speech: &mut Speech) -> LaneStream {
 }
 
 fn fair() -> Welcome {
-    Welcome { version: 1, caps: 0, session: [5; 16], chunk: CHUNK, chunk_max: CHUNK, bundled_max: 1 << 18 }
+    Welcome {
+        version: 1,
+        caps: 0,
+        session: [5; 16],
+        chunk: CHUNK,
+        chunk_max: CHUNK,
+        bundled_max: 1 << 18,
+        lanes_max: 4,
+        rate: 0,
+    }
 }
 
 /// Offers these entries, and sends those that are wanted, which must be empty files.

@@ -15,7 +15,7 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
     Answer, CheckChunks, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Heartbeat, Hello,
-    LaneClosed, LaneLost, Lanes, Listed, ListedKind, ListedPartial, Listing, MoreLanes, Offer, Outcome, Page,
+    LaneClosed, LaneLost, LaneTarget, Lanes, Listed, ListedKind, ListedPartial, Listing, Offer, Outcome, Page,
     PageCredit, Placing, Protect, Rate, Request, Resume, Settlement, Tally, Transfer, Verdict, WantChunks, Welcome,
 };
 
@@ -198,7 +198,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (check(), GOLDEN[25]),
         (Message::LaneLost(LaneLost { lane: LaneId(300) }), GOLDEN[26]),
         (Message::LaneClosed(LaneClosed { lane: LaneId(2), landed: 300 }), GOLDEN[27]),
-        (Message::MoreLanes(MoreLanes { count: 300 }), GOLDEN[30]),
+        (Message::LaneTarget(LaneTarget { count: 300 }), GOLDEN[30]),
         (Message::Rate(Rate { bytes_per_s: 300 }), GOLDEN[31]),
     ]
 }

@@ -321,7 +321,7 @@ async fn welcome(
         role,
         target: count,
         lanes_max: prepared.lanes_max,
-        tuning: (role == Role::Sender).then(|| TuningRules {
+        tuning: (role == Role::Sender).then_some(TuningRules {
             lanes: count,
             lanes_max: prepared.lanes_max,
             choose_congestion: prepared.transfer.flow.congestion.is_empty(),

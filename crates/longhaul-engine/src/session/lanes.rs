@@ -174,13 +174,9 @@ impl Lanes {
 
     /// A lane's thread is over. The fault that ends the session, if this does.
     pub(crate) fn ended(&mut self, end: &LaneEnd) -> Option<Fault> {
-        let Some(fault) = end.fault.clone() else {
-            // The sender has no more use for it: nothing takes its place.
-            self.target = self.target.saturating_sub(1);
-            self.close(end.id);
-            return None;
-        };
         self.close(end.id);
+        // The sender has no more use for it, and has said so over control, or does in this moment.
+        let fault = end.fault.clone()?;
         // What the way did to a lane is made good by another; what the peer or this host did is not.
         if !fault.retry() {
             return Some(fault);
@@ -205,15 +201,21 @@ impl Lanes {
             self.none_since.get_or_insert(Instant::now());
         }
         if self.running.len() < self.target as usize {
-            self.regrow.lost(Instant::now());
+            let wait = if self.running.is_empty() { Duration::ZERO } else { SECOND_THOUGHTS };
+            self.regrow.lost(Instant::now() + wait);
         }
         self.share_rate();
     }
 
-    /// So many more lanes are of use to the sender: this side shall see to them, if it is the one that accepts.
-    pub(crate) fn raise(&mut self, count: u32) {
-        self.target = self.target.saturating_add(count).min(self.lanes_max);
+    /// So many lanes are of use to the sender: this side shall see to them, if it is the one that accepts.
+    pub(crate) fn set_target(&mut self, count: u32) {
+        self.target = count.clamp(1, self.lanes_max);
         self.regrow.lost(Instant::now());
+    }
+
+    /// Lanes that there should be.
+    pub(crate) fn target(&self) -> u32 {
+        self.target
     }
 
     /// Ends a lane in order: it finishes what it has in hand.
@@ -281,8 +283,13 @@ impl Lanes {
             .collect();
         let changes = tuning.second(now, &looks, self.pacer.rate());
         for change in &changes {
-            if let What::Retire(lanes) = &change.what {
-                lanes.iter().for_each(|lane| self.retire(*lane));
+            match &change.what {
+                What::Add(count) => self.set_target(self.target.saturating_add(*count)),
+                What::Retire(lanes) => {
+                    self.set_target(self.target.saturating_sub(lanes.len() as u32));
+                    lanes.iter().for_each(|lane| self.retire(*lane));
+                }
+                What::Nothing => {}
             }
         }
         changes
@@ -401,6 +408,8 @@ fn pace(role: Role, rates: Rates) -> Option<u64> {
     }
 }
 
+/// A lane may end since its sender wants fewer: that is said over control, which may take longer than the lane.
+const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 /// What lanes are at is looked at so often, ...
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 /// ... and whether they move, and how many there should be, so often.

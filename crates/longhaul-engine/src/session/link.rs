@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_net::LaneStream;
-use longhaul_proto::wire::message::{Heartbeat, Lanes as Granted, MoreLanes, Rate};
+use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Rate};
 use longhaul_proto::{Message, Timestamp};
 use tokio::sync::mpsc;
 
@@ -198,8 +198,8 @@ impl Link {
                 }
                 match message {
                     Message::Lanes(granted) if self.dial(&granted) => Wake::Time,
-                    Message::MoreLanes(more) if self.role == Role::Receiver && self.lanes.grants() => {
-                        self.lanes.raise(more.count);
+                    Message::LaneTarget(target) if self.role == Role::Receiver && self.lanes.grants() => {
+                        self.lanes.set_target(target.count);
                         Wake::Time
                     }
                     Message::Rate(rate) if self.role == Role::Sender => {
@@ -234,10 +234,8 @@ impl Link {
     /// Does what the search for the number of lanes decided, and tells it.
     fn tune(&mut self) {
         for Change { what, change, reason } in self.lanes.tune() {
-            match what {
-                What::Add(count) if self.lanes.grants() => self.lanes.raise(count),
-                What::Add(count) => self.say(Message::MoreLanes(MoreLanes { count })),
-                What::Retire(_) | What::Nothing => {}
+            if what != What::Nothing && !self.lanes.grants() {
+                self.say(Message::LaneTarget(LaneTarget { count: self.lanes.target() }));
             }
             let lanes = self.lanes.count() as u32;
             tracing::info!(target: "longhaul::session", lanes, %change, %reason, "lanes");

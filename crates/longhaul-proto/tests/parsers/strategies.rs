@@ -205,7 +205,7 @@ fn opening_messages() -> impl Strategy<Value = Message> {
         ),
         faults().prop_map(Message::Refuse),
         any::<[u32; 2]>().prop_map(|[first, count]| Message::Lanes(Lanes { first: LaneId(first), count })),
-        any::<u32>().prop_map(|count| Message::MoreLanes(MoreLanes { count })),
+        any::<u32>().prop_map(|count| Message::LaneTarget(LaneTarget { count })),
         any::<u64>().prop_map(|bytes_per_s| Message::Rate(Rate { bytes_per_s })),
         any::<u32>().prop_map(|lane| Message::LaneLost(LaneLost { lane: LaneId(lane) })),
         (any::<u32>(), any::<u64>())

@@ -125,8 +125,8 @@ messages! {
     23 LaneLost(LaneLost) Verdict,
     /// Receiver, once its end of a lane is closed, and in answer to a `LaneLost` that crossed it.
     24 LaneClosed(LaneClosed) Verdict,
-    /// Sender, to an acceptor: it has use for further lanes, up to the most that was agreed.
-    25 MoreLanes(MoreLanes) Want,
+    /// Sender, to an acceptor: so many lanes shall there be, one at least and no more than was agreed.
+    25 LaneTarget(LaneTarget) Want,
     /// Receiver: from now on the sender keeps this rate, or its own if that is lower.
     26 Rate(Rate) Want,
 }

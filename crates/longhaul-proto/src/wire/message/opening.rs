@@ -166,10 +166,10 @@ pub struct Welcome {
     pub rate: u64,
 }
 
-/// Further lanes that the sender has use for.
+/// How many lanes the sender has use for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MoreLanes {
-    /// How many.
+pub struct LaneTarget {
+    /// So many at a time, from now on.
     pub count: u32,
 }
 
