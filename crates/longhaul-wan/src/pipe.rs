@@ -1,0 +1,298 @@
+//! Owns one direction of a link as a machine without clock or device: the queue before the rate, the line behind it, and what
+//! befalls each packet. Takes shapes and times, gives pieces to deliver. Must not know bytes, threads or descriptors.
+
+use std::collections::VecDeque;
+
+use crate::Path;
+use crate::counters::Counters;
+use crate::cut::Cut;
+use crate::fate::{Damage, Fate, Fates};
+use crate::line::Line;
+use crate::packet::{Protocol, Shape};
+use crate::path::nanos;
+
+/// Nanoseconds since the link was made.
+pub(crate) type Time = u64;
+
+/// Segments of a frame that go on as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece<T> {
+    pub(crate) of: T,
+    pub(crate) shape: Shape,
+    pub(crate) cut: Cut,
+}
+
+/// What to do with a frame's piece; either way, one hold on the frame ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivery<T> {
+    Deliver(Piece<T>),
+    Discard(T),
+}
+
+/// A piece in the queue.
+#[derive(Debug, Clone, Copy)]
+struct Waiting<T> {
+    piece: Piece<T>,
+    /// Bytes it costs the rate.
+    wire: u64,
+    fate: Fate,
+}
+
+/// What follows from a path, computed once.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// No dice are needed.
+    even: bool,
+    queue_bytes: u64,
+    /// A piece arrives with its last bit: one that takes long on the wire is cut, so that its first bits do not wait for that.
+    run_bytes: u64,
+}
+
+/// One direction. `T` stands for a frame that someone else keeps.
+#[derive(Debug)]
+pub(crate) struct Pipe<T> {
+    path: Path,
+    limits: Limits,
+    fates: Fates,
+    queue: VecDeque<Waiting<T>>,
+    /// Bytes of all that is in the queue.
+    queued: u64,
+    /// When the head of the queue has been sent.
+    head_leaves: Time,
+    /// When the last piece that left had been sent: the rate's clock.
+    free_at: Time,
+    line: Line<Piece<T>>,
+    counters: Counters,
+}
+
+impl<T: Copy> Pipe<T> {
+    pub(crate) fn new(path: Path, fates: Fates) -> Pipe<T> {
+        Pipe {
+            limits: Limits::of(&path),
+            path,
+            fates,
+            queue: VecDeque::new(),
+            queued: 0,
+            head_leaves: 0,
+            free_at: 0,
+            line: Line::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// A frame arrives. Answers how many deliveries will speak of it.
+    pub(crate) fn handle_frame(&mut self, now: Time, of: T, shape: Shape) -> u32 {
+        self.advance(now);
+        self.count(shape);
+        let mut backlog = self.backlog(now);
+        let mut run: Option<Waiting<T>> = None;
+        let mut holds = 0;
+        for index in 0..shape.segments {
+            let bytes = shape.packet_bytes(index);
+            let wire = u64::from(bytes + self.path.overhead);
+            let Some(fate) = self.admit(&shape, bytes, backlog, wire) else {
+                holds += self.enqueue(now, run.take());
+                continue;
+            };
+            backlog += wire;
+            match &mut run {
+                Some(run) if run.goes_on_with(fate, run.wire + wire <= self.limits.run_bytes) => {
+                    run.piece.cut.count += 1;
+                    run.wire += wire;
+                }
+                _ => {
+                    let cut = Cut { first: index, count: 1, damage: fate.damage };
+                    let next = Waiting { piece: Piece { of, shape, cut }, wire, fate };
+                    holds += self.enqueue(now, run.replace(next));
+                }
+            }
+        }
+        holds += self.enqueue(now, run);
+        if self.path.rate.is_some() {
+            self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(backlog);
+        }
+        holds
+    }
+
+    /// A frame arrives for which there is no memory.
+    pub(crate) fn handle_overflow(&mut self, shape: Shape) {
+        self.count(shape);
+        self.counters.dropped_emulator += u64::from(shape.segments);
+    }
+
+    /// The receiving device would not take a piece that was to be delivered.
+    pub(crate) fn handle_refusal(&mut self, piece: &Piece<T>) {
+        self.counters.delivered_frames -= 1;
+        self.counters.delivered_packets -= u64::from(piece.cut.count);
+        self.counters.delivered_bytes -= piece.bytes();
+        self.counters.dropped_emulator += u64::from(piece.cut.count);
+    }
+
+    /// The path is another from now on. What waits leaves at the new rate; what has left arrives as it would have.
+    pub(crate) fn change(&mut self, now: Time, path: Path) {
+        self.advance(now);
+        if let (Some(old), Some(new), false) = (self.path.rate, path.rate, self.queue.is_empty()) {
+            let left = self.head_leaves.saturating_sub(now);
+            let stretched = u128::from(left) * u128::from(old.as_bits()) / u128::from(new.as_bits());
+            self.head_leaves = now.saturating_add(u64::try_from(stretched).unwrap_or(u64::MAX));
+        }
+        self.limits = Limits::of(&path);
+        self.path = path;
+        if self.path.rate.is_none() {
+            self.head_leaves = now;
+            self.advance(now);
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is due by now, one at a time, in the order of arrival.
+    pub(crate) fn poll_delivery(&mut self, now: Time) -> Option<Delivery<T>> {
+        self.advance(now);
+        let (due, piece) = self.line.pop(now)?;
+        let packets = u64::from(piece.cut.count);
+        if self.path.down {
+            self.counters.dropped_outage += packets;
+            return Some(Delivery::Discard(piece.of));
+        }
+        self.counters.delivered_frames += 1;
+        self.counters.delivered_packets += packets;
+        self.counters.delivered_bytes += piece.bytes();
+        self.counters.late_ns_sum += now - due;
+        self.counters.late_us_max = self.counters.late_us_max.max((now - due) / 1000);
+        Some(Delivery::Deliver(piece))
+    }
+
+    /// When something will be due, if nothing else happens.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let head = self.queue.front().map(|_| self.head_leaves.saturating_add(nanos(self.path.delay)));
+        self.line.next().into_iter().chain(head).min()
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Throws the dice for a packet, and says what becomes of it if it is let in.
+    fn admit(&mut self, shape: &Shape, bytes: u32, backlog: u64, wire: u64) -> Option<Fate> {
+        // Thrown for every packet that arrives, so that the n-th one's fate depends on nothing but n.
+        let fate = if self.limits.even { Fate::default() } else { self.fates.throw(&self.path) };
+        let blocked = match shape.protocol {
+            Protocol::Tcp => self.path.blocked.tcp,
+            Protocol::Udp => self.path.blocked.udp,
+            Protocol::Icmp => self.path.blocked.icmp,
+            Protocol::Other => false,
+        };
+        let counter = if self.path.down {
+            &mut self.counters.dropped_outage
+        } else if blocked {
+            &mut self.counters.dropped_blocked
+        } else if self.path.hole.is_some_and(|most| bytes > most) {
+            &mut self.counters.dropped_hole
+        } else if backlog > 0 && backlog + wire > self.limits.queue_bytes {
+            &mut self.counters.dropped_queue
+        } else {
+            let spared = matches!(fate.damage, Some(Damage::Silent(_))) && !shape.has_checked_payload();
+            return Some(if spared { Fate { damage: None, ..fate } } else { fate });
+        };
+        *counter += 1;
+        None
+    }
+
+    /// Puts a piece at the end of the queue. Answers how many holds on its frame it needs.
+    fn enqueue(&mut self, now: Time, run: Option<Waiting<T>>) -> u32 {
+        let Some(run) = run else { return 0 };
+        if let Some(rate) = self.path.rate {
+            if self.queue.is_empty() {
+                self.head_leaves = self.free_at.max(now).saturating_add(rate.nanos_for(run.wire));
+            }
+            self.queue.push_back(run);
+            self.queued += run.wire;
+        } else {
+            self.depart(now, run);
+        }
+        if run.fate.lost { 0 } else { 1 + u32::from(run.fate.duplicate) }
+    }
+
+    /// Moves what has been sent by now from the queue to the line.
+    fn advance(&mut self, now: Time) {
+        while self.head_leaves <= now {
+            let Some(head) = self.queue.pop_front() else { return };
+            self.queued -= head.wire;
+            self.free_at = self.head_leaves;
+            self.depart(self.free_at, head);
+            if let (Some(next), Some(rate)) = (self.queue.front(), self.path.rate) {
+                self.head_leaves = self.free_at.saturating_add(rate.nanos_for(next.wire));
+            }
+        }
+    }
+
+    /// A piece is on the wire.
+    fn depart(&mut self, at: Time, sent: Waiting<T>) {
+        let Waiting { piece, fate, .. } = sent;
+        let packets = u64::from(piece.cut.count);
+        if fate.lost {
+            self.counters.dropped_loss += packets;
+            return;
+        }
+        match fate.damage {
+            Some(Damage::Told(_)) => self.counters.corrupted += packets,
+            Some(Damage::Silent(_)) => self.counters.corrupted_silently += packets,
+            None => {}
+        }
+        let due = at.saturating_add(nanos(self.path.delay));
+        let held = if fate.late { nanos(self.path.reorder_by) } else { 0 };
+        self.counters.reordered += if fate.late { packets } else { 0 };
+        self.counters.duplicated += if fate.duplicate { packets } else { 0 };
+        for _ in 0..1 + u32::from(fate.duplicate) {
+            match fate.late {
+                true => self.line.push_late(due.saturating_add(held), piece),
+                false => self.line.push(due, piece),
+            }
+        }
+    }
+
+    /// Bytes that wait now: of the head, what has not been sent yet.
+    fn backlog(&self, now: Time) -> u64 {
+        let (Some(head), Some(rate)) = (self.queue.front(), self.path.rate) else { return 0 };
+        let left = rate.bytes_in(self.head_leaves.saturating_sub(now)).min(head.wire);
+        self.queued - head.wire + left
+    }
+
+    fn count(&mut self, shape: Shape) {
+        self.counters.frames += 1;
+        self.counters.packets += u64::from(shape.segments);
+        self.counters.bytes += shape.bytes_of(0, shape.segments);
+    }
+}
+
+impl Limits {
+    fn of(path: &Path) -> Limits {
+        let run_bytes = path.rate.map_or(u64::MAX, |rate| rate.bytes_in(RUN_NANOS_MAX));
+        Limits { even: path.is_even(), queue_bytes: path.queue_bytes(), run_bytes }
+    }
+}
+
+impl<T> Piece<T> {
+    /// Its bytes as packets.
+    fn bytes(&self) -> u64 {
+        self.shape.bytes_of(self.cut.first, self.cut.count)
+    }
+}
+
+impl<T> Waiting<T> {
+    /// Whether the next packet can be part of the same piece: only what nothing happens to, or the same loss, goes together.
+    fn goes_on_with(&self, next: Fate, fits: bool) -> bool {
+        let plain = Fate { lost: self.fate.lost, ..Fate::default() };
+        self.fate == plain && next == plain && fits
+    }
+}
+
+/// A super-packet of 64 KiB and its headers stays whole from 1 Gbit/s on; no packet is later than this for being part of one.
+const RUN_NANOS_MAX: u64 = 560_000;
+
+#[cfg(test)]
+#[path = "pipe/tests.rs"]
+mod tests;
