@@ -193,7 +193,7 @@ mod tests {
     fn what_one_cannot_use_goes_to_the_others() {
         let all = (Cap::All, 1200);
         let claims = [
-            claim(1, Some(100), &[all.clone()]),
+            claim(1, Some(100), std::slice::from_ref(&all)),
             claim(1, None, &[all.clone(), (client("a"), 300)]),
             claim(1, None, &[all]),
         ];

@@ -324,6 +324,7 @@ async fn welcome(
         tuning: (role == Role::Sender).then_some(TuningRules {
             lanes: count,
             lanes_max: prepared.lanes_max,
+            unit: welcome.chunk.bytes(),
             choose_congestion: prepared.transfer.flow.congestion.is_empty(),
         }),
         rates: pacer::Rates { own: rate, asked: pacer::Rates::from_wire(prepared.transfer.flow.rate) },

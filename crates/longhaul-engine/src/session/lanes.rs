@@ -267,7 +267,7 @@ impl Lanes {
     }
 
     /// What the search for the number of lanes decides, once a second. Lanes that are to end are told already.
-    pub(crate) fn tune(&mut self) -> Vec<Change> {
+    pub(crate) fn tune(&mut self, remaining: Option<u64>) -> Vec<Change> {
         let now = Instant::now();
         let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= LOOK_EVERY) else { return Vec::new() };
         self.tuned = now;
@@ -281,7 +281,7 @@ impl Lanes {
                 Look { lane: *lane, handle, idle }
             })
             .collect();
-        let changes = tuning.second(now, &looks, self.pacer.rate());
+        let changes = tuning.second(now, &looks, self.pacer.rate(), remaining);
         for change in &changes {
             match &change.what {
                 What::Add(count) => self.set_target(self.target.saturating_add(*count)),

@@ -59,6 +59,8 @@ pub(crate) struct Link {
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
     role: Role,
+    /// Bytes that this side has yet to give to lanes, if it knows.
+    pub(crate) remaining: Option<u64>,
     stop: Stop,
     presence: Arc<Presence>,
     start: Instant,
@@ -106,6 +108,7 @@ impl Link {
             writer,
             reader,
             role: parts.rules.role,
+            remaining: None,
             lanes: Lanes::new(parts.rules),
             stop: parts.stop,
             presence: parts.presence,
@@ -233,7 +236,7 @@ impl Link {
 
     /// Does what the search for the number of lanes decided, and tells it.
     fn tune(&mut self) {
-        for Change { what, change, reason } in self.lanes.tune() {
+        for Change { what, change, reason } in self.lanes.tune(self.remaining) {
             if what != What::Nothing && !self.lanes.grants() {
                 self.say(Message::LaneTarget(LaneTarget { count: self.lanes.target() }));
             }

@@ -258,6 +258,8 @@ impl Loop<'_> {
         {
             self.act(action);
         }
+        let (sent, resent) = self.machine.bytes_sent();
+        self.link.remaining = self.course.totals.left_to_send(sent - resent, self.machine.tally().resumed);
         let second = self.link.seconds() as u64;
         if self.verdict.is_none() && second > self.told {
             self.told = second;

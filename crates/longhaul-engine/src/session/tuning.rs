@@ -17,6 +17,8 @@ pub(crate) struct TuningRules {
     /// Lanes at first, and at most.
     pub(crate) lanes: u32,
     pub(crate) lanes_max: u32,
+    /// Bytes of a chunk.
+    pub(crate) unit: u64,
     /// Whether the congestion control is this side's to choose.
     pub(crate) choose_congestion: bool,
 }
@@ -79,8 +81,8 @@ impl Tuning {
         if rules.lanes >= rules.lanes_max && algorithms.len() < 2 {
             return None;
         }
-        let config =
-            Config { start: rules.lanes, max: rules.lanes_max.max(rules.lanes), algorithms: algorithms.clone() };
+        let (start, max) = (rules.lanes, rules.lanes_max.max(rules.lanes));
+        let config = Config { start, max, unit: rules.unit, algorithms: algorithms.clone() };
         Some(Tuning { tuner: Tuner::new(config), algorithms, since: Instant::now(), seen: HashMap::new() })
     }
 
@@ -93,11 +95,17 @@ impl Tuning {
     }
 
     /// A second has passed.
-    pub(crate) fn second(&mut self, now: Instant, lanes: &[Look<'_>], rate: Option<u64>) -> Vec<Change> {
+    pub(crate) fn second(
+        &mut self,
+        now: Instant,
+        lanes: &[Look<'_>],
+        rate: Option<u64>,
+        remaining: Option<u64>,
+    ) -> Vec<Change> {
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
         self.seen.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
         let samples: Vec<_> = lanes.iter().filter_map(|look| self.sample(look, elapsed)).collect();
-        let decisions = self.tuner.second(&Second { elapsed, lanes: &samples, rate });
+        let decisions = self.tuner.second(&Second { elapsed, lanes: &samples, rate, remaining });
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
     }
 

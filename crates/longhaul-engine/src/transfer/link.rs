@@ -39,6 +39,7 @@ impl Run {
             tuning: (role == Role::Sender).then(|| TuningRules {
                 lanes: agreed.lanes.len() as u32,
                 lanes_max: agreed.lanes_max,
+                unit: agreed.welcome.chunk.bytes(),
                 choose_congestion: self.settings.congestion == Congestion::Auto,
             }),
             rates: Rates { own: self.settings.rate, asked: Rates::from_wire(agreed.welcome.rate) },

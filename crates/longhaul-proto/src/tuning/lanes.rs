@@ -4,6 +4,7 @@
 //! take back what did not, stay, and look again when the flow falls or much time has passed. Only seconds in which the
 //! network was the limit are judged: more lanes do not make a disk faster.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_core::LaneId;
@@ -18,6 +19,8 @@ pub struct Config {
     pub start: u32,
     /// No more than these.
     pub max: u32,
+    /// Bytes that a lane takes at a time.
+    pub unit: u64,
     /// Congestion controls to choose from, by name. One or none: there is no choice.
     pub algorithms: Vec<String>,
 }
@@ -34,6 +37,8 @@ pub struct Tuner {
     delivered: u64,
     /// For how long something else than the network has been the limit.
     elsewhere: Duration,
+    /// What each lane delivered of late, bytes/s.
+    speeds: BTreeMap<LaneId, f64>,
     comparison: Comparison,
     /// The congestion control that was found to be better.
     chosen: Option<usize>,
@@ -61,6 +66,7 @@ impl Tuner {
             judged: Duration::ZERO,
             delivered: 0,
             elsewhere: Duration::ZERO,
+            speeds: BTreeMap::new(),
             comparison: Comparison::default(),
             chosen: None,
             patience: PATIENCE_MIN,
@@ -83,6 +89,10 @@ impl Tuner {
         }
         self.elsewhere = Duration::ZERO;
         self.elapsed += second.elapsed;
+        self.look_at_speeds(second);
+        if let Some(end) = self.near_the_end(second) {
+            return end;
+        }
         let rtt = second.lanes.iter().map(|lane| lane.rtt).max().unwrap_or_default();
         if let Phase::Stay { left, .. } = &mut self.phase {
             *left = left.saturating_sub(second.elapsed);
@@ -102,6 +112,32 @@ impl Tuner {
         (self.judged, self.delivered) = (Duration::ZERO, 0);
         self.comparison.clear();
         decisions
+    }
+
+    fn look_at_speeds(&mut self, second: &Second<'_>) {
+        self.speeds.retain(|id, _| second.lanes.iter().any(|lane| lane.lane == *id));
+        for lane in second.lanes {
+            let now = lane.acked as f64 / second.elapsed.as_secs_f64().max(1e-6);
+            self.speeds.entry(lane.lane).and_modify(|speed| *speed = (*speed + now) / 2.0).or_insert(now);
+        }
+    }
+
+    /// What to do when so little is left that a trial would not end, or that a slow lane would be waited for.
+    fn near_the_end(&mut self, second: &Second<'_>) -> Option<Vec<Decision>> {
+        let remaining = second.remaining?;
+        let all: f64 = self.speeds.values().sum();
+        let fastest = self.speeds.values().copied().fold(0.0, f64::max);
+        let left = remaining as f64 / all.max(1.0);
+        if left > NEAR {
+            return None;
+        }
+        let unit = self.config.unit as f64;
+        let too_slow = |speed: f64| unit / speed.max(1.0) > left + LATE * unit / fastest.max(1.0);
+        let slow: Vec<_> = self.speeds.iter().filter(|(_, speed)| too_slow(**speed)).map(|(lane, _)| *lane).collect();
+        if slow.is_empty() {
+            return Some(Vec::new());
+        }
+        Some(vec![Decision::Retire(slow, Why::TooSlowForTheEnd { remaining })])
     }
 
     /// Another side is slower: nothing that is measured now says anything about lanes.
@@ -213,8 +249,8 @@ fn window(rtt: Duration) -> Duration {
     (rtt * 10).clamp(Duration::from_secs(2), Duration::from_secs(4))
 }
 
-/// More lanes must bring a twentieth more.
-const PAYS: u64 = 20;
+/// More lanes must bring a tenth more: as lanes share unevenly, each also is one to wait for at the end.
+const PAYS: u64 = 10;
 /// A fall by a quarter is no chance.
 const FELL: u64 = 4;
 /// Thousandths of the time that lanes may have nothing in hand where the network is the limit, ...
@@ -223,6 +259,10 @@ const IDLE_MAX: u64 = 250;
 const HELD_BACK_MAX: u64 = 500;
 /// A rate is kept that is reached so far.
 const RATE_KEPT: f64 = 0.9;
+/// Seconds from the end within which nothing is tried any more: a trial takes about as long.
+const NEAR: f64 = 6.0;
+/// A lane may take so many times as long for its last unit as the fastest does.
+const LATE: f64 = 2.0;
 /// Lanes beyond the first ones that are of no use are kept so long.
 const SPARE_AFTER: Duration = Duration::from_secs(30);
 /// The wait until more lanes are tried again, doubled each time that it does not pay, ...

@@ -41,6 +41,8 @@ pub struct Second<'a> {
     pub lanes: &'a [LaneSample],
     /// The rate that the transfer was given, if any, bytes/s: more lanes cannot pass it.
     pub rate: Option<u64>,
+    /// Bytes that no lane has yet; none where nobody knows.
+    pub remaining: Option<u64>,
 }
 
 /// What to do about the lanes.
@@ -92,6 +94,11 @@ pub enum Why {
     },
     /// Something else than the network limits, and has for a while.
     NotTheNetwork,
+    /// The end is near: what these lanes took now would arrive after everything else.
+    TooSlowForTheEnd {
+        /// Bytes that no lane has yet.
+        remaining: u64,
+    },
     /// With the one congestion control a lane delivered this much, with the other that much.
     Delivers {
         /// The better one's rate of a lane.
@@ -114,6 +121,9 @@ impl fmt::Display for Why {
             }
             Why::AtMost { rate } => write!(f, "there may be no more lanes than these, at {:.1} MB/s", mb(rate)),
             Why::Fell { from, to } => write!(f, "the lanes carry less: {:.1} MB/s, {:.1} before", mb(to), mb(from)),
+            Why::TooSlowForTheEnd { remaining } => {
+                write!(f, "{:.1} MB are left, which others send sooner", mb(remaining))
+            }
             Why::NotTheNetwork => f.write_str("it is not the network that limits"),
             Why::Delivers { better, worse } => {
                 write!(f, "a lane delivers {:.1} MB/s with it, {:.1} with the other", mb(better), mb(worse))

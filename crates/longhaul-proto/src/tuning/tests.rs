@@ -14,6 +14,7 @@ struct Path {
     rtt: Duration,
     idle: u16,
     rate: Option<u64>,
+    remaining: Option<u64>,
     seconds: u64,
     log: String,
 }
@@ -22,13 +23,14 @@ impl Path {
     fn new(start: u32, max: u32, algorithms: &[&str]) -> Path {
         let algorithms: Vec<String> = algorithms.iter().map(|&name| name.to_owned()).collect();
         let mut path = Path {
-            tuner: Tuner::new(Config { start, max, algorithms: algorithms.clone() }),
+            tuner: Tuner::new(Config { start, max, unit: 4 << 20, algorithms: algorithms.clone() }),
             algorithms,
             lanes: BTreeMap::new(),
             next: 0,
             rtt: Duration::from_millis(100),
             idle: 0,
             rate: None,
+            remaining: None,
             seconds: 0,
             log: String::new(),
         };
@@ -58,7 +60,8 @@ impl Path {
                 rtt: self.rtt,
             };
             let lanes: Vec<_> = self.lanes.iter().map(sample).collect();
-            let second = Second { elapsed: Duration::from_secs(1), lanes: &lanes, rate: self.rate };
+            let second =
+                Second { elapsed: Duration::from_secs(1), lanes: &lanes, rate: self.rate, remaining: self.remaining };
             for decision in self.tuner.second(&second) {
                 self.follow(decision);
             }
@@ -182,4 +185,22 @@ fn a_rate_that_is_kept_is_no_reason_for_more_lanes() {
     told(&path.log, &[]);
     path.run(3, |_, _| 5);
     told(&path.log, &["33: +4 = 8: the network limits at 20.0 MB/s"]);
+}
+
+#[test]
+fn near_the_end_nothing_is_tried_and_slow_lanes_take_no_more() {
+    let mut path = Path::new(4, 32, &["bbr", "cubic"]);
+    path.remaining = Some(50_000_000);
+    path.run(1, |algorithm, _| if algorithm == Some(0) { 10 } else { 1 });
+    told(&path.log, &["1: -2 = 2: 50.0 MB are left, which others send sooner"]);
+    path.run(20, |_, _| 10);
+    assert_eq!(path.lanes.len(), 2, "{}", path.log);
+}
+
+#[test]
+fn far_from_the_end_slow_lanes_are_welcome() {
+    let mut path = Path::new(4, 4, &[]);
+    path.remaining = Some(50_000_000_000);
+    path.run(20, |_, _| 1);
+    assert_eq!(path.lanes.len(), 4, "{}", path.log);
 }
