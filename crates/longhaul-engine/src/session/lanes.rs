@@ -78,6 +78,8 @@ pub(crate) struct Lanes {
     lanes_max: u32,
     tuning_rules: Option<TuningRules>,
     tuning: Option<Tuning>,
+    /// Bytes of a chunk.
+    unit: u64,
     role: Role,
     rates: Rates,
     pacer: Pacer,
@@ -120,6 +122,7 @@ impl Lanes {
             regrow: rules.regrow,
             target: rules.target,
             lanes_max: rules.lanes_max.max(rules.target),
+            unit: rules.tuning.as_ref().map_or(0, |tuning| tuning.unit),
             tuning_rules: rules.tuning,
             tuning: None,
             role: rules.role,
@@ -271,14 +274,18 @@ impl Lanes {
         let now = Instant::now();
         let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= LOOK_EVERY) else { return Vec::new() };
         self.tuned = now;
-        let look = |(id, lane): (&LaneId, &mut Running)| (*id, lane.handle.clone(), std::mem::take(&mut lane.looked));
-        let standing = self.running.iter_mut().filter(|(_, lane)| !lane.retiring);
+        let look = |(id, lane): (&LaneId, &mut Running)| {
+            (*id, lane.handle.clone(), std::mem::take(&mut lane.looked), lane.pulse.read().doing)
+        };
+        // At the end those that shall take no more are the ones that are waited for.
+        let standing = self.running.iter_mut().filter(|(_, lane)| !lane.retiring || remaining == Some(0));
         let lanes: Vec<_> = standing.map(look).collect();
         let looks: Vec<_> = lanes
             .iter()
-            .map(|(lane, handle, (looked, idle))| {
+            .map(|(lane, handle, (looked, idle), doing)| {
                 let idle = (idle * 1000).checked_div(*looked).unwrap_or(0) as u16;
-                Look { lane: *lane, handle, idle }
+                let in_hand = if *doing == Doing::Nothing { 0 } else { self.unit / 2 };
+                Look { lane: *lane, handle, idle, in_hand }
             })
             .collect();
         let changes = tuning.second(now, &looks, self.pacer.rate(), remaining);
@@ -289,6 +296,8 @@ impl Lanes {
                     self.set_target(self.target.saturating_sub(lanes.len() as u32));
                     lanes.iter().for_each(|lane| self.retire(*lane));
                 }
+                // Nothing shall take the place of what is lost at the end.
+                What::Lose(lanes) => self.set_target(self.target.saturating_sub(lanes.len() as u32)),
                 What::Nothing => {}
             }
         }

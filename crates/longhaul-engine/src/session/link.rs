@@ -59,6 +59,8 @@ pub(crate) struct Link {
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
     role: Role,
+    /// Lanes that the search gave up.
+    to_lose: Vec<LaneId>,
     /// Bytes that this side has yet to give to lanes, if it knows.
     pub(crate) remaining: Option<u64>,
     stop: Stop,
@@ -108,6 +110,7 @@ impl Link {
             writer,
             reader,
             role: parts.rules.role,
+            to_lose: Vec::new(),
             remaining: None,
             lanes: Lanes::new(parts.rules),
             stop: parts.stop,
@@ -237,6 +240,9 @@ impl Link {
     /// Does what the search for the number of lanes decided, and tells it.
     fn tune(&mut self) {
         for Change { what, change, reason } in self.lanes.tune(self.remaining) {
+            if let What::Lose(lanes) = &what {
+                self.to_lose.extend(lanes);
+            }
             if what != What::Nothing && !self.lanes.grants() {
                 self.say(Message::LaneTarget(LaneTarget { count: self.lanes.target() }));
             }
@@ -316,11 +322,12 @@ impl Link {
     /// The lanes that stand still while others move. `owing` names those that owe something they have not begun.
     pub(crate) fn stalled_lanes(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
         let of_late = |at: Instant| at.elapsed() < 2 * HEARTBEAT_EVERY;
+        let mut lanes = std::mem::take(&mut self.to_lose);
         // Where nothing is heard over control either, it is not the lanes.
-        if self.ending || !of_late(self.heard) {
-            return Vec::new();
+        if !self.ending && of_late(self.heard) {
+            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late)));
         }
-        self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late))
+        lanes
     }
 
     /// Pieces that went or came so far, and whether a lane waits for this side's buffers.

@@ -47,6 +47,8 @@ pub(crate) struct Look<'a> {
     pub(crate) handle: &'a LaneHandle,
     /// Thousandths of the last second in which it had nothing in hand.
     pub(crate) idle: u16,
+    /// Bytes of what it has in hand, at most.
+    pub(crate) in_hand: u64,
 }
 
 /// What to do about the lanes, in words as well.
@@ -65,6 +67,8 @@ pub(crate) enum What {
     Add(u32),
     /// End these in order.
     Retire(Vec<LaneId>),
+    /// Give these up.
+    Lose(Vec<LaneId>),
     /// It is done, or there is nothing to do.
     Nothing,
 }
@@ -120,6 +124,7 @@ impl Tuning {
             idle: look.idle,
             held_back: thousandths(held_back, elapsed),
             rtt: state.rtt,
+            backlog: u64::from(state.unsent) + state.sent.saturating_sub(state.resent + state.acked) + look.in_hand,
         };
         (seen.acked, seen.receiver_limited) = (state.acked, state.receiver_limited);
         Some(sample)
@@ -131,6 +136,10 @@ impl Tuning {
             Decision::Retire(lanes, why) => {
                 let change = format!("-{}", lanes.len());
                 (What::Retire(lanes), change, why)
+            }
+            Decision::Lose(lanes, why) => {
+                let change = format!("lose {}", lanes.len());
+                (What::Lose(lanes), change, why)
             }
             Decision::Switch(ids, place, why) => {
                 let switched = lanes.iter().filter(|look| ids.contains(&look.lane) && self.switch(look, place)).count();

@@ -84,6 +84,10 @@ impl Tuner {
         if second.lanes.is_empty() {
             return Vec::new();
         }
+        if second.remaining == Some(0) {
+            self.look_at_speeds(second);
+            return self.at_the_end(second).into_iter().collect();
+        }
         if !is_network_limited(second) {
             return self.not_the_network(second);
         }
@@ -116,7 +120,7 @@ impl Tuner {
 
     fn look_at_speeds(&mut self, second: &Second<'_>) {
         self.speeds.retain(|id, _| second.lanes.iter().any(|lane| lane.lane == *id));
-        for lane in second.lanes {
+        for lane in second.lanes.iter().filter(|lane| lane.acked > 0 || lane.backlog > 0) {
             let now = lane.acked as f64 / second.elapsed.as_secs_f64().max(1e-6);
             self.speeds.entry(lane.lane).and_modify(|speed| *speed = (*speed + now) / 2.0).or_insert(now);
         }
@@ -138,6 +142,27 @@ impl Tuner {
             return Some(Vec::new());
         }
         Some(vec![Decision::Retire(slow, Why::TooSlowForTheEnd { remaining })])
+    }
+
+    /// What to do when no lane gets anything any more: a lane that is waited for for long is given up.
+    fn at_the_end(&self, second: &Second<'_>) -> Option<Decision> {
+        let (fastest, speed) = self.speeds.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
+        let unit = self.config.unit as f64;
+        let slow = second
+            .lanes
+            .iter()
+            .filter(|lane| lane.lane != *fastest && lane.backlog > 0 && u64::from(lane.held_back) < HELD_BACK_MAX)
+            .filter_map(|lane| {
+                let left = lane.backlog as f64 / self.speeds.get(&lane.lane)?.max(1.0);
+                // Both ends close it, a chunk is read and sent again.
+                let again = 2.0 * lane.rtt.as_secs_f64() + unit / speed.max(1.0);
+                (left > again * WORTH_IT).then_some((lane.lane, left))
+            });
+        let slow: Vec<_> = slow.collect();
+        let left = slow.iter().map(|(_, left)| *left).fold(0.0, f64::max);
+        let left = Duration::from_secs_f64(left.min(NEVER));
+        (!slow.is_empty())
+            .then(|| Decision::Lose(slow.into_iter().map(|(lane, _)| lane).collect(), Why::WaitedFor { left }))
     }
 
     /// Another side is slower: nothing that is measured now says anything about lanes.
@@ -261,6 +286,10 @@ const HELD_BACK_MAX: u64 = 500;
 const RATE_KEPT: f64 = 0.9;
 /// Seconds from the end within which nothing is tried any more: a trial takes about as long.
 const NEAR: f64 = 6.0;
+/// Sending again costs others time as well: it must be sooner by so many times.
+const WORTH_IT: f64 = 2.0;
+/// As long as a person would wait for a lane that does not move.
+const NEVER: f64 = 1e6;
 /// A lane may take so many times as long for its last unit as the fastest does.
 const LATE: f64 = 2.0;
 /// Lanes beyond the first ones that are of no use are kept so long.

@@ -30,6 +30,8 @@ pub struct LaneSample {
     pub held_back: u16,
     /// The smoothed round trip.
     pub rtt: Duration,
+    /// Bytes that it has taken and that are not acknowledged yet.
+    pub backlog: u64,
 }
 
 /// The last second.
@@ -52,6 +54,8 @@ pub enum Decision {
     Add(u32, Why),
     /// Let these finish what they have in hand, and no more.
     Retire(Vec<LaneId>, Why),
+    /// Give these up: others send again what they have in hand.
+    Lose(Vec<LaneId>, Why),
     /// Have these use the congestion control at this place in [`Config::algorithms`].
     Switch(Vec<LaneId>, usize, Why),
     /// Leave it at what there is, for now.
@@ -94,6 +98,11 @@ pub enum Why {
     },
     /// Something else than the network limits, and has for a while.
     NotTheNetwork,
+    /// Everything is on its way but what these lanes have in hand, and others can send it again sooner.
+    WaitedFor {
+        /// How long the slowest would take.
+        left: Duration,
+    },
     /// The end is near: what these lanes took now would arrive after everything else.
     TooSlowForTheEnd {
         /// Bytes that no lane has yet.
@@ -123,6 +132,9 @@ impl fmt::Display for Why {
             Why::Fell { from, to } => write!(f, "the lanes carry less: {:.1} MB/s, {:.1} before", mb(to), mb(from)),
             Why::TooSlowForTheEnd { remaining } => {
                 write!(f, "{:.1} MB are left, which others send sooner", mb(remaining))
+            }
+            Why::WaitedFor { left } => {
+                write!(f, "only they are waited for, for {:.1} s; others send that again sooner", left.as_secs_f64())
             }
             Why::NotTheNetwork => f.write_str("it is not the network that limits"),
             Why::Delivers { better, worse } => {

@@ -15,6 +15,7 @@ struct Path {
     idle: u16,
     rate: Option<u64>,
     remaining: Option<u64>,
+    backlog: u64,
     seconds: u64,
     log: String,
 }
@@ -31,6 +32,7 @@ impl Path {
             idle: 0,
             rate: None,
             remaining: None,
+            backlog: 0,
             seconds: 0,
             log: String::new(),
         };
@@ -58,6 +60,7 @@ impl Path {
                 idle: self.idle,
                 held_back: 0,
                 rtt: self.rtt,
+                backlog: self.backlog,
             };
             let lanes: Vec<_> = self.lanes.iter().map(sample).collect();
             let second =
@@ -80,6 +83,12 @@ impl Path {
                     self.lanes.remove(lane);
                 });
                 let _ = writeln!(self.log, "{at}: -{} = {}: {why}", lanes.len(), self.lanes.len());
+            }
+            Decision::Lose(lanes, why) => {
+                lanes.iter().for_each(|lane| {
+                    self.lanes.remove(lane);
+                });
+                let _ = writeln!(self.log, "{at}: lost {} = {}: {why}", lanes.len(), self.lanes.len());
             }
             Decision::Switch(lanes, to, why) => {
                 self.lanes.extend(lanes.iter().map(|lane| (*lane, Some(to))));
@@ -203,4 +212,22 @@ fn far_from_the_end_slow_lanes_are_welcome() {
     path.remaining = Some(50_000_000_000);
     path.run(20, |_, _| 1);
     assert_eq!(path.lanes.len(), 4, "{}", path.log);
+}
+
+#[test]
+fn at_the_end_lanes_that_are_waited_for_are_given_up_if_others_are_sooner() {
+    let mut path = Path::new(4, 4, &["bbr", "cubic"]);
+    (path.remaining, path.backlog) = (Some(0), 3_000_000);
+    path.run(1, |algorithm, _| if algorithm == Some(0) { 10 } else { 1 });
+    told(&path.log, &["1: lost 2 = 2: only they are waited for, for 3.0 s; others send that again sooner"]);
+    path.run(5, |_, _| 0);
+    assert!(!path.lanes.is_empty(), "somebody must send it: {}", path.log);
+}
+
+#[test]
+fn at_the_end_a_lane_that_is_nearly_through_is_waited_for() {
+    let mut path = Path::new(4, 4, &["bbr", "cubic"]);
+    (path.remaining, path.backlog) = (Some(0), 500_000);
+    path.run(1, |algorithm, _| if algorithm == Some(0) { 10 } else { 1 });
+    told(&path.log, &[]);
 }
