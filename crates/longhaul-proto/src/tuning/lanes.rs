@@ -40,6 +40,8 @@ pub struct Tuner {
     /// What each lane delivered of late, bytes/s.
     speeds: BTreeMap<LaneId, f64>,
     comparison: Comparison,
+    /// Whether enough is left for a trial to pay.
+    is_worthwhile: bool,
     /// The congestion control that was found to be better.
     chosen: Option<usize>,
     /// How long to stay after the next trial that does not pay.
@@ -68,15 +70,19 @@ impl Tuner {
             elsewhere: Duration::ZERO,
             speeds: BTreeMap::new(),
             comparison: Comparison::default(),
+            is_worthwhile: true,
             chosen: None,
             patience: PATIENCE_MIN,
         }
     }
 
-    /// The congestion control for the next lane: the chosen one, or each in turn while none is.
+    /// The congestion control for the next lane: the chosen one; while none is, the first for most, and each fourth has
+    /// another to compare it with.
     pub fn algorithm_for(&self, lane: LaneId) -> Option<usize> {
-        let choices = self.config.algorithms.len();
-        self.chosen.or_else(|| (choices > 0).then(|| lane.0 as usize % choices))
+        let choices = self.config.algorithms.len() as u32;
+        let (turn, compared) = (lane.0 / COMPARED_EACH, lane.0 % COMPARED_EACH == COMPARED_EACH - 1);
+        let place = if compared && choices > 1 { 1 + turn % (choices - 1) } else { 0 };
+        self.chosen.or_else(|| (choices > 0).then_some(place as usize))
     }
 
     /// A second has passed. What to do now, in this order.
@@ -112,6 +118,9 @@ impl Tuner {
         }
         let rate = (self.delivered as f64 / self.judged.as_secs_f64()) as u64;
         let mut decisions: Vec<_> = self.choose_algorithm(second.lanes).into_iter().collect();
+        // What is found in a trial must still be of use for a while.
+        let trial = (warm_up(rtt) + window(rtt)) * TRIALS_LEFT;
+        self.is_worthwhile = second.remaining.is_none_or(|left| left as f64 > rate as f64 * trial.as_secs_f64());
         decisions.extend(self.judge(rate, second.lanes));
         (self.judged, self.delivered) = (Duration::ZERO, 0);
         self.comparison.clear();
@@ -225,6 +234,10 @@ impl Tuner {
 
     fn try_more(&mut self, rate: u64, now: u32) -> Vec<Decision> {
         let added = now.min(self.config.max.saturating_sub(now));
+        if !self.is_worthwhile {
+            self.stay(rate);
+            return Vec::new();
+        }
         if added == 0 {
             self.stay(rate);
             return vec![Decision::Stay(Why::AtMost { rate })];
@@ -274,6 +287,10 @@ fn window(rtt: Duration) -> Duration {
     (rtt * 10).clamp(Duration::from_secs(2), Duration::from_secs(4))
 }
 
+/// One lane in so many tries another congestion control.
+const COMPARED_EACH: u32 = 4;
+/// A trial is made if what is left takes so many times as long.
+const TRIALS_LEFT: u32 = 4;
 /// More lanes must bring a tenth more: as lanes share unevenly, each also is one to wait for at the end.
 const PAYS: u64 = 10;
 /// A fall by a quarter is no chance.

@@ -167,11 +167,11 @@ fn the_congestion_control_that_delivers_more_takes_all_lanes_and_is_tried_again_
     told(
         &path.log,
         &[
-            "3: 2 to bbr: a lane delivers 20.0 MB/s with it, 3.0 with the other",
-            "3: there may be no more lanes than these, at 46.0 MB/s",
-            "13: 2 to cubic: the lanes carry less: 8.0 MB/s, 46.0 before",
-            "16: 2 to cubic: a lane delivers 15.0 MB/s with it, 2.0 with the other",
-            "16: there may be no more lanes than these, at 34.0 MB/s",
+            "3: 1 to bbr: a lane delivers 20.0 MB/s with it, 3.0 with the other",
+            "3: there may be no more lanes than these, at 63.0 MB/s",
+            "11: 2 to cubic: the lanes carry less: 44.0 MB/s, 63.0 before",
+            "14: 2 to cubic: a lane delivers 15.0 MB/s with it, 2.0 with the other",
+            "14: there may be no more lanes than these, at 34.0 MB/s",
         ],
     );
 }
@@ -201,9 +201,9 @@ fn near_the_end_nothing_is_tried_and_slow_lanes_take_no_more() {
     let mut path = Path::new(4, 32, &["bbr", "cubic"]);
     path.remaining = Some(50_000_000);
     path.run(1, |algorithm, _| if algorithm == Some(0) { 10 } else { 1 });
-    told(&path.log, &["1: -2 = 2: 50.0 MB are left, which others send sooner"]);
+    told(&path.log, &["1: -1 = 3: 50.0 MB are left, which others send sooner"]);
     path.run(20, |_, _| 10);
-    assert_eq!(path.lanes.len(), 2, "{}", path.log);
+    assert_eq!(path.lanes.len(), 3, "{}", path.log);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn at_the_end_lanes_that_are_waited_for_are_given_up_if_others_are_sooner() {
     let mut path = Path::new(4, 4, &["bbr", "cubic"]);
     (path.remaining, path.backlog) = (Some(0), 3_000_000);
     path.run(1, |algorithm, _| if algorithm == Some(0) { 10 } else { 1 });
-    told(&path.log, &["1: lost 2 = 2: only they are waited for, for 3.0 s; others send that again sooner"]);
+    told(&path.log, &["1: lost 1 = 3: only they are waited for, for 3.0 s; others send that again sooner"]);
     path.run(5, |_, _| 0);
     assert!(!path.lanes.is_empty(), "somebody must send it: {}", path.log);
 }
@@ -230,4 +230,28 @@ fn at_the_end_a_lane_that_is_nearly_through_is_waited_for() {
     (path.remaining, path.backlog) = (Some(0), 500_000);
     path.run(1, |algorithm, _| if algorithm == Some(0) { 10 } else { 1 });
     told(&path.log, &[]);
+}
+
+#[test]
+fn lanes_that_paid_are_kept_when_there_is_no_time_for_more() {
+    let mut path = Path::new(4, 32, &[]);
+    path.remaining = Some(1_000_000_000);
+    path.run(3, |_, _| 5);
+    path.remaining = Some(300_000_000);
+    path.run(20, |_, _| 5);
+    told(
+        &path.log,
+        &["3: +4 = 8: the network limits at 20.0 MB/s", "6: more lanes carried more: 20.0 MB/s before, 40.0 after"],
+    );
+}
+
+#[test]
+fn a_trial_that_would_end_with_the_transfer_is_not_made() {
+    let mut path = Path::new(4, 32, &[]);
+    path.remaining = Some(200_000_000);
+    path.run(10, |_, _| 5);
+    told(&path.log, &[]);
+    path.remaining = Some(2_000_000_000);
+    path.run(60, |_, _| 5);
+    told(&path.log, &["63: +4 = 8: the network limits at 20.0 MB/s"]);
 }
