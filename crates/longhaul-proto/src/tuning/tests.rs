@@ -252,6 +252,6 @@ fn a_trial_that_would_end_with_the_transfer_is_not_made() {
     path.run(10, |_, _| 5);
     told(&path.log, &[]);
     path.remaining = Some(2_000_000_000);
-    path.run(60, |_, _| 5);
+    path.run(54, |_, _| 5);
     told(&path.log, &["63: +4 = 8: the network limits at 20.0 MB/s"]);
 }
