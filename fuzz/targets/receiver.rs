@@ -47,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn landed(declared: &Declared) -> Landed {
     let rows = match declared.unit {
         Unit::Bundle(_) => (0..3)
-            .map(|file| LandedRow { file: longhaul_core::FileId(file), len: 5, declared: [0; 32], computed: [0; 32] })
+            .map(|file| LandedRow { file: longhaul_core::FileId(file), len: 5, declared: [0; 32], computed: [0; 32], same: file % 5 == 4 })
             .collect(),
         Unit::Chunk { .. } => Vec::new(),
     };

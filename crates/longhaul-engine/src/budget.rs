@@ -11,7 +11,8 @@ use longhaul_sys::Slab;
 pub const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
 /// Lanes when nobody says otherwise: the number that filled a loopback in the prototype (research: 1 to 4 within noise).
 pub const LANES_DEFAULT: u32 = 4;
-/// Buffers of a receiver that reads back what it wrote, besides its memory: one is filled while the other is hashed.
+/// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its memory: one is filled while the
+/// other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
 const SLOTS_MIN: u64 = 4;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
-    Back, DiskError, FsSource, FsTarget, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, TargetFile,
+    Back, DiskError, FsSource, FsTarget, Identity, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, TargetFile,
 };
 use longhaul_engine::{
     Congestion, DirectMode, EngineKind, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between,
@@ -96,6 +96,24 @@ impl TargetTree for Spoiling {
     }
     fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
         self.inner.read_staged_back(staged, len, slot)
+    }
+    fn read_standing(
+        &self,
+        path: &RelPath,
+        offset: u64,
+        len: usize,
+        slot: &mut [u8],
+    ) -> Result<(Back, Identity), DiskError> {
+        self.inner.read_standing(path, offset, len, slot)
+    }
+    fn retouch(
+        &self,
+        path: &RelPath,
+        expect: &Identity,
+        meta: Option<&Meta>,
+        preserve: Preserve,
+    ) -> Result<(), DiskError> {
+        self.inner.retouch(path, expect, meta, preserve)
     }
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         self.inner.seal(file, meta, preserve)

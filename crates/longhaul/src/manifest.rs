@@ -75,7 +75,8 @@ impl Manifest {
         let name = self.destination.name(file);
         let written = match (&file.status, file.b3) {
             _ if !file.regular || self.failed.is_some() => return,
-            (FileStatus::Committed, Some(digest)) => self.line(&digest, &name),
+            // What was compared has its digest, too.
+            (FileStatus::Committed | FileStatus::Skipped, Some(digest)) => self.line(&digest, &name),
             (FileStatus::Committed | FileStatus::Skipped, _) => match self.destination.file(file) {
                 Some(path) => self.spool(&[&name, path.as_os_str().as_bytes()]),
                 None => {

@@ -119,12 +119,15 @@ messages! {
     19 Listing(Listing) Page,
     /// Receiver, before it wants any chunk of the file: it holds part of it from an earlier session.
     20 Resume(Resume) Want,
-    /// Receiver: chunks that it holds of another version of the file, for the sender to compare; each counts as wanted.
+    /// Receiver: chunks that it has of another version of the file, for the sender to compare; each counts as wanted.
     21 CheckChunks(CheckChunks) Want,
     /// Either, at most once for each lane: it is of no more use and this side's end is being closed.
     23 LaneLost(LaneLost) Verdict,
     /// Receiver, once its end of a lane is closed, and in answer to a `LaneLost` that crossed it.
     24 LaneClosed(LaneClosed) Verdict,
+    /// Receiver, after the answer to their page: small files that it did not want, for the sender to compare; they are
+    /// wanted by this.
+    25 CheckFiles(CheckFiles) Want,
 }
 
 impl Message {
