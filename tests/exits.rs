@@ -80,8 +80,7 @@ fn what_another_tools_users_type_by_habit_is_explained_or_does_nothing() {
     files::make(host.path("d/f"), 1, 10);
     host.run(["copy", "-r", "d", "e"]).succeed();
     assert!(host.path("e/f").exists());
-    for (option, instead) in
-        [("-a", "--preserve"), ("-c", "--if-exists verify"), ("--checksum", "--if-exists verify")]
+    for (option, instead) in [("-a", "--preserve"), ("-c", "--if-exists verify"), ("--checksum", "--if-exists verify")]
     {
         let outcome = host.run(["copy", option, "d", "g"]).fail(2);
         assert!(outcome.stderr.contains(instead), "{option}: {outcome}");
