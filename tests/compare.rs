@@ -127,7 +127,7 @@ fn many_small_files_are_compared_in_bundles() {
 fn a_manifest_takes_the_digests_of_what_was_the_same_from_the_comparison() {
     let site = Site::new();
     for n in 0..5 {
-        files::make(site.client.path(&format!("d/f{n}")), n, 300_000 * n as usize);
+        files::make(site.client.path(format!("d/f{n}")), n, 300_000 * n as usize);
     }
     site.client.run(["push", "d", &site.url("")]).succeed();
     // A daemon's files cannot be read from here.
@@ -181,7 +181,7 @@ fn a_key_that_may_not_modify_hears_what_differs_and_one_that_may_not_read_hears_
     let site = Site::granting(DaemonConfig::default(), "read,create", "read,create,modify");
     for name in ["same", "other", "large-same", "large-other"] {
         let len = if name.starts_with("large") { (3 << 20) + 1 } else { 4000 };
-        files::make(site.client.path(&format!("d/{name}")), 1, len);
+        files::make(site.client.path(format!("d/{name}")), 1, len);
     }
     site.client.run(["push", "d", &site.url("")]).succeed();
     let root = site.root().join("d");

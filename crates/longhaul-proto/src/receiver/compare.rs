@@ -127,7 +127,7 @@ impl Receiver {
     pub(super) fn compare_small(&mut self, files: Vec<Arc<Held>>) {
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
-            self.actions.push_back(Action::ReadStanding(files.by_ref().take(READ_AT_ONCE).collect()));
+            self.actions.push_back(Action::ReadStanding(files.by_ref().take(READ_FILES_AT_ONCE).collect()));
         }
     }
 
@@ -169,7 +169,7 @@ impl Receiver {
             comparison.found.extend(chunks.into_iter().zip(digests.into_iter().map(Some)));
             return self.ask_found(id);
         }
-        for chunks in chunks.chunks(READ_AT_ONCE) {
+        for chunks in chunks.chunks(READ_CHUNKS_AT_ONCE) {
             let base = Base { held: slot.held.clone(), map };
             self.actions.push_back(Action::ReadStandingChunks { base, chunks: chunks.to_vec() });
         }
@@ -333,8 +333,10 @@ pub(super) fn differs() -> Fault {
         .hint("ask for the right 'modify' on this root")
 }
 
-/// Chunks or small files of one order to read what stands.
-const READ_AT_ONCE: usize = 16;
+/// Small files of one order to read what stands: those that are read together are packed together, too.
+const READ_FILES_AT_ONCE: usize = 128;
+/// Chunks of one order: few, so that files of some chunks are read by several readers.
+const READ_CHUNKS_AT_ONCE: usize = 4;
 /// Small files in one message: at some 40 bytes each they stay far below its bound.
 const CHECKS_AT_ONCE: usize = 1024;
 /// Chunks of one file that are copied at once, of those that were equal before there was a temporary: more than readers have
