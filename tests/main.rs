@@ -9,6 +9,7 @@
 mod fixture;
 
 mod choice;
+mod compare;
 mod daemon;
 mod events;
 mod existing;

@@ -3,7 +3,7 @@
 //! A proxy holds the payload, so that part of a file is durable and the rest is not; what the client was told to be durable
 //! must not be sent again. See `resume/scene.rs`.
 
-mod scene;
+pub(crate) mod scene;
 mod shutdown;
 
 use std::os::unix::fs::FileExt;

@@ -6,23 +6,24 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
-use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, DigestKind, EntryKind, IfExists, LaneId, Preserve, Unit};
+use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Digest, DigestKind, EntryKind, IfExists, LaneId, Preserve, Unit};
 use longhaul_fuzz::messages;
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
-    Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, Source, Surveyed, SyncGroup,
-    Ticket,
+    Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, Source, Surveyed,
+    SyncGroup, Ticket,
 };
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
 use longhaul_proto::{Message, Timestamp};
 
 fuzz_target!(|bytes: &[u8]| {
+    let if_exists = if bytes.first().is_some_and(|byte| byte % 2 == 1) { IfExists::Verify } else { IfExists::SkipSame };
     let config = Config {
         chunk: ChunkSize::from_log2(10).expect("in range"),
         chunk_max: ChunkSize::from_log2(11).expect("in range"),
         bundled_max: 256,
-        policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
+        policy: Policy { if_exists, may_modify: true },
         landing: Landing::beneath(),
         preserve: Preserve::default(),
         dry_run: false,
@@ -47,7 +48,13 @@ fuzz_target!(|bytes: &[u8]| {
 fn landed(declared: &Declared) -> Landed {
     let rows = match declared.unit {
         Unit::Bundle(_) => (0..3)
-            .map(|file| LandedRow { file: longhaul_core::FileId(file), len: 5, declared: [0; 32], computed: [0; 32] })
+            .map(|file| LandedRow {
+                file: longhaul_core::FileId(file),
+                len: 5,
+                declared: [0; 32],
+                computed: [0; 32],
+                same: file == 2,
+            })
             .collect(),
         Unit::Chunk { .. } => Vec::new(),
     };
@@ -67,12 +74,13 @@ fn landed(declared: &Declared) -> Landed {
     Landed { ticket, piece, computed: declared.digest, declared: None, rows }
 }
 
-/// Of every other file something is held, of the same version or of another.
+/// Of every other file something is held, of the same version or of another; of the others some stand.
 fn surveyed(held: &Held) -> Surveyed {
     let EntryKind::File { len, .. } = held.entry.kind else { return Seen::Absent.into() };
     let source = match held.id.0 % 4 {
         1 => Source::Same,
         3 => Source::Changed,
+        2 => return Seen::File { len, mtime: held.entry.meta.mtime }.into(),
         _ => return Seen::Absent.into(),
     };
     let size = ChunkSize::from_log2(10).expect("a size");
@@ -92,6 +100,18 @@ fn obey(receiver: &mut Receiver, now: Timestamp) {
             Action::Create(held, partial) => {
                 let created = if partial.is_some() { Created::Continued } else { Created::Fresh };
                 receiver.handle_created(now, held.id, Ok(created));
+            }
+            Action::ReadStanding(files) => {
+                receiver.handle_standing(now, files.iter().map(|held| (held.id, Ok([0; 32]))).collect());
+            }
+            Action::ReadStandingChunks { base, chunks } => {
+                let digest = Digest::Cv([0; 32]);
+                let found = chunks.into_iter().map(|index| (index, Ok(digest))).collect();
+                receiver.handle_standing_chunks(now, base.held.id, found);
+            }
+            Action::Copy { base, index, .. } => receiver.handle_written(now, base.held.id, index, Ok(())),
+            Action::Retouch { files, .. } => {
+                receiver.handle_retouched(now, files.iter().map(|held| (held.id, Ok(()))).collect());
             }
             Action::Journal(_) => receiver.handle_journalled(now, Ok(())),
             Action::Tidy => receiver.handle_tidied(Ok(())),

@@ -11,22 +11,22 @@ use crate::hostile::proxy::{Gate, Kind, hold_after};
 use crate::hostile::{Direction, End, Wired};
 
 /// More than the lanes let through before they are held, in chunks of 1 MiB.
-pub(super) const LEN: usize = (24 << 20) + 17;
+pub(crate) const LEN: usize = (24 << 20) + 17;
 /// What each of two lanes lets through.
 const HELD_AFTER: u64 = 6 << 20;
 
 /// A client and a daemon with a proxy between them whose lanes are held until the gate is opened.
-pub(super) struct Scene {
-    pub(super) wired: Wired,
-    pub(super) gate: Gate,
-    pub(super) direction: Direction,
+pub(crate) struct Scene {
+    pub(crate) wired: Wired,
+    pub(crate) gate: Gate,
+    pub(crate) direction: Direction,
     /// The daemon that came after the first.
     again: Option<Daemon>,
 }
 
 /// How a transfer is ended in its middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Death {
+pub(crate) enum Death {
     ClientKilled,
     ClientInterrupted,
     ClientTerminated,
@@ -35,7 +35,7 @@ pub(super) enum Death {
 }
 
 impl Death {
-    pub(super) const ALL: [Death; 5] = [
+    pub(crate) const ALL: [Death; 5] = [
         Death::ClientKilled,
         Death::ClientInterrupted,
         Death::ClientTerminated,
@@ -68,12 +68,12 @@ impl Death {
 
 impl Scene {
     /// Lanes are held behind 6 MiB each.
-    pub(super) fn new(direction: Direction) -> Scene {
+    pub(crate) fn new(direction: Direction) -> Scene {
         Scene::held_after(direction, HELD_AFTER)
     }
 
     /// Lanes are held behind so many bytes each.
-    pub(super) fn held_after(direction: Direction, bytes: u64) -> Scene {
+    pub(crate) fn held_after(direction: Direction, bytes: u64) -> Scene {
         let gate = Gate::default();
         let holding = gate.clone();
         let wired = Wired::new(move |kind, way| {
@@ -83,7 +83,7 @@ impl Scene {
     }
 
     /// Moves a name of one end to a name of the other through the proxy: two lanes, chunks of 1 MiB, one try.
-    pub(super) fn run(&self, from: &str, to: &str) -> Run {
+    pub(crate) fn run(&self, from: &str, to: &str) -> Run {
         let far = |name: &str| format!("lh://{}/data/{name}", self.wired.proxy.addr());
         let run = match self.direction {
             Direction::Push => self.wired.site.client.run(["push".to_owned(), from.to_owned(), far(to)]),
@@ -94,7 +94,7 @@ impl Scene {
     }
 
     /// Starts it, and waits until more than `beyond` bytes are durable; gives how many the client was told of.
-    pub(super) fn start(&self, run: Run, beyond: u64) -> (Running, u64) {
+    pub(crate) fn start(&self, run: Run, beyond: u64) -> (Running, u64) {
         let running = run.start();
         self.gate.wait_reached();
         let durable = wait_durable(&running, beyond);
@@ -102,7 +102,7 @@ impl Scene {
     }
 
     /// Ends the transfer; the daemon, if it was its death, is started again on the same port.
-    pub(super) fn end(&mut self, running: Running, death: Death) -> Outcome {
+    pub(crate) fn end(&mut self, running: Running, death: Death) -> Outcome {
         if !death.is_of_daemon() {
             running.signal(death.signal());
             let outcome = running.fail(death.exit());
@@ -118,7 +118,7 @@ impl Scene {
     }
 
     /// Kills the daemon and starts it again, `between` in between.
-    pub(super) fn restart(&mut self, between: impl FnOnce()) {
+    pub(crate) fn restart(&mut self, between: impl FnOnce()) {
         self.daemon().kill();
         between();
         self.again = Some(self.wired.site.restarted());
@@ -129,7 +129,7 @@ impl Scene {
     }
 
     /// Starts the transfer of `f`, ends it; gives what the client was told to be durable.
-    pub(super) fn die(&mut self, run: Run, death: Death) -> u64 {
+    pub(crate) fn die(&mut self, run: Run, death: Death) -> u64 {
         let (running, durable) = self.start(run, 0);
         self.end(running, death);
         durable
@@ -137,7 +137,7 @@ impl Scene {
 
     /// The same tree stands at both ends, and nothing else does.
     #[track_caller]
-    pub(super) fn assert_same(&self, from: &str, to: &str, context: &str) {
+    pub(crate) fn assert_same(&self, from: &str, to: &str, context: &str) {
         let site = &self.wired.site;
         let (near, far) = (|name: &str| site.client.path(name), |name: &str| site.root().join(name));
         let (from, to) = match self.direction {
@@ -150,12 +150,12 @@ impl Scene {
     }
 
     /// The sending end's `f`.
-    pub(super) fn source(&self) -> std::path::PathBuf {
+    pub(crate) fn source(&self) -> std::path::PathBuf {
         self.wired.end(self.direction, End::From)
     }
 
     /// Payload that a run moved, as it tells.
-    pub(super) fn moved(&self, outcome: &Outcome) -> u64 {
+    pub(crate) fn moved(&self, outcome: &Outcome) -> u64 {
         let counter = match self.direction {
             Direction::Push => "bytes_sent",
             Direction::Pull => "bytes_received",
@@ -165,7 +165,7 @@ impl Scene {
 
     /// It ended well, took what was durable as it was, and moved the rest and no more.
     #[track_caller]
-    pub(super) fn assert_continued(&self, outcome: &Outcome, total: u64, durable: u64, context: &str) {
+    pub(crate) fn assert_continued(&self, outcome: &Outcome, total: u64, durable: u64, context: &str) {
         assert_eq!(outcome.code, 0, "{context}: {outcome}\n{}", self.log());
         let resumed = resumed(outcome);
         assert!(durable > 0 && resumed >= durable, "{context}: {durable} were durable, {resumed} resumed: {outcome}");
@@ -175,7 +175,7 @@ impl Scene {
 
     /// It ended well and moved everything.
     #[track_caller]
-    pub(super) fn assert_anew(&self, outcome: &Outcome, total: u64, context: &str) {
+    pub(crate) fn assert_anew(&self, outcome: &Outcome, total: u64, context: &str) {
         assert_eq!(outcome.code, 0, "{context}: {outcome}\n{}", self.log());
         assert_eq!((resumed(outcome), self.moved(outcome)), (0, total), "{context}: {outcome}");
     }
@@ -186,22 +186,22 @@ impl Scene {
 }
 
 /// Waits until a run says that more than `beyond` bytes are durable; gives how many.
-pub(super) fn wait_durable(running: &Running, beyond: u64) -> u64 {
+pub(crate) fn wait_durable(running: &Running, beyond: u64) -> u64 {
     running.wait_event(|event| event["bytes_durable"].as_u64().filter(|bytes| *bytes > beyond))
 }
 
 /// A counter as the last progress event has it.
-pub(super) fn last(outcome: &Outcome, counter: &str) -> u64 {
+pub(crate) fn last(outcome: &Outcome, counter: &str) -> u64 {
     outcome.events_of("progress").last().and_then(|event| event[counter].as_u64()).unwrap_or(0)
 }
 
 /// What a run found done by an earlier one.
-pub(super) fn resumed(outcome: &Outcome) -> u64 {
+pub(crate) fn resumed(outcome: &Outcome) -> u64 {
     outcome.summary()["bytes_resumed"].as_u64().unwrap()
 }
 
 /// The command that an interrupted run says continues it, run by a shell as it was printed.
-pub(super) fn printed(running_in: &crate::fixture::Host, outcome: &Outcome) -> Run {
+pub(crate) fn printed(running_in: &crate::fixture::Host, outcome: &Outcome) -> Run {
     const SAID: &str = "to continue, run it again: ";
     let mut said = outcome.stderr.lines().filter_map(|line| line.split_once(SAID).map(|(_, command)| command));
     let command = said.next().unwrap_or_else(|| panic!("no command that continues: {outcome}"));

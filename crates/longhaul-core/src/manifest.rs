@@ -123,6 +123,9 @@ pub enum IfExists {
     Replace,
     /// That file fails.
     Fail,
+    /// Same size: digests are compared on both sides, and chunks that differ are sent into a new file that replaces it;
+    /// where none does: skip. Another size: replace.
+    Verify,
 }
 
 #[cfg(test)]

@@ -304,7 +304,8 @@ pub struct Report {
     pub bytes_committed: u64,
     /// Bytes sent again: after a mismatch, over another lane, or in another session.
     pub bytes_resent: u64,
-    /// Bytes that earlier sessions had brought and that were not sent again.
+    /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood at the
+    /// destination and were copied.
     pub bytes_resumed: u64,
     /// Bytes that the receiver read back from the medium and compared.
     pub bytes_read_back: u64,

@@ -20,7 +20,8 @@ pub(crate) const LANES_FAR: u32 = 8;
 pub(crate) const LANES_AUTO_MAX: u32 = 32;
 /// From this round trip on a path is long.
 pub(crate) const FAR: Duration = Duration::from_millis(5);
-/// Buffers of a receiver that reads back what it wrote, besides its memory: one is filled while the other is hashed.
+/// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its memory: one is filled while the
+/// other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
 const SLOTS_MIN: u64 = 4;

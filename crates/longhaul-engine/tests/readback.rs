@@ -1,4 +1,5 @@
-//! Reading back what was written, on a destination whose medium keeps something else.
+//! Reading back what was written, on a destination whose medium keeps something else; comparing what stands, where somebody
+//! else writes to it.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
-    Back, DiskError, FsSource, FsTarget, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, TargetFile,
+    Back, DiskError, FsSource, FsTarget, Identity, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, TargetFile,
 };
 use longhaul_engine::{
     Congestion, DirectMode, EngineKind, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between,
@@ -26,9 +27,20 @@ struct Spoiling {
     /// At this offset of everything that has as many bytes.
     offset: u64,
     times: Mutex<u32>,
+    /// Also of the file that stands, when that is looked at for the so manieth time.
+    at_look: Mutex<Option<u32>>,
 }
 
 impl Spoiling {
+    /// Changes the byte of what stands, if it is time to.
+    fn is_looked_at(&self, path: &RelPath) {
+        let mut at_look = self.at_look.lock().expect("no panic while looking");
+        *at_look = at_look.and_then(|looks| looks.checked_sub(1));
+        if *at_look == Some(0) {
+            change(&self.dir.join(path.escaped().to_string()), self.offset);
+        }
+    }
+
     /// Changes the byte in every temporary that stands.
     fn spoil(&self) {
         let mut times = self.times.lock().expect("no panic while spoiling");
@@ -39,12 +51,16 @@ impl Spoiling {
                 continue;
             }
             *times -= 1;
-            let file = std::fs::File::options().read(true).write(true).open(path).expect("opened");
-            let mut byte = [0];
-            file.read_exact_at(&mut byte, self.offset).expect("read");
-            file.write_all_at(&[byte[0] ^ 0x40], self.offset).expect("written");
+            change(&path, self.offset);
         }
     }
+}
+
+fn change(path: &Path, offset: u64) {
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("opened");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).expect("read");
+    file.write_all_at(&[byte[0] ^ 0x40], offset).expect("written");
 }
 
 impl TargetTree for Spoiling {
@@ -97,6 +113,26 @@ impl TargetTree for Spoiling {
     fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
         self.inner.read_staged_back(staged, len, slot)
     }
+    fn read_standing(
+        &self,
+        path: &RelPath,
+        offset: u64,
+        len: usize,
+        slot: &mut [u8],
+    ) -> Result<(Back, Identity), DiskError> {
+        self.is_looked_at(path);
+        self.inner.read_standing(path, offset, len, slot)
+    }
+    fn retouch(
+        &self,
+        path: &RelPath,
+        expect: &Identity,
+        meta: Option<&Meta>,
+        preserve: Preserve,
+    ) -> Result<(), DiskError> {
+        self.is_looked_at(path);
+        self.inner.retouch(path, expect, meta, preserve)
+    }
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         self.inner.seal(file, meta, preserve)
     }
@@ -126,14 +162,52 @@ async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Repor
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     std::fs::create_dir_all(&from).expect("made");
-    let content = |len: usize| (0..len).map(|i| (i * 31 + len + (i >> 11)) as u8).collect::<Vec<u8>>();
     for len in lens {
         std::fs::write(from.join(len.to_string()), content(*len)).expect("written");
     }
     let inner = FsTarget::open(&to, DirectMode::Auto).expect("opened");
-    let target = Spoiling { inner, dir: to.clone(), offset, times: Mutex::new(times) };
+    let target = Spoiling { inner, dir: to.clone(), offset, times: Mutex::new(times), at_look: Mutex::new(None) };
     let source = FsSource::open(vec![spec(&from)], DirectMode::Auto);
-    let settings = Settings {
+    let (_trigger, stop) = Stop::new();
+    let settings = settings(verify, IfExists::SkipSame);
+    let report = run_between(Arc::new(source), Arc::new(target), settings, Arc::new(Nobody), stop).await;
+    let stands = |len: &usize| {
+        let bytes = std::fs::read(to.join(len.to_string())).ok();
+        (*len, bytes.map(|bytes| bytes == content(*len)))
+    };
+    (report, lens.iter().map(stands).collect())
+}
+
+/// Compares a file with itself, or with one that differs in its fourth chunk, while somebody changes a byte of its first chunk
+/// when it is looked at for the so manieth time; gives the report and what stands.
+async fn compare(len: usize, differs: bool, at_look: u32) -> (Report, Vec<u8>) {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    for dir in [&from, &to] {
+        std::fs::create_dir_all(dir).expect("made");
+        std::fs::write(dir.join("f"), content(len)).expect("written");
+    }
+    if differs {
+        change(&to.join("f"), 3 * CHUNK + 5);
+    }
+    let inner = FsTarget::open(&to, DirectMode::Auto).expect("opened");
+    let at_look = Mutex::new(Some(at_look));
+    let target = Spoiling { inner, dir: to.clone(), offset: 5, times: Mutex::new(0), at_look };
+    let source = FsSource::open(vec![spec(&from)], DirectMode::Auto);
+    let (_trigger, stop) = Stop::new();
+    let settings = settings(Verify::Wire, IfExists::Verify);
+    let report = run_between(Arc::new(source), Arc::new(target), settings, Arc::new(Nobody), stop).await;
+    let names = std::fs::read_dir(&to).expect("listed").count();
+    assert!(names == 1 || !report.failures.is_empty(), "something is left");
+    (report, std::fs::read(to.join("f")).expect("it stands"))
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + len + (i >> 11)) as u8).collect()
+}
+
+fn settings(verify: Verify, if_exists: IfExists) -> Settings {
+    Settings {
         lanes: Some(2),
         protect: None,
         congestion: Congestion::Auto,
@@ -143,7 +217,7 @@ async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Repor
         io: DirectMode::Auto,
         engine: EngineKind::Auto,
         verify,
-        if_exists: IfExists::SkipSame,
+        if_exists,
         preserve: Preserve::default(),
         filter: Filter::default(),
         files_from: None,
@@ -151,14 +225,7 @@ async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Repor
         retry_for: Duration::ZERO,
         stall_after: Duration::from_secs(20),
         rate: None,
-    };
-    let (_trigger, stop) = Stop::new();
-    let report = run_between(Arc::new(source), Arc::new(target), settings, Arc::new(Nobody), stop).await;
-    let stands = |len: &usize| {
-        let bytes = std::fs::read(to.join(len.to_string())).ok();
-        (*len, bytes.map(|bytes| bytes == content(*len)))
-    };
-    (report, lens.iter().map(stands).collect())
+    }
 }
 
 fn spec(dir: &Path) -> SourceSpec {
@@ -198,4 +265,33 @@ async fn a_small_file_that_is_spoilt_fails_alone_and_gets_no_name() {
     assert_eq!(report.failures, [FaultCode::Mismatch]);
     assert_eq!((stands[&0], stands[&7], stands[&5000]), (Some(true), Some(true), None));
     assert_eq!((report.bytes_misread, report.bytes_read_back), (5000, 5007));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_writes_to_while_it_is_compared_is_replaced_whole_or_fails() {
+    let (mut whole, mut failed) = (0, 0);
+    for (len, differs, looks) in [(5000, false, 2), (LARGE, false, 8), (LARGE, true, 12)] {
+        for at_look in 1..=looks {
+            let (report, stands) = compare(len, differs, at_look).await;
+            let context = format!("{len} bytes, differs: {differs}, look {at_look}: {report:?}");
+            match report.failures.as_slice() {
+                [] => {
+                    assert!(stands == content(len), "{context}");
+                    whole += 1;
+                }
+                [FaultCode::Busy] => {
+                    // As the other left it, and nothing of ours in it.
+                    let mut theirs = content(len);
+                    theirs[5] ^= 0x40;
+                    if differs {
+                        theirs[3 * CHUNK as usize + 5] ^= 0x40;
+                    }
+                    assert!(stands == theirs, "{context}");
+                    failed += 1;
+                }
+                other => panic!("{other:?}: {context}"),
+            }
+        }
+    }
+    assert!(whole > 3 && failed > 3, "{whole} were replaced or the same, {failed} failed");
 }

@@ -14,8 +14,8 @@ use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
-    Answer, CheckChunks, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Heartbeat, Hello,
-    LaneClosed, LaneLost, LaneTarget, Lanes, Listed, ListedKind, ListedPartial, Listing, Offer, Outcome, Page,
+    Answer, CheckChunks, CheckFiles, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Heartbeat,
+    Hello, LaneClosed, LaneLost, LaneTarget, Lanes, Listed, ListedKind, ListedPartial, Listing, Offer, Outcome, Page,
     PageCredit, Placing, Protect, Rate, Request, Resume, Settlement, Tally, Transfer, Verdict, WantChunks, Welcome,
 };
 
@@ -188,6 +188,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (verdicts(), GOLDEN[15]),
         (outcomes(), GOLDEN[16]),
         (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Unsent }]), GOLDEN[23]),
+        (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Equal([0xab; 32]) }]), GOLDEN[31]),
         (Message::Tally(ending().tally), GOLDEN[17]),
         (Message::Complete(ending()), GOLDEN[18]),
         (Message::Bye(ending()), GOLDEN[19]),
@@ -198,12 +199,13 @@ fn messages() -> Vec<(Message, &'static str)> {
         (check(), GOLDEN[25]),
         (Message::LaneLost(LaneLost { lane: LaneId(300) }), GOLDEN[26]),
         (Message::LaneClosed(LaneClosed { lane: LaneId(2), landed: 300 }), GOLDEN[27]),
-        (Message::LaneTarget(LaneTarget { count: 300 }), GOLDEN[30]),
-        (Message::Rate(Rate { bytes_per_s: 300 }), GOLDEN[31]),
+        (check_files(), GOLDEN[30]),
+        (Message::LaneTarget(LaneTarget { count: 300 }), GOLDEN[32]),
+        (Message::Rate(Rate { bytes_per_s: 300 }), GOLDEN[33]),
     ]
 }
 
-const GOLDEN: [&str; 32] = [
+const GOLDEN: [&str; 34] = [
     "39000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02",
     "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e2222222222222222222222222222222201ac0203626272ac02",
     "050000000101010001",
@@ -234,8 +236,10 @@ const GOLDEN: [&str; 32] = [
     "040000001802ac02",
     "0c000000010101000304646174610178",
     "2c000000130103642f6e0504ac02056b65793a6b016f1111111111111111222222222222222201017505a40303ac0201",
-    "0300000019ac02",
+    "2700000019020101ababababababababababababababababababababababababababababababababac0200",
+    "240000000e010105abababababababababababababababababababababababababababababababab",
     "030000001aac02",
+    "030000001bac02",
 ];
 
 fn resume() -> Message {
@@ -249,6 +253,10 @@ fn resume() -> Message {
 fn check() -> Message {
     let digests = vec![[0xab; 32], [0xcd; 32]];
     Message::CheckChunks(CheckChunks { file: FileId(300), start: ChunkIndex(7), digests })
+}
+
+fn check_files() -> Message {
+    Message::CheckFiles(CheckFiles { files: vec![(FileId(1), Some([0xab; 32])), (FileId(300), None)] })
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -272,8 +280,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=26).collect::<Vec<_>>());
-    for new in [22, 27] {
+    assert_eq!(numbers, (1..=21).chain(23..=27).collect::<Vec<_>>());
+    for new in [22, 28] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

@@ -10,6 +10,7 @@ use longhaul_core::{
     FileOffset, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
+use longhaul_proto::sender::Small;
 use longhaul_proto::sender::{Action, Config, Sender};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::message::{Ending, FileEnd, Outcome};
@@ -22,7 +23,7 @@ use crate::plan::CHUNK;
 #[derive(Clone, Debug)]
 pub(crate) enum SourceJob {
     Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, expect: Option<Digest> },
-    Pack { bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64)> },
+    Pack { bundle: BundleId, attempt: Attempt, files: Vec<Small> },
     Check(FileId),
 }
 
@@ -265,16 +266,20 @@ impl SendSession {
         self.hand_over(env, &ready);
     }
 
-    fn pack(&mut self, env: &mut Env, bundle: BundleId, attempt: Attempt, files: &[(FileId, u64)]) {
+    fn pack(&mut self, env: &mut Env, bundle: BundleId, attempt: Attempt, files: &[Small]) {
         let mut unit = vec![0xee; CHUNK];
         let mut packer = Packer::new(&mut unit, files.len());
         let (mut missing, mut kept) = (Vec::new(), 0);
-        for (file, len) in files {
+        for Small { file, len, stands } in files {
             let content = &env.source.current(&self.offered[file.0 as usize].path).1.bytes;
             match (self.unchanged(env, *file), packer.space(*len as usize)) {
                 (Ok(()), Some(space)) if space.len() == content.len() => {
                     space.copy_from_slice(content);
-                    packer.keep(*file, content.len(), *digest_of(content, DigestKind::Root, FileOffset(0)).bytes());
+                    let root = *digest_of(content, DigestKind::Root, FileOffset(0)).bytes();
+                    match *stands == Some(root) {
+                        true => packer.keep_same(*file, content.len(), root),
+                        false => packer.keep(*file, content.len(), root),
+                    }
                     kept += 1;
                 }
                 (result, _) => missing.push((*file, result.err().unwrap_or_else(no_room))),

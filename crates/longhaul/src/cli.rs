@@ -129,7 +129,8 @@ pub struct DiskOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is sent")]
 pub struct ChoiceOptions {
-    /// When the destination has the name: skip-same (same size and time), replace or fail [default: skip-same]
+    /// When the destination has the name: skip-same (same size and time), verify (same size: compare digests, send what
+    /// differs), replace or fail [default: skip-same]
     #[arg(long, value_name = "RULE")]
     pub if_exists: Option<OsString>,
     /// Send only the names in FILE (`-`: standard input), relative to the one SOURCE, one a line

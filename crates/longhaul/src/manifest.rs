@@ -1,7 +1,8 @@
 //! `--manifest`: a line as `b3sum` prints it for every regular file that stands at the destination after the run.
 //!
 //! In: the engine's file events. Out: the manifest, under its name only when whole. Digests of sent files come with their
-//! events; a skipped file was never read, so it is read here at the end, if it lies on this host. Knows no session.
+//! events, and so do those of files that were compared; another skipped file was never read, so it is read here at the
+//! end, if it lies on this host. Knows no session.
 
 #![allow(
     clippy::disallowed_methods,
@@ -75,7 +76,8 @@ impl Manifest {
         let name = self.destination.name(file);
         let written = match (&file.status, file.b3) {
             _ if !file.regular || self.failed.is_some() => return,
-            (FileStatus::Committed, Some(digest)) => self.line(&digest, &name),
+            // What was compared has its digest, too.
+            (FileStatus::Committed | FileStatus::Skipped, Some(digest)) => self.line(&digest, &name),
             (FileStatus::Committed | FileStatus::Skipped, _) => match self.destination.file(file) {
                 Some(path) => self.spool(&[&name, path.as_os_str().as_bytes()]),
                 None => {

@@ -153,7 +153,7 @@ fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
     }
     if args.checksum {
         let why = "every byte that is sent is verified by BLAKE3, always";
-        let hint = "leave it out; --if-exists replace sends also what has the same size and time";
+        let hint = "leave it out; --if-exists verify compares digests of what has the same size";
         return Err(Error::Foreign { option: "-c (--checksum)", why, hint });
     }
     Ok(())

@@ -16,7 +16,7 @@ use rustix::io::{Errno, pwrite};
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, ErrorKind};
 use crate::shelf::{Shelf, sweep};
-use crate::stat::{Standing, type_of};
+use crate::stat::{Identity, Standing, type_of};
 use crate::target::base;
 use crate::target::dirs::DirHandle;
 use crate::target::file::Began;
@@ -24,6 +24,7 @@ use crate::target::meta::{Modes, mode, times};
 use crate::target::readback::{self, Back};
 use crate::target::reopen::{PRIVATE, Reopened, claim, reopen, zero};
 use crate::target::staged::{Content, HeldFd, Staged};
+use crate::target::standing;
 use crate::target::sync::{OPEN_STAGED_MAX, SyncCounts, Syncer};
 use crate::target::temp::{Temp, random};
 use crate::target::{Made, Replace, TargetFile, TargetTree};
@@ -297,6 +298,26 @@ impl TargetTree for FsTarget {
             Some(temp) => readback::read(temp, staged.path(), 0, len, slot),
             None => Err(readback::impossible(staged.path())),
         }
+    }
+
+    fn read_standing(
+        &self,
+        path: &RelPath,
+        offset: u64,
+        len: usize,
+        slot: &mut [u8],
+    ) -> Result<(Back, Identity), DiskError> {
+        standing::read(&self.walk, path, self.direct, (offset, len), slot)
+    }
+
+    fn retouch(
+        &self,
+        path: &RelPath,
+        expect: &Identity,
+        meta: Option<&Meta>,
+        preserve: Preserve,
+    ) -> Result<(), DiskError> {
+        standing::retouch(&self.walk, path, expect, meta.map(|meta| (meta, self.modes)), preserve)
     }
 
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {

@@ -12,6 +12,7 @@ mod meta;
 mod readback;
 mod reopen;
 mod staged;
+mod standing;
 mod sync;
 mod temp;
 mod void;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use longhaul_core::{Meta, Preserve, RelPath, TempName};
 
 use crate::error::DiskError;
-use crate::stat::Standing;
+use crate::stat::{Identity, Standing};
 
 pub use file::{Place, TargetFile, TargetId};
 pub use fs::FsTarget;
@@ -139,6 +140,32 @@ pub trait TargetTree: Send + Sync + 'static {
     /// # Errors
     /// What the system says.
     fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError>;
+
+    /// Reads `len` bytes at `offset` of the file that stands at `path` into `slot`, past the page cache where that is asked
+    /// for and pays, and says which version of which file that is. What lies behind them in the slot may change.
+    ///
+    /// # Errors
+    /// [`DiskError::Changed`] if it ends before, or no regular file stands there; what the system says of others.
+    fn read_standing(
+        &self,
+        path: &RelPath,
+        offset: u64,
+        len: usize,
+        slot: &mut [u8],
+    ) -> Result<(Back, Identity), DiskError>;
+
+    /// Sees to it that the file at `path` is still this version; then, if `meta` is given, that it has this mode and time as
+    /// far as its owner lets us. Not synced: what is lost of it is set again.
+    ///
+    /// # Errors
+    /// [`DiskError::Changed`] if it is another, or was written to; what the system says of others.
+    fn retouch(
+        &self,
+        path: &RelPath,
+        expect: &Identity,
+        meta: Option<&Meta>,
+        preserve: Preserve,
+    ) -> Result<(), DiskError>;
 
     /// Gives a file that is wholly written its length, mode and, last, its times; not synced. No write may be under way.
     ///

@@ -31,11 +31,27 @@ pub(crate) fn read(temp: &Temp, path: &RelPath, offset: u64, len: usize, slot: &
     if len > slot.len() {
         return Err(DiskError::Bounds { path: path.into(), offset, len });
     }
-    fill(&handle, offset, len, slot)
+    fill(&handle, offset, len, slot, Cached::Dropped)
 }
 
-fn fill(handle: &Handle, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-    let (mut done, mut dropped) = (0, false);
+/// What becomes of what the page cache holds of a range, where it cannot be passed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cached {
+    /// It is dropped first: the medium is asked.
+    Dropped,
+    /// It is as good.
+    Kept,
+}
+
+/// Reads through an open file.
+pub(crate) fn fill(
+    handle: &Handle,
+    offset: u64,
+    len: usize,
+    slot: &mut [u8],
+    cached: Cached,
+) -> Result<Back, DiskError> {
+    let (mut done, mut dropped) = (0, cached == Cached::Kept);
     while done < len {
         let (at, align) = (offset + done as u64, handle.align());
         let end = len.next_multiple_of(align);

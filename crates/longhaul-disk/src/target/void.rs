@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longhaul_core::{Meta, Preserve, RelPath, TempName};
 
 use crate::error::DiskError;
-use crate::stat::Standing;
+use crate::stat::{Identity, Standing};
 use crate::target::readback::{Back, impossible};
 use crate::target::{Made, Replace, Staged, SyncCounts, TargetFile, TargetTree};
 
@@ -50,6 +50,12 @@ impl TargetTree for VoidTarget {
     }
     fn read_staged_back(&self, staged: &Staged, _: usize, _: &mut [u8]) -> Result<Back, DiskError> {
         Err(impossible(staged.path()))
+    }
+    fn read_standing(&self, path: &RelPath, _: u64, _: usize, _: &mut [u8]) -> Result<(Back, Identity), DiskError> {
+        Err(impossible(path))
+    }
+    fn retouch(&self, path: &RelPath, _: &Identity, _: Option<&Meta>, _: Preserve) -> Result<(), DiskError> {
+        Err(impossible(path))
     }
     fn seal(&self, file: Arc<TargetFile>, _meta: &Meta, _keep: Preserve) -> Result<Staged, DiskError> {
         Ok(Staged::void(file.path()))

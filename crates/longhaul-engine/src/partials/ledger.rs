@@ -320,7 +320,7 @@ impl Ledger {
 
     /// An entry came to its outcome. What was left of a file that stands whole is removed; the path is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &Held, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Skipped)
+        if matches!(outcome, Outcome::Skipped | Outcome::Equal(_))
             && let Some(Found { book, taken }) = self.take_found(entry.id)
             && let Err(fault) = drop_partial(tree, &entry.placed, &book, &taken)
         {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS, SOURCES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, RelPath, Role};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, RelPath, Role};
 use longhaul_disk::{FsSource, Tree};
 use longhaul_net::{Congestion, Control};
 use longhaul_proto::Message;
@@ -151,7 +151,9 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     };
     let memory = session_memory(chunk_max);
     let reserve = match &side {
-        Side::Receive(..) if transfer.read_back => chunk_max.bytes() * budget::READ_BACK_SLOTS as u64,
+        Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify => {
+            chunk_max.bytes() * budget::READ_BACK_SLOTS as u64
+        }
         _ => 0,
     };
     let buffers = daemon
@@ -216,6 +218,8 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
         (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
             let (config, rights) = daemon.root(client, root)?;
             need(rights.create, "create", config)?;
+            // What stands is told the client as digests, of which short content could be guessed.
+            need(rights.read || *if_exists != IfExists::Verify, "read", config)?;
             need_protection(protection, config)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };

@@ -13,6 +13,7 @@ use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit,
 };
 use longhaul_disk::{ChunkIo, Identity, SourceFile, SourceRef, SourceTree};
+use longhaul_proto::sender::Small;
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_sys::{Slab, Slot};
 use tokio::sync::mpsc::UnboundedSender;
@@ -48,7 +49,7 @@ pub(crate) struct Origin {
 /// An order to read.
 enum Order {
     Chunk(ChunkOrder),
-    Bundle { bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64, Origin)> },
+    Bundle { bundle: BundleId, attempt: Attempt, files: Vec<(Small, Origin)> },
 }
 
 /// A chunk to read.
@@ -134,7 +135,7 @@ impl Reading {
     }
 
     /// Orders a bundle.
-    pub(crate) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64, Origin)>) {
+    pub(crate) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: Vec<(Small, Origin)>) {
         self.order(Order::Bundle { bundle, attempt, files });
     }
 
@@ -249,7 +250,7 @@ impl Shared {
         self: &Arc<Self>,
         bundle: BundleId,
         attempt: Attempt,
-        files: Vec<(FileId, u64, Origin)>,
+        files: Vec<(Small, Origin)>,
         ready: &Sender<Ready>,
     ) -> Option<()> {
         let mut slot = self.slab.claim()?;
@@ -276,16 +277,17 @@ impl Shared {
     }
 
     /// Reads the files into the slot; gives its length, how many are in it, and which are not.
-    fn pack(&self, slot: &mut Slot, files: &[(FileId, u64, Origin)]) -> (usize, usize, Vec<(FileId, Fault)>) {
+    fn pack(&self, slot: &mut Slot, files: &[(Small, Origin)]) -> (usize, usize, Vec<(FileId, Fault)>) {
         let mut packer = Packer::new(slot, files.len());
         let mut missing = Vec::new();
-        let mut opening = files.iter().map(|(file, len, origin)| {
+        let mut opening = files.iter().map(|(small, origin)| {
             let opened = self.tree.open_small(&origin.at, &origin.identity);
-            (*file, *len as usize, opened)
+            (*small, opened)
         });
         let mut ahead: VecDeque<_> = opening.by_ref().take(OPEN_AHEAD).collect();
-        while let Some((file, len, opened)) = ahead.pop_front() {
+        while let Some((Small { file, len, stands }, opened)) = ahead.pop_front() {
             ahead.extend(opening.next());
+            let len = len as usize;
             let Some(space) = packer.space(len) else {
                 missing.push((file, Fault::new(FaultCode::Internal, Blame::Bug, "a bundle outgrew its buffer")));
                 continue;
@@ -293,7 +295,10 @@ impl Shared {
             match opened.and_then(|source| source.read(space)) {
                 Ok(()) => {
                     let root = *digest_of(space, DigestKind::Root, FileOffset(0)).bytes();
-                    packer.keep(file, len, root);
+                    match stands == Some(root) {
+                        true => packer.keep_same(file, len, root),
+                        false => packer.keep(file, len, root),
+                    }
                 }
                 Err(e) => missing.push((file, e.fault())),
             }

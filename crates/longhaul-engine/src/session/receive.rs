@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, EntryKind, Fault, FaultCode};
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode, IfExists};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Action, Config, Held, Receiver};
@@ -68,7 +68,8 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         bundled_max: bundled_max(receiving.config.chunk, receiving.config.bundled_max),
         preserve: receiving.config.preserve,
         dry_run: receiving.config.dry_run,
-        read_back: receiving.config.read_back.then_some(receiving.slab.slot_bytes()),
+        reserve: (receiving.config.read_back || receiving.config.policy.if_exists == IfExists::Verify)
+            .then_some(receiving.slab.slot_bytes()),
     };
     let started = Writing::start(
         receiving.tree,
@@ -209,6 +210,9 @@ impl Loop<'_> {
             Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
             Report::ReadBack { file, results } => self.machine.handle_read_back(now, file, results),
             Report::StagedReadBack(results) => self.machine.handle_staged_read_back(now, results),
+            Report::Standing(results) => self.machine.handle_standing(now, results),
+            Report::StandingChunks { file, results } => self.machine.handle_standing_chunks(now, file, results),
+            Report::Retouched(results) => self.machine.handle_retouched(now, results),
             Report::Journalled(result) => self.machine.handle_journalled(now, result),
             Report::Tidied(result) => self.machine.handle_tidied(result),
             Report::Staged(results) => {
@@ -266,6 +270,10 @@ impl Loop<'_> {
             Action::MakeLink(held) => self.writing.make_link(held),
             Action::Write { file, index, ticket } => self.writing.write(file, index, ticket),
             Action::WriteBundle { ticket, files } => self.writing.write_bundle(ticket, files),
+            Action::ReadStanding(files) => self.writing.read_standing(files),
+            Action::ReadStandingChunks { base, chunks } => self.writing.read_standing_chunks(base, chunks),
+            Action::Copy { base, index, digest } => self.writing.copy(base, index, digest),
+            Action::Retouch { files, metadata } => self.writing.retouch(files, metadata),
             Action::Drop(ticket) => self.writing.drop_payload(ticket),
             Action::SyncData(file) => self.writing.sync_data(file),
             Action::ReadBack { file, chunks } => self.writing.read_back(file, chunks),
@@ -349,6 +357,7 @@ pub(crate) fn tell_settled(held: &Held, outcome: Outcome, totals: &mut Totals, o
     let (status, b3) = match outcome {
         Outcome::Committed(root) => (FileStatus::Committed, root),
         Outcome::Skipped => (FileStatus::Skipped, None),
+        Outcome::Equal(root) => (FileStatus::Skipped, Some(root)),
         Outcome::Planned => (FileStatus::Planned, None),
         Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
         Outcome::Unsent => {

@@ -11,7 +11,7 @@ use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId
 use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Held, Landing};
-use longhaul_proto::sender::{Action, Config, Sender};
+use longhaul_proto::sender::{Action, Config, Sender, Small};
 use longhaul_proto::wire::message::{Ending, Outcome};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
@@ -244,7 +244,12 @@ impl Loop<'_> {
                     self.landing = Landing::beneath().renamed_to(name.clone());
                 }
             }
-            Message::Answer(_) | Message::WantChunks(_) | Message::Verdicts(_) | Message::Settled(_) => {
+            Message::Answer(_)
+            | Message::WantChunks(_)
+            | Message::CheckChunks(_)
+            | Message::CheckFiles(_)
+            | Message::Verdicts(_)
+            | Message::Settled(_) => {
                 self.course.progressed = Some(Instant::now());
             }
             _ => {}
@@ -281,8 +286,8 @@ impl Loop<'_> {
                 }
             }
             Action::Pack { bundle, attempt, files } => {
-                let origin = |(id, len)| match self.outstanding.get(&id).map(|known| &known.source) {
-                    Some(Source::Readable(origin)) => Some((id, len, origin.clone())),
+                let origin = |small: Small| match self.outstanding.get(&small.file).map(|known| &known.source) {
+                    Some(Source::Readable(origin)) => Some((small, origin.clone())),
                     _ => None,
                 };
                 self.reading.bundle(bundle, attempt, files.into_iter().filter_map(origin).collect());

@@ -5,6 +5,7 @@
 //! writes, batches one step after the other.
 
 mod readback;
+mod standing;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -29,6 +30,7 @@ use crate::partials::{Known, Ledger};
 use crate::workers::Workers;
 
 use readback::Readers;
+use standing::Versions;
 
 /// What the target side reports; each goes to the `handle_*` of its name.
 #[derive(Debug)]
@@ -45,6 +47,12 @@ pub(crate) enum Report {
     ReadBack { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
     /// What it gives back of small files.
     StagedReadBack(Vec<(FileId, Result<Hash32, Fault>)>),
+    /// What stands under the names of small files.
+    Standing(Vec<(FileId, Result<Hash32, Fault>)>),
+    /// What stands in the place of chunks.
+    StandingChunks { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
+    /// Files that were found the same were looked at for the last time.
+    Retouched(Vec<FileResult>),
     /// Records are written.
     Journalled(Result<(), Fault>),
     /// What stands is durable, what was written down is put away.
@@ -80,8 +88,8 @@ pub(crate) struct WritingOptions {
     pub(crate) preserve: Preserve,
     /// Look, but touch nothing.
     pub(crate) dry_run: bool,
-    /// Read back what was written: the bytes of a buffer for that.
-    pub(crate) read_back: Option<usize>,
+    /// Read back what was written, or read what stands: the bytes of a buffer for that.
+    pub(crate) reserve: Option<usize>,
 }
 
 /// The target side. Dropping it waits until nothing is outstanding, then removes what was not published.
@@ -104,7 +112,9 @@ pub(crate) struct Writing {
     journal: Workers,
     /// What is written down; none where nothing outlives the session anyway.
     ledger: Option<Arc<Ledger>>,
-    /// What reads back, if that is wanted.
+    /// What was read of files that stand.
+    versions: Versions,
+    /// What reads back and reads what stands, if that is wanted.
     readers: Option<Readers>,
 }
 
@@ -161,7 +171,8 @@ impl Writing {
             commit: pool("commit", 1)?,
             journal: pool("journal", 1)?,
             ledger,
-            readers: options.read_back.map(Readers::start).transpose()?,
+            versions: Versions::default(),
+            readers: options.reserve.map(Readers::start).transpose()?,
         })
     }
 
@@ -337,6 +348,7 @@ impl Writing {
 
     /// Takes note of an outcome.
     pub(crate) fn settled(&self, held: &Arc<Held>, outcome: &Outcome) {
+        self.versions.forget(held.id);
         let Some(ledger) = self.ledger.clone() else { return };
         if !matches!(held.entry.kind, EntryKind::File { len, .. } if len > self.options.bundled_max) {
             return;

@@ -53,7 +53,7 @@ impl Receiver {
         let waiting: u64 =
             large.iter().filter(|(id, _)| self.unsynced.files.contains(id)).map(|(_, l)| l.written).sum();
         assert_eq!(self.unsynced.bytes, waiting, "bytes that wait for a sync");
-        let wanting = ids(|l| l.stage == Stage::Open && l.has_chunks_to_want());
+        let wanting = ids(|l| matches!(l.stage, Stage::Open | Stage::Comparing) && l.has_chunks_to_want());
         assert!(self.to_want.is_superset(&wanting), "files whose chunks are never wanted");
         assert_eq!(self.unsynced.since.is_some(), !self.unsynced.files.is_empty(), "the clock of the next sync");
     }

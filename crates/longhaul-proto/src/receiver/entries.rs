@@ -5,6 +5,7 @@ use std::sync::Arc;
 use longhaul_core::limits::{LINK_BYTES_MAX, PAGE_ENTRIES_MAX};
 use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId, RelPath};
 
+use super::compare::{Comparison, goes_in_chunks};
 use super::large::{Large, Stage};
 use super::partial::Partial;
 use super::policy::{Decision, Seen, same};
@@ -68,24 +69,28 @@ impl Receiver {
             return;
         }
         let mut wanted = vec![0u8; found.len().div_ceil(8)];
+        let mut compared = Vec::new();
         for (at, found) in found.into_iter().enumerate() {
             let id = FileId(first.0 + at as u64);
-            if self.decide(id, found) {
-                wanted[at / 8] |= 1 << (at % 8);
+            match self.decide(id, found) {
+                Answered::Wanted => wanted[at / 8] |= 1 << (at % 8),
+                Answered::Compared(held) => compared.push(held),
+                Answered::NotWanted => {}
             }
         }
         self.pages.answered += 1;
         self.actions.push_back(Action::Send(Message::Answer(Answer { first, wanted })));
+        self.compare_small(compared);
         self.settle_down(now);
     }
 
-    /// Decides on one entry; true if its content is wanted.
-    fn decide(&mut self, id: FileId, found: Result<Surveyed, Fault>) -> bool {
+    /// Decides on one entry.
+    fn decide(&mut self, id: FileId, found: Result<Surveyed, Fault>) -> Answered {
         let (seen, partial, committed) = match found {
             Ok(Surveyed { seen, partial, committed }) => (Ok(seen), partial, committed),
             Err(fault) => (Err(fault), None, false),
         };
-        let Some(slot) = self.entries.get(&id) else { return false };
+        let Some(slot) = self.entries.get(&id) else { return Answered::NotWanted };
         let held = slot.held.clone();
         let fail = |code, message: &str, hint: &str| {
             let fault = Fault::new(code, Blame::Local, message).about(held.placed.escaped());
@@ -93,7 +98,7 @@ impl Receiver {
         };
         let outcome = match (&slot.state, &held.entry.kind, seen) {
             (State::Unplaced(fault), ..) => Outcome::Failed(fault.clone()),
-            (State::DirEnd, ..) => return false,
+            (State::DirEnd, ..) => return Answered::NotWanted,
             (_, EntryKind::Unsent { failure: None, .. }, _) => Outcome::Unsent,
             (_, EntryKind::Unsent { failure: Some(code), why }, _) => {
                 Outcome::Failed(at_the_sender(*code, why).about(held.placed.escaped()))
@@ -110,45 +115,64 @@ impl Receiver {
             (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen) {
                 Decision::Skip => Outcome::Skipped,
                 Decision::Fail(fault) => Outcome::Failed(fault),
-                Decision::Send if self.config.dry_run => Outcome::Planned,
-                Decision::Send if self.busy.contains(&held.placed) => fail(
+                Decision::Send | Decision::Compare if self.config.dry_run => Outcome::Planned,
+                Decision::Send | Decision::Compare if self.busy.contains(&held.placed) => fail(
                     FaultCode::Exists,
                     "another source of this transfer is being written under the same name",
                     "give the sources different names or send them one after the other",
                 ),
-                Decision::Send => return self.begin(id, &held, partial),
+                Decision::Compare if !goes_in_chunks(&held.entry.kind, self.config.bundled_max) => {
+                    self.occupy(id, State::Comparing);
+                    return Answered::Compared(held);
+                }
+                Decision::Compare => return self.begin(id, &held, partial, Some(Comparison::default())),
+                Decision::Send => return self.begin(id, &held, partial, None),
             },
         };
         self.finish(id, outcome);
-        false
+        Answered::NotWanted
     }
 
-    /// Sets an entry on its way; true if its content is wanted.
-    fn begin(&mut self, id: FileId, held: &Arc<Held>, partial: Option<Arc<Partial>>) -> bool {
-        let (state, wanted) = match held.entry.kind {
-            EntryKind::File { len, .. } if len <= self.config.bundled_max => (State::Wanted, true),
+    /// Sets an entry on its way.
+    fn begin(
+        &mut self,
+        id: FileId,
+        held: &Arc<Held>,
+        partial: Option<Arc<Partial>>,
+        comparison: Option<Comparison>,
+    ) -> Answered {
+        let (state, answered) = match held.entry.kind {
+            EntryKind::File { len, .. } if len <= self.config.bundled_max => (State::Wanted, Answered::Wanted),
             EntryKind::File { len, .. } => {
                 self.to_create.insert(id);
-                let fits =
-                    |p: &Arc<Partial>| p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes();
+                let may_go_on = comparison.is_none() || self.config.policy.may_modify;
+                let fits = |p: &Arc<Partial>| {
+                    may_go_on && p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes()
+                };
                 let mut large = match partial.filter(fits) {
                     Some(partial) => Large::continued(partial),
                     None => Large::new(ChunkMap::new(len, self.config.chunk)),
                 };
                 large.checks = Checks::wanted(self.config.read_back);
-                (State::Large(Box::new(large)), true)
+                large.comparison = comparison;
+                (State::Large(Box::new(large)), Answered::Wanted)
             }
             _ => {
                 self.actions.push_back(Action::MakeLink(held.clone()));
-                (State::Staging(None), false)
+                (State::Staging(None), Answered::NotWanted)
             }
         };
+        self.occupy(id, state);
+        answered
+    }
+
+    /// Gives an entry its state, and its path to it alone.
+    fn occupy(&mut self, id: FileId, state: State) {
         if let Some(slot) = self.entries.get_mut(&id) {
             slot.state = state;
             slot.busy = true;
-            self.busy.insert(held.placed.clone());
+            self.busy.insert(slot.held.placed.clone());
         }
-        wanted
     }
 
     /// Small files, links or a sealed file are staged under temporary names (or not).
@@ -198,7 +222,7 @@ impl Receiver {
     /// The sender cannot send a file, or cannot send a chunk of it again.
     pub(super) fn on_file_fault(&mut self, fault: FileFault) -> Result<(), Fault> {
         match self.entries.get(&fault.file).map(|slot| &slot.state) {
-            Some(State::Wanted) => {}
+            Some(State::Wanted | State::Compared(_)) => {}
             Some(State::Large(large)) if !large.is_sealed() => {}
             None if fault.file < self.next_entry => return Ok(()),
             _ => return Err(Fault::protocol("a failure of a file that was not wanted, or is here already")),
@@ -239,6 +263,14 @@ impl Receiver {
         }
         self.settle_down(now);
     }
+}
+
+/// What the sender is told of an entry.
+enum Answered {
+    Wanted,
+    NotWanted,
+    /// Not wanted as yet: what stands there is to be read first.
+    Compared(Arc<Held>),
 }
 
 /// A failure of the sender's side. What ends a session here is said of this side's disk, never of the sender's.

@@ -31,15 +31,21 @@ impl Receiver {
         {
             let Some(slot) = self.entries.get_mut(&id) else { continue };
             if let State::Large(large) = &mut slot.state {
-                large.stage = Stage::Creating;
                 self.large_open += 1;
-                self.actions.push_back(Action::Create(slot.held.clone(), large.partial.clone()));
+                if large.comparison.is_some() && large.partial.is_none() {
+                    large.stage = Stage::Comparing;
+                    self.to_want.insert(id);
+                } else {
+                    large.stage = Stage::Creating;
+                    self.actions.push_back(Action::Create(slot.held.clone(), large.partial.clone()));
+                }
             }
         }
         if self.is_draining() {
             return;
         }
         let undurable_max = self.config.group.bytes.saturating_mul(2).max(1);
+        self.copy_equal(undurable_max);
         while self.chunks_wanted < CHUNKS_WANTED_MAX
             && self.unsynced.undurable < undurable_max
             && let Some(&file) = self.to_want.first()
@@ -50,7 +56,12 @@ impl Receiver {
                 continue;
             };
             let Some(want) = large.want(room) else { continue };
+            let compares = large.comparison.is_some();
             self.chunks_wanted += want.count as usize;
+            if compares {
+                self.compare(file, want);
+                continue;
+            }
             // What makes room for these must be heard before them, or the sender counts too many.
             self.says.flush(&mut self.actions);
             self.actions.push_back(Action::Send(ask_for(file, want)));
@@ -67,11 +78,13 @@ impl Receiver {
             Ok(created) => {
                 large.stage = Stage::Open;
                 self.opened(id, created);
+                self.go_on_replacing(id);
                 self.end_if_failed(id);
             }
             Err(fault) => {
                 large.stage = Stage::Waiting;
                 self.large_open -= 1;
+                self.stop_replacing(id);
                 self.fail_file(id, fault);
             }
         }
@@ -192,7 +205,8 @@ impl Receiver {
         }
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let State::Large(large) = &mut slot.state else { return };
-        let Some((declared, computed)) = large.roots_when_whole() else { return };
+        let equal = large.roots_when_equal();
+        let Some((declared, computed)) = equal.or_else(|| large.roots_when_whole()) else { return };
         if declared != computed {
             let fault = Fault::new(
                 FaultCode::Mismatch,
@@ -200,6 +214,11 @@ impl Receiver {
                 "the file's digest is not the one that the sender declared",
             );
             return self.fail_file_leaving(id, fault, Leftover::Discard);
+        }
+        if equal.is_some() {
+            large.stage = Stage::Retouching;
+            let held = slot.held.clone();
+            return self.retouch(vec![held]);
         }
         large.stage = Stage::Sealing;
         self.unsynced.leave(id, large);
@@ -237,7 +256,7 @@ impl Receiver {
     pub(super) fn end_if_failed(&mut self, id: FileId) {
         let Some(large) = self.large(id).filter(|large| !large.is_at_disk()) else { return };
         let Some((fault, leftover)) = large.failed.take() else { return };
-        if large.is_open() {
+        if large.has_temporary() {
             self.actions.push_back(match leftover {
                 Leftover::Keep => Action::Keep(id),
                 Leftover::Discard => Action::Discard(id),
@@ -253,6 +272,7 @@ impl Receiver {
         self.unsynced.undurable -= large.undurable();
         self.to_create.remove(&id);
         self.to_want.remove(&id);
+        self.to_copy.remove(&id);
         if large.is_open() {
             self.large_open -= 1;
         }
@@ -260,7 +280,7 @@ impl Receiver {
 }
 
 /// The message that asks for chunks.
-fn ask_for(file: FileId, want: Want) -> Message {
+pub(super) fn ask_for(file: FileId, want: Want) -> Message {
     match want.digests {
         None => Message::WantChunks(WantChunks { file, start: want.start, count: want.count }),
         Some(digests) => Message::CheckChunks(CheckChunks { file, start: want.start, digests }),

@@ -8,6 +8,8 @@ use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId, Unit};
 
 use super::chunks::ChunkState;
+use super::compare::differs;
+use super::large::Stage;
 use super::partial::of_kind;
 use super::{Action, Landed, Receiver, State};
 use crate::time::Timestamp;
@@ -56,7 +58,7 @@ impl Receiver {
     fn judge(&mut self, landed: &Landed, declared: &Declared) -> Result<(), Fault> {
         // A header that does not say what the sender declared was altered on the way; so was what it led to hash.
         let honest = landed.piece.unit == declared.unit && landed.piece.attempt == declared.attempt;
-        // A chunk that is here already was hashed when it came: what was journalled of it is compared.
+        // A chunk that is here already was hashed when it came, or read where it stands: that is compared.
         let computed = if landed.piece.same { self.known(declared.unit) } else { Some(landed.computed) };
         let good = computed.filter(|computed| honest && *computed == declared.digest);
         if declared.attempt > Attempt::FIRST {
@@ -68,11 +70,11 @@ impl Receiver {
         }
     }
 
-    /// What an earlier session journalled of a chunk.
+    /// What is known of a chunk that is here already: what an earlier session journalled, or what stands in its place.
     fn known(&mut self, unit: Unit) -> Option<Digest> {
         let Unit::Chunk { file, index } = unit else { return None };
         let large = self.large(file)?;
-        large.known(index).map(|hash| of_kind(large.map.kind(), hash))
+        large.known(index).or(large.stands(index)).map(|hash| of_kind(large.map.kind(), hash))
     }
 
     fn judge_chunk(
@@ -109,7 +111,20 @@ impl Receiver {
             });
             return Ok(());
         };
-        self.large(file).map_or(Ok(()), |large| large.accept(index, computed))?;
+        let may_modify = self.config.policy.may_modify;
+        let Some(large) = self.large(file) else { return Ok(()) };
+        // Also where the sender did not compare, as after a lane was lost.
+        if large.stands(index) == Some(*computed.bytes()) {
+            self.actions.push_back(Action::Drop(landed.ticket));
+            return self.accept_equal(file, index, attempt, computed);
+        }
+        if large.comparison.is_some() && !may_modify {
+            self.actions.push_back(Action::Drop(landed.ticket));
+            self.fail_file(file, differs());
+            return Ok(());
+        }
+        large.accept(index, computed)?;
+        let waits = matches!(large.stage, Stage::Comparing | Stage::Creating);
         // Payload that came: a hole brings none.
         self.tally.received += landed.piece.len;
         if landed.piece.same {
@@ -119,7 +134,11 @@ impl Receiver {
         if !self.config.read_back {
             self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(computed) });
         }
-        self.actions.push_back(Action::Write { file, index, ticket: landed.ticket });
+        if waits {
+            self.begin_replacing(file, index, landed.ticket);
+        } else {
+            self.actions.push_back(Action::Write { file, index, ticket: landed.ticket });
+        }
         Ok(())
     }
 
@@ -150,21 +169,33 @@ impl Receiver {
             return Err(Fault::protocol(format_args!("{unit} is none, or has no files")));
         }
         self.bundles_again.remove(&id);
-        let mut files = Vec::with_capacity(landed.rows.len());
+        let (mut files, mut equal) = (Vec::with_capacity(landed.rows.len()), Vec::new());
         for row in &landed.rows {
             let Some(slot) = self.entries.get_mut(&row.file) else { continue };
             let EntryKind::File { len, .. } = slot.held.entry.kind else { continue };
-            if !matches!(slot.state, State::Wanted) || len != row.len {
-                return Err(Fault::protocol(format_args!("a bundle with entry {} that was not wanted so", row.file.0)));
+            let stands = match slot.state {
+                State::Wanted if !row.same => None,
+                State::Compared(root) => Some(root),
+                _ => return Err(unwanted(row.file)),
+            };
+            if len != row.len {
+                return Err(unwanted(row.file));
             }
-            if row.declared != row.computed {
+            let is_equal = stands == Some(row.computed);
+            if row.declared != row.computed || row.same && !is_equal {
                 self.fail_file(row.file, mismatch("the file's digest is not the one that the sender declared"));
-                continue;
+            } else if is_equal {
+                slot.state = State::Retouching(row.computed);
+                equal.push(slot.held.clone());
+            } else if stands.is_some() && !self.config.policy.may_modify {
+                self.fail_file(row.file, differs());
+            } else {
+                slot.state = State::Staging(Some(row.computed));
+                self.tally.received += len;
+                files.push(slot.held.clone());
             }
-            slot.state = State::Staging(Some(row.computed));
-            self.tally.received += len;
-            files.push(slot.held.clone());
         }
+        self.retouch(equal);
         self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
         self.actions.push_back(match files.is_empty() {
             true => Action::Drop(landed.ticket),
@@ -198,6 +229,10 @@ impl Receiver {
 fn fits(landed: &Landed, computed: Digest, map: ChunkMap, index: ChunkIndex) -> bool {
     let piece = &landed.piece;
     Some(piece.unit_len) == map.len_of(index) && piece.chunk == map.size() && computed.kind() == map.kind()
+}
+
+fn unwanted(file: FileId) -> Fault {
+    Fault::protocol(format_args!("a bundle with entry {} that was not wanted so", file.0))
 }
 
 fn mismatch(message: impl std::fmt::Display) -> Fault {

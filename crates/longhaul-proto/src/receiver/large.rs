@@ -11,6 +11,7 @@ use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode, File
 
 use super::SyncGroup;
 use super::chunks::{ChunkEvent, ChunkState};
+use super::compare::Comparison;
 use super::partial::{Partial, Source, Stretch};
 use super::readback::Checks;
 use crate::time::Timestamp;
@@ -22,6 +23,10 @@ pub(super) struct Chunk {
     pub(super) attempt: Attempt,
     /// Its digest, once it is verified.
     pub(super) digest: Option<Digest>,
+    /// The digest of what stands in its place under the final name, once the sender is told it.
+    pub(super) stands: Option<Hash32>,
+    /// Its verdict is said and its digest in the file's tree: it was equal before there was a temporary to copy it to.
+    pub(super) judged: bool,
 }
 
 /// Chunks to ask for.
@@ -47,6 +52,10 @@ pub(super) enum Leftover {
 pub(super) enum Stage {
     /// It waits for a descriptor.
     Waiting,
+    /// Without a temporary: it is compared with what stands, and no difference was found.
+    Comparing,
+    /// No difference was found: what stands is being looked at for the last time.
+    Retouching,
     /// Its temporary is being made.
     Creating,
     /// It takes chunks.
@@ -87,6 +96,8 @@ pub(super) struct Large {
     pub(super) synced: u64,
     /// What is read back of it.
     pub(super) checks: Checks,
+    /// How far it is compared with what stands, if it is.
+    pub(super) comparison: Option<Comparison>,
     /// Why it will not be committed, and what of it stays; it waits for what the disk is doing.
     pub(super) failed: Option<(Fault, Leftover)>,
 }
@@ -108,6 +119,7 @@ impl Large {
             syncing: 0,
             synced: 0,
             checks: Checks::default(),
+            comparison: None,
             failed: None,
         }
     }
@@ -121,7 +133,8 @@ impl Large {
     pub(super) fn begin_anew(&mut self, map: ChunkMap) {
         let failed = self.failed.take();
         let checks = std::mem::take(&mut self.checks);
-        *self = Large { stage: self.stage, failed, checks, ..Large::new(map) };
+        let comparison = self.comparison.take();
+        *self = Large { stage: self.stage, failed, checks, comparison, ..Large::new(map) };
     }
 
     /// The partial stands. Gives what of it the sender needs to know; the chunks of another version are all to be compared.
@@ -167,21 +180,26 @@ impl Large {
         self.written + self.syncing + self.synced
     }
 
-    /// Whether it occupies one of the session's descriptors.
+    /// Whether it occupies one of the session's descriptors. One that is compared does: it may need it at any time.
     pub(super) fn is_open(&self) -> bool {
         self.stage != Stage::Waiting
     }
 
-    /// Whether its temporary is complete, or about to be: nothing that the sender says can undo it.
+    /// Whether there is a temporary of it.
+    pub(super) fn has_temporary(&self) -> bool {
+        !matches!(self.stage, Stage::Waiting | Stage::Comparing | Stage::Retouching)
+    }
+
+    /// Whether its temporary is complete, or about to be, or not needed: nothing that the sender says can undo it.
     pub(super) fn is_sealed(&self) -> bool {
-        matches!(self.stage, Stage::Sealing | Stage::Staged)
+        matches!(self.stage, Stage::Sealing | Stage::Staged | Stage::Retouching)
     }
 
     /// Whether the disk is at work on it, so that it cannot end now.
     pub(super) fn is_at_disk(&self) -> bool {
         self.writing > 0
             || self.checks.are_under_way()
-            || matches!(self.stage, Stage::Creating | Stage::Syncing | Stage::Sealing)
+            || matches!(self.stage, Stage::Creating | Stage::Syncing | Stage::Sealing | Stage::Retouching)
     }
 
     pub(super) fn has_chunks_to_want(&self) -> bool {
@@ -191,6 +209,9 @@ impl Large {
     /// Declared root and computed root, once nothing more is to come and the disk rests.
     pub(super) fn roots_when_whole(&self) -> Option<(Hash32, Hash32)> {
         if self.stage != Stage::Open || self.writing > 0 || !self.checks.are_over() || self.failed.is_some() {
+            return None;
+        }
+        if self.comparison.as_ref().is_some_and(|comparison| !comparison.is_copied()) {
             return None;
         }
         self.declared_root.zip(self.merger.root())
@@ -212,7 +233,8 @@ impl Large {
         }
         self.next_want = ChunkIndex(start.0 + count);
         for index in start.0..self.next_want.0 {
-            let chunk = Chunk { state: ChunkState::Wanted, attempt: Attempt::FIRST, digest: None };
+            let chunk =
+                Chunk { state: ChunkState::Wanted, attempt: Attempt::FIRST, digest: None, stands: None, judged: false };
             self.chunks.insert(ChunkIndex(index), chunk);
         }
         self.wanted += count as usize;
@@ -252,6 +274,11 @@ impl Large {
     pub(super) fn wrote(&mut self, now: Timestamp, index: ChunkIndex) -> u64 {
         self.step(index, ChunkEvent::Written);
         self.writing -= 1;
+        if self.chunks.get(&index).is_some_and(|chunk| chunk.judged)
+            && let Some(comparison) = &mut self.comparison
+        {
+            comparison.copied();
+        }
         if !self.checks.are_on() {
             self.wanted -= 1;
         }

@@ -10,6 +10,7 @@ mod arrivals;
 mod audit;
 mod chunks;
 mod commit;
+mod compare;
 mod drain;
 mod entries;
 mod flow;
@@ -42,7 +43,7 @@ use journal::JournalFlow;
 pub use journal::Record;
 use lanes::Lanes;
 use large::{Large, Unsynced};
-pub use order::{Action, Config, Created, Held, Landed, LandedRow, Replace, Surveyed, SyncGroup, Ticket};
+pub use order::{Action, Base, Config, Created, Held, Landed, LandedRow, Replace, Surveyed, SyncGroup, Ticket};
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen};
 use says::Says;
@@ -67,6 +68,8 @@ pub struct Receiver {
     /// Large files that wait for a descriptor, and those that still have chunks to want.
     to_create: BTreeSet<FileId>,
     to_want: BTreeSet<FileId>,
+    /// Large files with chunks to copy from what stands under their names.
+    to_copy: BTreeSet<FileId>,
     large_open: usize,
     chunks_wanted: usize,
     /// Bundles that are wanted again: the attempt that is admitted.
@@ -101,6 +104,12 @@ enum State {
     Surveyed,
     /// It has no place beneath the destination: fails with its page's answer.
     Unplaced(Fault),
+    /// A small file: what stands under its name is being read.
+    Comparing,
+    /// A small file that is wanted, if it has not this root, which stands there.
+    Compared(Hash32),
+    /// A small file that stands as it would be sent: its metadata is being looked at.
+    Retouching(Hash32),
     /// A small file that is wanted.
     Wanted,
     /// A small file (its root) or a link (none): bytes are being written under a temporary name.
@@ -147,6 +156,7 @@ impl Receiver {
             pages: Pages { credit: PAGES_UNANSWERED_MAX, ..Pages::default() },
             to_create: BTreeSet::new(),
             to_want: BTreeSet::new(),
+            to_copy: BTreeSet::new(),
             large_open: 0,
             chunks_wanted: 0,
             bundles_again: HashMap::new(),

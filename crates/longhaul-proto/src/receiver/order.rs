@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::digest::{Digest, Hash32};
-use longhaul_core::{ChunkIndex, ChunkSize, Entry, EntryKind, Fault, FileId, LaneId, Preserve, RelPath};
+use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FileId, LaneId, Preserve, RelPath};
 
 use super::journal::Record;
 use super::partial::Partial;
@@ -47,8 +47,10 @@ pub struct LandedRow {
     pub len: u64,
     /// Its root as the sender declared it in the table.
     pub declared: Hash32,
-    /// Its root as computed.
+    /// Its root as computed; as declared, if it is `same`.
     pub computed: Hash32,
+    /// It came without bytes: the sender says that this side has it.
+    pub same: bool,
 }
 
 /// An entry as the machine holds it and as actions name it.
@@ -90,6 +92,15 @@ impl From<Seen> for Surveyed {
     fn from(seen: Seen) -> Surveyed {
         Surveyed { seen, partial: None, committed: false }
     }
+}
+
+/// A file of chunks that stands under its final name and is compared with what would be sent.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// The entry.
+    pub held: Arc<Held>,
+    /// The geometry in which it is read: that of the file that would replace it.
+    pub map: ChunkMap,
 }
 
 /// What a temporary file is.
@@ -134,6 +145,36 @@ pub enum Action {
         ticket: Ticket,
         /// The files of it that are good, in the bundle's order.
         files: Vec<Arc<Held>>,
+    },
+    /// Read what stands under the names of these small files: [`Receiver::handle_standing`](super::Receiver::handle_standing)
+    /// with its roots. Whatever stands there is no more of one version than [`Action::Retouch`] finds.
+    ReadStanding(Vec<Arc<Held>>),
+    /// Read what stands in the place of these chunks:
+    /// [`Receiver::handle_standing_chunks`](super::Receiver::handle_standing_chunks) with its digests.
+    ReadStandingChunks {
+        /// The file.
+        base: Base,
+        /// The chunks.
+        chunks: Vec<ChunkIndex>,
+    },
+    /// Read what stands in the place of this chunk once more and write it to the temporary, if it still has this digest:
+    /// [`Receiver::handle_written`](super::Receiver::handle_written).
+    Copy {
+        /// The file.
+        base: Base,
+        /// The chunk.
+        index: ChunkIndex,
+        /// What it must have.
+        digest: Digest,
+    },
+    /// These files stand as they would be sent: see to it that each is one file that nobody wrote to since it was read
+    /// first, and set its mode and times where that is wanted and possible:
+    /// [`Receiver::handle_retouched`](super::Receiver::handle_retouched).
+    Retouch {
+        /// The files.
+        files: Vec<Arc<Held>>,
+        /// Whether metadata may be set.
+        metadata: bool,
     },
     /// Read and drop: no one wants this payload.
     Drop(Ticket),

@@ -98,6 +98,8 @@ pub enum Seen {
 pub(super) enum Decision {
     Send,
     Skip,
+    /// Skip it if its content is the same, else send what differs.
+    Compare,
     Fail(Fault),
 }
 
@@ -123,6 +125,8 @@ impl Policy {
                 fail(FaultCode::Exists, "the name is taken", "--if-exists replace would replace it")
             }
             seen if self.if_exists == IfExists::SkipSame && same(entry, seen) => Decision::Skip,
+            seen if self.if_exists == IfExists::Verify && same_len(entry, seen) => Decision::Compare,
+            seen @ Seen::Symlink { .. } if self.if_exists == IfExists::Verify && same(entry, seen) => Decision::Skip,
             _ if !self.may_modify => fail(
                 FaultCode::Denied,
                 "the name is taken and this key may not replace it",
@@ -140,6 +144,14 @@ pub(super) fn same(entry: &Entry, seen: &Seen) -> bool {
             len == stands && entry.meta.mtime.same_at_coarser(*mtime)
         }
         (EntryKind::Symlink { target }, Seen::Symlink { target: stands }) => target == stands,
+        _ => false,
+    }
+}
+
+/// Whether a file stands there that is as long as the one that would be sent.
+fn same_len(entry: &Entry, seen: &Seen) -> bool {
+    match (&entry.kind, seen) {
+        (EntryKind::File { len, .. }, Seen::File { len: stands, .. }) => len == stands,
         _ => false,
     }
 }
@@ -179,6 +191,7 @@ mod tests {
         };
         let same = Seen::File { len: 5, mtime };
         let other = Seen::File { len: 6, mtime };
+        let older = Seen::File { len: 5, mtime: Mtime { secs: 3, nanos: 0 } };
         let code = |if_exists, may_modify, seen: &Seen| match (Policy { if_exists, may_modify }).decide(
             &entry,
             &entry.path,
@@ -186,6 +199,7 @@ mod tests {
         ) {
             Decision::Send => "send",
             Decision::Skip => "skip",
+            Decision::Compare => "compare",
             Decision::Fail(fault) => fault.code.name(),
         };
         for (if_exists, may_modify, seen, want) in [
@@ -197,6 +211,13 @@ mod tests {
             (IfExists::Replace, false, &same, "denied"),
             (IfExists::Fail, true, &same, "exists"),
             (IfExists::Fail, true, &Seen::Absent, "send"),
+            (IfExists::Verify, true, &same, "compare"),
+            (IfExists::Verify, false, &older, "compare"),
+            (IfExists::Verify, true, &other, "send"),
+            (IfExists::Verify, false, &other, "denied"),
+            (IfExists::Verify, true, &Seen::Symlink { target: b"x".to_vec() }, "send"),
+            (IfExists::Verify, true, &Seen::Absent, "send"),
+            (IfExists::Verify, true, &Seen::Dir, "in-the-way"),
             (IfExists::SkipSame, true, &Seen::Dir, "in-the-way"),
             (IfExists::SkipSame, true, &Seen::Special, "send"),
         ] {

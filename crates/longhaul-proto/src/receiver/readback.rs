@@ -87,7 +87,7 @@ impl Large {
 
     /// Compares a chunk that was read back with what it should be.
     fn checked(&mut self, index: ChunkIndex, found: Digest) -> Result<Check, Fault> {
-        let Some(chunk) = self.chunks.get(&index) else {
+        let Some(chunk) = self.chunks.get(&index).copied() else {
             self.checks.held = self.checks.held.saturating_sub(1);
             let same = self.partial.as_ref().and_then(|partial| partial.get(index)) == Some(*found.bytes());
             return Ok(if same { Check::Nothing } else { Check::Lost(index) });
@@ -99,7 +99,9 @@ impl Large {
         if found == digest {
             self.step(index, ChunkEvent::Checked);
             self.wanted -= 1;
-            self.merge(index, digest)?;
+            if !chunk.judged {
+                self.merge(index, digest)?;
+            }
             return Ok(Check::Good(index, digest));
         }
         Ok(Check::Spoilt(index))
@@ -209,7 +211,8 @@ impl Receiver {
             Check::Good(index, digest) => {
                 self.chunks_wanted -= 1;
                 let unit = Unit::Chunk { file, index };
-                let attempt = self.large(file).and_then(|large| large.chunks.get(&index)).map(|chunk| chunk.attempt);
+                let chunk = self.large(file).and_then(|large| large.chunks.get(&index));
+                let attempt = chunk.filter(|chunk| !chunk.judged).map(|chunk| chunk.attempt);
                 if let Some(attempt) = attempt {
                     self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(digest) });
                 }
@@ -232,9 +235,13 @@ impl Receiver {
         self.tally.misread += len;
         let Some(large) = self.large(file) else { return };
         let has_failed = large.failed.is_some();
-        let attempt = large.chunks.get(&index).map(|chunk| chunk.attempt);
+        let (attempt, judged) = large.chunks.get(&index).map(|chunk| (chunk.attempt, chunk.judged)).unzip();
         let bytes = large.spoil(index);
         self.unsynced.undurable -= bytes;
+        // The sender is done with it.
+        if judged == Some(true) {
+            return self.fail_file(file, misread("the disk gives back other bytes than were copied to it"));
+        }
         if let Some(attempt) = attempt.filter(|_| !has_failed) {
             self.want_again(file, index, attempt, || {
                 misread(format_args!(

@@ -61,9 +61,16 @@ impl Large {
         self.chunks.len()
     }
 
-    /// Chunks without a good verdict, for `lanes`: which, which sending, and what carries them.
-    pub(super) fn carried(&mut self) -> impl Iterator<Item = (ChunkIndex, Attempt, &mut Carrier)> {
-        self.chunks.iter_mut().map(|(index, chunk)| (*index, chunk.attempt, &mut chunk.carrier))
+    /// Takes chunks back whose carrier went down; gives which, and which sending. What that was read as is no longer what a
+    /// verdict speaks of: the source may give other bytes next time, which is then said of the source.
+    pub(super) fn lose(&mut self, down: impl Fn(&Carrier) -> bool) -> Vec<(ChunkIndex, Attempt)> {
+        let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
+        lost.map(|(index, chunk)| {
+            chunk.carrier = Carrier::Lost;
+            chunk.sent = None;
+            (*index, chunk.attempt)
+        })
+        .collect()
     }
 
     /// What carries a chunk, if that sending of it is outstanding.

@@ -10,9 +10,9 @@ use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId
 
 use super::files::Large;
 use super::lanes::Carrier;
-use super::{Action, Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, State};
+use super::{Action, Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, Small, State};
 use crate::wire::bundle::table_bytes;
-use crate::wire::message::{Answer, Message, Offer, Page, PageCredit};
+use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
 use crate::wire::text::clean;
 
 /// The page that is being filled and how many may leave.
@@ -131,7 +131,7 @@ impl Sender {
         for at in 0..answer.wanted.len() * 8 {
             if answer.wanted[at / 8] & (1 << (at % 8)) != 0 {
                 let id = FileId(answer.first.0.saturating_add(at as u64));
-                small.extend(self.want(id)?.map(|len| (id, len)));
+                small.extend(self.want(id)?.map(|len| Small { file: id, len, stands: None }));
             }
         }
         self.pack(small)
@@ -154,19 +154,37 @@ impl Sender {
         Ok(None)
     }
 
+    /// Small files are wanted where they differ from what stands at the receiver.
+    pub(super) fn on_check_files(&mut self, check: CheckFiles) -> Result<(), Fault> {
+        let mut small = VecDeque::with_capacity(check.files.len());
+        for (file, stands) in check.files {
+            match self.entries.get(&file) {
+                Some(State::Offered { len: Some(len) }) if *len > self.config.bundled_max => {
+                    return Err(Fault::protocol(format_args!(
+                        "entry {} is compared whole, but goes in chunks",
+                        file.0
+                    )));
+                }
+                _ => small.extend(self.want(file)?.map(|len| Small { file, len, stands })),
+            }
+        }
+        self.pack(small)
+    }
+
     /// Packs small files that are wanted, in order: none waits for a bundle to fill.
-    fn pack(&mut self, mut small: VecDeque<(FileId, u64)>) -> Result<(), Fault> {
+    fn pack(&mut self, mut small: VecDeque<Small>) -> Result<(), Fault> {
         let unit_max = self.config.chunk.bytes();
         while !small.is_empty() {
             let (mut files, mut bytes) = (Vec::new(), 0);
-            while let Some((id, len)) = small.front().copied() {
+            while let Some(next) = small.front().copied() {
+                let len = next.len;
                 let fits = bytes + len + table_bytes(files.len() + 1) as u64 <= unit_max;
                 if !files.is_empty() && (!fits || files.len() >= BUNDLE_FILES_MAX) {
                     break;
                 }
                 small.pop_front();
                 bytes += len;
-                files.push((id, len));
+                files.push(next);
             }
             self.files_bundled += files.len();
             let (bundle, attempt) = (self.next_bundle, Attempt::FIRST);

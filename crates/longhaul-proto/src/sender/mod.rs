@@ -12,7 +12,7 @@ mod manifest;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use longhaul_core::digest::Digest;
+use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit,
@@ -46,14 +46,14 @@ pub enum Action {
         expect: Option<Digest>,
     },
     /// Pack these files into a bundle and hand it to a lane: [`Sender::handle_packed`] for files that dropped out, then
-    /// [`Sender::handle_sent`].
+    /// [`Sender::handle_sent`]. A file that has the root that stands at the receiver is named without its bytes.
     Pack {
         /// The bundle.
         bundle: BundleId,
         /// Which sending.
         attempt: Attempt,
-        /// The files and their lengths, in order.
-        files: Vec<(FileId, u64)>,
+        /// The files, in order.
+        files: Vec<Small>,
     },
     /// Everything of this file was read: is it still what it was when it was opened? [`Sender::handle_checked`].
     CheckSource(FileId),
@@ -65,6 +65,17 @@ pub enum Action {
     Finished(Ending),
     /// The session cannot go on. Always the last action.
     Abort(Fault),
+}
+
+/// A file that goes in a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Small {
+    /// The file.
+    pub file: FileId,
+    /// Its length.
+    pub len: u64,
+    /// The root of what stands at the receiver, where that is to be compared.
+    pub stands: Option<Hash32>,
 }
 
 /// A unit that was handed to a lane whole.
@@ -135,7 +146,7 @@ enum State {
 /// A bundle that was not sent, or has no good verdict.
 #[derive(Debug)]
 struct Bundle {
-    files: Vec<(FileId, u64)>,
+    files: Vec<Small>,
     attempt: Attempt,
     sent: Option<Digest>,
     /// A good verdict that overtook the lane's report.
@@ -207,6 +218,7 @@ impl Sender {
                 let count = check.digests.len() as u64;
                 self.on_want_chunks(check.file, check.start, count, Some(&check.digests))
             }
+            Message::CheckFiles(check) => self.on_check_files(check),
             Message::Verdicts(list) => list.into_iter().try_for_each(|v| self.on_verdict(v)),
             Message::Settled(list) => list.into_iter().try_for_each(|s| self.on_settled(s)),
             Message::Tally(tally) => {
@@ -284,7 +296,7 @@ impl Sender {
         Ok(())
     }
 
-    fn forget_bundle(&mut self, id: BundleId) -> Vec<(FileId, u64)> {
+    fn forget_bundle(&mut self, id: BundleId) -> Vec<Small> {
         let files = self.bundles.remove(&id).map(|bundle| bundle.files).unwrap_or_default();
         self.files_bundled -= files.len();
         files
@@ -298,7 +310,7 @@ impl Sender {
         if let Some(bundle) = self.bundles.get_mut(&id).filter(|_| !missing.is_empty()) {
             let gone: HashSet<FileId> = missing.iter().map(|(file, _)| *file).collect();
             let before = bundle.files.len();
-            bundle.files.retain(|(file, _)| !gone.contains(file));
+            bundle.files.retain(|small| !gone.contains(&small.file));
             self.files_bundled -= before - bundle.files.len();
         }
         for (file, fault) in missing {
@@ -349,7 +361,7 @@ impl Sender {
             Finding::GivenUp => {
                 let fault = Fault::new(FaultCode::Mismatch, Blame::Path, "its bundle arrived damaged every time");
                 let files = self.forget_bundle(id);
-                files.iter().for_each(|(file, _)| self.say_file_fault(*file, &fault));
+                files.iter().for_each(|small| self.say_file_fault(small.file, &fault));
                 Ok(())
             }
         }

@@ -10,7 +10,7 @@ use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, Fi
 use super::rng::Rng;
 use super::target::{Op, Standing, Step, Target, Temp};
 use crate::journal::HeldChunks;
-use crate::receiver::{Held, Partial, Receiver, Record, Replace, Seen, Surveyed};
+use crate::receiver::{Base, Held, Partial, Receiver, Record, Replace, Seen, Surveyed};
 use crate::time::Timestamp;
 
 impl Target {
@@ -62,6 +62,43 @@ impl Target {
                     }
                 }
                 receiver.handle_written(now, file, index, result);
+            }
+            Op::ReadStanding(files) => {
+                let root = |bytes: Vec<u8>| *blake3::hash(&bytes).as_bytes();
+                let results = files.iter().map(|held| (held.id, self.read_standing(rng, held).map(root))).collect();
+                receiver.handle_standing(now, results);
+            }
+            Op::ReadStandingChunks { base, chunks } => {
+                let results = chunks
+                    .into_iter()
+                    .map(|index| (index, self.read_standing_chunk(rng, &base, index).map(|(_, digest)| digest)));
+                let results = results.collect();
+                receiver.handle_standing_chunks(now, base.held.id, results);
+            }
+            Op::Copy { base, index, digest } => {
+                let read =
+                    self.read_standing_chunk(rng, &base, index).and_then(|(bytes, found)| match found == digest {
+                        true => Ok(bytes),
+                        false => Err(written_to()),
+                    });
+                self.stood.copies += 1;
+                let file = base.held.id;
+                let temp = self.temp(file);
+                temp.outstanding -= 1;
+                let result = result.and(read).map(|bytes| {
+                    temp.written.insert(index.0);
+                    let start = temp.map.start_of(index).0 as usize;
+                    temp.bytes[start..][..bytes.len()].copy_from_slice(&bytes);
+                    start
+                });
+                if let Ok(start) = result {
+                    self.maybe_spoil(rng, file, index.0, start);
+                }
+                receiver.handle_written(now, file, index, result.map(drop));
+            }
+            Op::Retouch(files) => {
+                let results = files.iter().map(|held| (held.id, self.retouch(rng, held))).collect();
+                receiver.handle_retouched(now, results);
             }
             Op::Stage(files) => {
                 let results = files.into_iter().map(|(held, bytes)| (held.id, self.stage_one(rng, held.id, bytes)));
@@ -127,6 +164,53 @@ impl Target {
                 receiver.handle_dirs_finished(now, results);
             }
         }
+    }
+
+    /// What stands under a name, if it can be read and nobody wrote to it since this entry read it first.
+    fn read_standing(&mut self, rng: &mut Rng, held: &Held) -> Result<Vec<u8>, Fault> {
+        self.fate(rng)?;
+        self.stood.reads += 1;
+        if rng.permille(self.stood.restless)
+            && let Some(byte) = self.stood.contents.get_mut(&held.placed).and_then(|bytes| bytes.first_mut())
+        {
+            *byte ^= 0xff;
+            *self.stood.versions.entry(held.placed.clone()).or_default() += 1;
+        }
+        self.untouched(held)?;
+        Ok(match self.names.get(&held.placed) {
+            Some(Standing::File(_, bytes)) => bytes.clone(),
+            _ => self.stood.contents.get(&held.placed).cloned().ok_or_else(written_to)?,
+        })
+    }
+
+    fn untouched(&mut self, held: &Held) -> Result<(), Fault> {
+        let version = self.stood.versions.get(&held.placed).copied().unwrap_or_default();
+        match *self.stood.read.entry(held.id).or_insert(version) == version {
+            true => Ok(()),
+            false => Err(written_to()),
+        }
+    }
+
+    fn read_standing_chunk(
+        &mut self,
+        rng: &mut Rng,
+        base: &Base,
+        index: ChunkIndex,
+    ) -> Result<(Vec<u8>, Digest), Fault> {
+        let bytes = self.read_standing(rng, &base.held)?;
+        let (start, len) = (base.map.start_of(index), base.map.len_of(index).expect("a chunk") as usize);
+        let bytes = bytes.get(start.0 as usize..start.0 as usize + len).ok_or_else(written_to)?.to_vec();
+        let digest = digest_of(&bytes, base.map.kind(), start);
+        Ok((bytes, digest))
+    }
+
+    fn retouch(&mut self, rng: &mut Rng, held: &Held) -> Result<(), Fault> {
+        self.untouched(held)?;
+        let restless = std::mem::take(&mut self.stood.restless);
+        let bytes = self.read_standing(rng, held);
+        self.stood.restless = restless;
+        self.stood.equal.insert(held.id, bytes?);
+        Ok(())
     }
 
     /// The medium may keep something else than was written.
@@ -254,4 +338,8 @@ impl Target {
         self.temp(id).steps.insert(Step::Renamed);
         Ok(())
     }
+}
+
+fn written_to() -> Fault {
+    Fault::new(FaultCode::Busy, Blame::Local, "somebody writes to what stands")
 }

@@ -139,8 +139,20 @@ fn a_header_that_names_another_unit_or_attempt_than_was_declared_is_damage() {
 }
 
 #[test]
+fn a_chunk_that_is_called_the_same_and_is_not_here_is_damage() {
+    let mut victim = Victim::wanting();
+    let mut landed = victim.landed(chunk(0), 1, CV, Some(CV));
+    (landed.piece.same, landed.piece.len) = (true, 0);
+    victim.land(landed);
+    let actions = victim.obey();
+    assert_eq!(writes(&actions), 0);
+    let again = |a: &Action| matches!(a, Action::Send(Message::Verdicts(list)) if list[0].finding == Finding::Again);
+    assert!(actions.iter().any(again), "{actions:?}");
+}
+
+#[test]
 fn a_bundle_of_unwanted_files_or_of_none_ends_the_session() {
-    let row = |file, len| LandedRow { file: FileId(file), len, declared: [5; 32], computed: [5; 32] };
+    let row = |file, len| LandedRow { file: FileId(file), len, declared: [5; 32], computed: [5; 32], same: false };
     for (what, rows) in [
         ("a file of chunks", vec![row(0, 100)]),
         ("another length", vec![row(1, 99)]),
@@ -161,7 +173,7 @@ fn a_file_of_a_good_bundle_with_another_root_fails_alone() {
     let mut victim = Victim::wanting();
     let root = Digest::Root([7; 32]);
     let mut landed = victim.landed(Unit::Bundle(BundleId(0)), 1, root, Some(root));
-    landed.rows = vec![LandedRow { file: FileId(1), len: 100, declared: [5; 32], computed: [6; 32] }];
+    landed.rows = vec![LandedRow { file: FileId(1), len: 100, declared: [5; 32], computed: [6; 32], same: false }];
     victim.land(landed);
     let actions = victim.obey();
     assert_eq!(writes(&actions), 0);

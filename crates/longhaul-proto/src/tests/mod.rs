@@ -1,5 +1,6 @@
 //! The machines against each other and against the hostile, in memory: no clock, no disk, no socket.
 
+mod compare;
 mod disk;
 mod hostile_receiver;
 mod hostile_sender;

@@ -37,6 +37,10 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) items: Vec<Item>,
     pub(crate) standing: Vec<(RelPath, Seen)>,
+    /// What the files among these hold.
+    pub(crate) contents: Vec<(RelPath, Vec<u8>)>,
+    /// In a thousand: somebody writes to a file that stands when it is read.
+    pub(crate) restless: u32,
     pub(crate) left: Vec<Left>,
     pub(crate) landing: Landing,
     pub(crate) policy: Policy,
@@ -78,6 +82,8 @@ impl Plan {
             seed: 1,
             items,
             standing: Vec::new(),
+            contents: Vec::new(),
+            restless: 0,
             left: Vec::new(),
             landing: Landing::beneath(),
             policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
@@ -111,21 +117,22 @@ impl Plan {
         let mut rng = Rng::new(seed);
         let rng = &mut rng;
         let items = tree(rng);
-        let mut standing = Vec::new();
+        let if_exists = *rng.pick(&[IfExists::SkipSame, IfExists::Replace, IfExists::Fail, IfExists::Verify]);
+        let (mut standing, mut contents) = (Vec::new(), Vec::new());
         for item in &items {
-            if rng.permille(60) {
+            if rng.permille(if if_exists == IfExists::Verify { 500 } else { 60 }) {
                 standing.push((item.entry.path.clone(), standing_for(rng, item)));
+                contents.push((item.entry.path.clone(), nearly(rng, item)));
             }
         }
         let left = items.iter().filter_map(|item| if rng.permille(300) { left_of(rng, item) } else { None }).collect();
         let rare = |rng: &mut Rng, most: u32| if rng.permille(400) { rng.below(most as usize) as u32 } else { 0 };
         Plan {
             standing,
+            contents,
+            restless: if rng.permille(200) { rng.below(100) as u32 } else { 0 },
             left,
-            policy: Policy {
-                if_exists: *rng.pick(&[IfExists::SkipSame, IfExists::Replace, IfExists::Fail]),
-                may_modify: rng.permille(700),
-            },
+            policy: Policy { if_exists, may_modify: rng.permille(700) },
             landing: if rng.permille(200) { Landing::beneath().only(tops(&items)) } else { Landing::beneath() },
             dry_run: rng.permille(50),
             bundled_max: *rng.pick(&[0, 100, 256, 968, u64::MAX]),
@@ -292,6 +299,18 @@ fn standing_for(rng: &mut Rng, item: &Item) -> Seen {
         3 => Seen::File { len: item.bytes.len() as u64 + 1, mtime: item.entry.meta.mtime },
         _ => Seen::File { len: item.bytes.len() as u64, mtime: item.entry.meta.mtime },
     }
+}
+
+/// The content of `item`, or something that differs from it in places.
+pub(crate) fn nearly(rng: &mut Rng, item: &Item) -> Vec<u8> {
+    let mut bytes = item.bytes.clone();
+    let often = *rng.pick(&[0, 0, 100, 1000]);
+    for chunk in bytes.chunks_mut(CHUNK / 2) {
+        if rng.permille(often) {
+            chunk[0] ^= 1;
+        }
+    }
+    bytes
 }
 
 fn tops(items: &[Item]) -> Vec<Vec<u8>> {

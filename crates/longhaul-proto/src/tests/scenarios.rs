@@ -50,6 +50,7 @@ fn whatever_happens_in_whatever_order_every_entry_comes_to_its_outcome() {
                 Outcome::Planned => "planned",
                 Outcome::Failed(fault) => fault.code.name(),
                 Outcome::Unsent => "unsent",
+                Outcome::Equal(_) => "equal",
             };
             *codes.entry(name).or_default() += 1;
         }
@@ -66,6 +67,7 @@ fn whatever_happens_in_whatever_order_every_entry_comes_to_its_outcome() {
         "denied",
         "in-the-way",
         "unsent",
+        "equal",
     ] {
         assert!(codes.get(name).is_some_and(|count| *count >= 10), "{name} hardly ever happened: {codes:?}");
     }
@@ -300,6 +302,7 @@ fn names_that_stand_are_skipped_replaced_or_refused() {
             Outcome::Planned => "planned",
             Outcome::Failed(fault) => fault.code.name(),
             Outcome::Unsent => "unsent",
+            Outcome::Equal(_) => "equal",
         });
         assert_eq!(found, want, "{if_exists:?} {may_modify}");
     }

@@ -12,13 +12,14 @@ use super::plan::{CHUNK, Item, Plan};
 use super::rng::Rng;
 use super::wire::Ready;
 use crate::Sender;
+use crate::sender::Small;
 use crate::wire::bundle::Packer;
 
 /// An order of the machine that is not carried out yet.
 #[derive(Debug)]
 enum Job {
     Chunk { file: FileId, index: ChunkIndex, attempt: Attempt, map: ChunkMap, expect: Option<Digest> },
-    Pack { bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64)> },
+    Pack { bundle: BundleId, attempt: Attempt, files: Vec<Small> },
     Check(FileId),
 }
 
@@ -70,7 +71,7 @@ impl Source {
         self.jobs.push(Job::Chunk { file, index, attempt, map, expect });
     }
 
-    pub(crate) fn pack(&mut self, bundle: BundleId, attempt: Attempt, files: Vec<(FileId, u64)>) {
+    pub(crate) fn pack(&mut self, bundle: BundleId, attempt: Attempt, files: Vec<Small>) {
         self.jobs.push(Job::Pack { bundle, attempt, files });
     }
 
@@ -144,18 +145,11 @@ impl Source {
         });
     }
 
-    fn pack_now(
-        &mut self,
-        rng: &mut Rng,
-        sender: &mut Sender,
-        bundle: BundleId,
-        attempt: Attempt,
-        files: &[(FileId, u64)],
-    ) {
+    fn pack_now(&mut self, rng: &mut Rng, sender: &mut Sender, bundle: BundleId, attempt: Attempt, files: &[Small]) {
         let mut unit = vec![0xee; CHUNK];
         let mut packer = Packer::new(&mut unit, files.len());
         let (mut missing, mut kept) = (Vec::new(), 0);
-        for (file, len) in files {
+        for Small { file, len, stands } in files {
             let content = &self.items[file.0 as usize].bytes;
             assert_eq!(content.len() as u64, *len, "the length was frozen");
             packer.space(content.len()).expect("a bundle fits its unit").copy_from_slice(content);
@@ -163,7 +157,10 @@ impl Source {
             match self.fate(rng, *file, FaultCode::Vanished) {
                 Err(fault) => missing.push((*file, fault)),
                 Ok(()) => {
-                    packer.keep(*file, *len as usize, root);
+                    match *stands == Some(root) {
+                        true => packer.keep_same(*file, *len as usize, root),
+                        false => packer.keep(*file, *len as usize, root),
+                    }
                     kept += 1;
                 }
             }

@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use longhaul_core::digest::Digest;
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, EntryKind, FaultCode, FileId, RelPath};
 
 use super::plan::{CHUNK, Left, Plan};
 use super::wire::Rows;
-use crate::receiver::{Action, Created, Held, Landed, Partial, Record, Replace, Seen, Source, Ticket};
+use crate::receiver::{Action, Base, Created, Held, Landed, Partial, Record, Replace, Seen, Source, Ticket};
 use crate::wire::message::{Message, Outcome};
 
 /// What stands under a final name.
@@ -66,6 +67,17 @@ pub(super) enum Op {
         chunks: Vec<ChunkIndex>,
     },
     ReadBackStaged(Vec<FileId>),
+    ReadStanding(Vec<Arc<Held>>),
+    ReadStandingChunks {
+        base: Base,
+        chunks: Vec<ChunkIndex>,
+    },
+    Copy {
+        base: Base,
+        index: ChunkIndex,
+        digest: Digest,
+    },
+    Retouch(Vec<Arc<Held>>),
     Journal(Vec<Record>),
     Tidy,
     Stage(Vec<(Arc<Held>, Vec<u8>)>),
@@ -99,10 +111,27 @@ pub(crate) struct Target {
     pub(super) left: Vec<Left>,
     /// Whether everything is read back, and how badly the medium keeps things.
     pub(super) medium: Medium,
+    /// Files that stood before.
+    pub(super) stood: Stood,
     /// What each entry should hold.
     pub(super) sources: Vec<Vec<u8>>,
     /// Chunks and small files that were read back, and how many of them were not what was written.
     pub(crate) checks: (usize, usize),
+}
+
+/// The content of files that stood before, and who wrote to them since.
+#[derive(Debug)]
+pub(super) struct Stood {
+    pub(super) contents: BTreeMap<RelPath, Vec<u8>>,
+    pub(super) restless: u32,
+    /// How often each was written to, and how often it had been when an entry read it first.
+    pub(super) versions: BTreeMap<RelPath, u32>,
+    pub(super) read: BTreeMap<FileId, u32>,
+    /// What stood when an entry was found equal.
+    pub(super) equal: BTreeMap<FileId, Vec<u8>>,
+    /// Chunks and small files that were read to be compared, and chunks that were copied.
+    pub(super) reads: usize,
+    pub(super) copies: usize,
 }
 
 /// A medium that may keep something else than was written.
@@ -131,6 +160,7 @@ impl Target {
             surveyed: 0,
             left: plan.left.clone(),
             medium: Medium { is_read_back: plan.read_back, spoils: plan.spoils, always: plan.always_spoilt.clone() },
+            stood: Stood::new(plan),
             sources: plan.items.iter().map(|item| item.bytes.clone()).collect(),
             checks: (0, 0),
         }
@@ -198,6 +228,19 @@ impl Target {
                 self.stage(
                     files.into_iter().map(|held| (held.clone(), payload[rows[&held.id].clone()].to_vec())).collect(),
                 );
+            }
+            Action::ReadStanding(files) => self.ops.push(Op::ReadStanding(files)),
+            Action::ReadStandingChunks { base, chunks } => self.ops.push(Op::ReadStandingChunks { base, chunks }),
+            Action::Copy { base, index, digest } => {
+                let temp = self.temp(base.held.id);
+                assert_eq!(temp.map, base.map, "copied into another geometry");
+                assert!(!temp.steps.contains(&Step::SealOrdered) && !temp.written.contains(&index.0));
+                temp.outstanding += 1;
+                self.ops.push(Op::Copy { base, index, digest });
+            }
+            Action::Retouch { files, .. } => {
+                files.iter().for_each(|held| assert!(!self.temps.contains_key(&held.id), "equal, with a temporary"));
+                self.ops.push(Op::Retouch(files));
             }
             Action::Drop(ticket) => drop(self.payloads.remove(&ticket).expect("payload is used once")),
             Action::SyncData(file) => {
@@ -317,7 +360,7 @@ impl Target {
     /// A new temporary, or the one that was left.
     fn open_temp(&mut self, held: &Arc<Held>, partial: Option<&Partial>) -> Created {
         self.make_temp(held);
-        let left = self.left.iter().find(|left| left.path == held.placed && !left.gone).cloned();
+        let left = self.left.iter().find(|left| left.path == held.placed).filter(|left| !left.gone).cloned();
         let (Some(partial), Some(left)) = (partial, left) else { return Created::Fresh };
         let mut durable = 0;
         let lost: Vec<u64> =
@@ -381,5 +424,24 @@ impl Target {
             assert!(temp.steps.contains(&after) && temp.outstanding == 0 && temp.steps.insert(step));
         }
         self.ops.push(op(batch.to_vec()));
+    }
+}
+
+impl Stood {
+    fn new(plan: &Plan) -> Stood {
+        let empty = |(path, seen): &(RelPath, Seen)| match seen {
+            Seen::File { len, .. } => Some((path.clone(), vec![0x5a; *len as usize])),
+            _ => None,
+        };
+        let mut contents: BTreeMap<_, _> = plan.standing.iter().filter_map(empty).collect();
+        for (path, bytes) in &plan.contents {
+            contents.entry(path.clone()).and_modify(|stands| {
+                if stands.len() == bytes.len() {
+                    *stands = bytes.clone();
+                }
+            });
+        }
+        let (versions, read, equal) = Default::default();
+        Stood { contents, restless: plan.restless, versions, read, equal, reads: 0, copies: 0 }
     }
 }

@@ -20,11 +20,16 @@ pub(crate) struct Victim {
 
 impl Victim {
     pub(crate) fn new() -> Victim {
+        Victim::with(Policy { if_exists: IfExists::SkipSame, may_modify: true })
+    }
+
+    /// One with another policy.
+    pub(crate) fn with(policy: Policy) -> Victim {
         let config = Config {
             chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
             chunk_max: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
             bundled_max: 256,
-            policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
+            policy,
             landing: Landing::beneath(),
             preserve: Preserve::default(),
             dry_run: false,

@@ -371,6 +371,7 @@ impl World {
                 assert!(want.count as usize <= CHUNKS_WANTED_MAX);
             }
             Message::CheckChunks(check) => self.compared += check.digests.len(),
+            Message::CheckFiles(check) => self.compared += check.files.len(),
             Message::Verdicts(list) => self.findings.extend(list.iter().map(|v| (v.unit, v.finding))),
             _ => {}
         }
@@ -409,6 +410,10 @@ impl World {
                     };
                     assert!(whole, "seed {}: {} stands otherwise", self.plan.seed, item.entry.path.escaped());
                     standing.remove(&item.entry.path);
+                }
+                (Outcome::Equal(root), EntryKind::File { .. }) => {
+                    assert_eq!(*root, *blake3::hash(&item.bytes).as_bytes(), "{item:?}");
+                    assert_eq!(self.target.stood.equal[&id], item.bytes, "{item:?} is called equal");
                 }
                 (Outcome::Failed(_) | Outcome::Skipped | Outcome::Planned, EntryKind::File { .. }) => {
                     let stands_whole = matches!(stands, Some(Standing::File(of, _)) if *of == id);

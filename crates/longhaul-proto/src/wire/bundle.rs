@@ -1,8 +1,9 @@
 //! A bundle: many small files in one unit. A table, then the files' bytes one behind the other.
 //!
 //! ```text
-//! u32 count · u32 payload_at · count x { u64 file, u32 len, u32 zero, [u8; 32] root } · (unused up to payload_at) · bytes
+//! u32 count · u32 payload_at · count x { u64 file, u32 len, u32 same, [u8; 32] root } · (unused up to payload_at) · bytes
 //! ```
+//! `same` is 1 for a file of which the receiver has what its root says, and which has no bytes here; else 0.
 //! Little endian. The unit's digest is the BLAKE3 root of all of it, table included; each file's root is checked again.
 //! Made by the packing threads of a sender, read by the lanes of a receiver; which files belong in it, the machines know.
 
@@ -22,6 +23,10 @@ pub struct Row {
     pub file: FileId,
     /// Its root, declared by the sender.
     pub root: Hash32,
+    /// Its length.
+    pub len: u64,
+    /// The receiver has it: no bytes of it are here.
+    pub same: bool,
     /// Where its bytes lie in the unit.
     pub bytes: Range<usize>,
 }
@@ -58,7 +63,15 @@ pub struct Packer<'a> {
     unit: &'a mut [u8],
     payload_at: usize,
     end: usize,
-    rows: Vec<(FileId, Hash32, u32)>,
+    rows: Vec<PackedRow>,
+}
+
+/// A row of the table to be.
+struct PackedRow {
+    file: FileId,
+    root: Hash32,
+    len: u32,
+    same: bool,
 }
 
 impl<'a> Packer<'a> {
@@ -80,7 +93,13 @@ impl<'a> Packer<'a> {
     /// Keeps what was put in the last [`Packer::space`] of `len` bytes as `file` with its root.
     pub fn keep(&mut self, file: FileId, len: usize, root: Hash32) {
         self.end += len;
-        self.rows.push((file, root, len as u32));
+        self.rows.push(PackedRow { file, root, len: len as u32, same: false });
+    }
+
+    /// Names `file` without its bytes, as the receiver has what its root says. What was put in the last
+    /// [`Packer::space`] does not count.
+    pub fn keep_same(&mut self, file: FileId, len: usize, root: Hash32) {
+        self.rows.push(PackedRow { file, root, len: len as u32, same: true });
     }
 
     /// Writes the table and gives the unit's length and the number of files in it.
@@ -88,12 +107,11 @@ impl<'a> Packer<'a> {
         self.unit[..4].copy_from_slice(&(self.rows.len() as u32).to_le_bytes());
         self.unit[4..8].copy_from_slice(&(self.payload_at as u32).to_le_bytes());
         let table_end = table_bytes(self.rows.len());
-        for ((file, root, len), row) in
-            self.rows.iter().zip(self.unit[HEAD_BYTES..table_end].chunks_exact_mut(ROW_BYTES))
-        {
+        let table = self.unit[HEAD_BYTES..table_end].chunks_exact_mut(ROW_BYTES);
+        for (PackedRow { file, root, len, same }, row) in self.rows.iter().zip(table) {
             row[..8].copy_from_slice(&file.0.to_le_bytes());
             row[8..12].copy_from_slice(&len.to_le_bytes());
-            row[12..16].fill(0);
+            row[12..16].copy_from_slice(&u32::from(*same).to_le_bytes());
             row[16..].copy_from_slice(root);
         }
         self.unit[table_end..self.payload_at].fill(0);
@@ -118,15 +136,16 @@ pub fn parse(unit: &[u8]) -> Result<Vec<Row>, BundleError> {
     let mut at = payload_at;
     let mut rows = Vec::with_capacity(count);
     for row in unit[HEAD_BYTES..table_bytes(count)].chunks_exact(ROW_BYTES) {
-        let len = u32_at(row, 8)? as usize;
-        let end = at.checked_add(len).filter(|end| *end <= unit.len()).ok_or(BundleError::Lengths)?;
-        if len as u64 > BUNDLED_FILE_BYTES_MAX || u32_at(row, 12)? != 0 {
+        let (len, same) = (u32_at(row, 8)?, u32_at(row, 12)?);
+        let bytes = if same == 0 { len as usize } else { 0 };
+        let end = at.checked_add(bytes).filter(|end| *end <= unit.len()).ok_or(BundleError::Lengths)?;
+        if u64::from(len) > BUNDLED_FILE_BYTES_MAX || same > 1 {
             return Err(BundleError::Lengths);
         }
         let (mut id, mut root) = ([0; 8], [0; 32]);
         id.copy_from_slice(&row[..8]);
         root.copy_from_slice(&row[16..]);
-        rows.push(Row { file: FileId(u64::from_le_bytes(id)), root, bytes: at..end });
+        rows.push(Row { file: FileId(u64::from_le_bytes(id)), root, len: len.into(), same: same == 1, bytes: at..end });
         at = end;
     }
     if at == unit.len() { Ok(rows) } else { Err(BundleError::Lengths) }
@@ -154,11 +173,29 @@ mod tests {
         let (len, files) = packer.finish();
         assert_eq!(files, 2);
         let rows = parse(&unit[..len]).expect("parses");
-        assert_eq!(rows[0], Row { file: FileId(4), root: [1; 32], bytes: table_bytes(3)..table_bytes(3) + 5 });
+        let bytes = table_bytes(3)..table_bytes(3) + 5;
+        assert_eq!(rows[0], Row { file: FileId(4), root: [1; 32], len: 5, same: false, bytes });
         assert_eq!(&unit[rows[0].bytes.clone()], b"first");
         assert_eq!(rows[1].bytes.len(), 0);
         assert_eq!(parse(&unit[..len - 1]), Err(BundleError::Lengths));
         assert_eq!(parse(&unit[..len + 1]), Err(BundleError::Lengths));
+    }
+
+    #[test]
+    fn a_file_that_the_receiver_has_is_named_without_its_bytes() {
+        let mut unit = vec![0xee; 4096];
+        let mut packer = Packer::new(&mut unit, 2);
+        packer.space(700).expect("room").fill(9); // read, and the same as there
+        packer.keep_same(FileId(4), 700, [1; 32]);
+        packer.space(5).expect("room").copy_from_slice(b"other");
+        packer.keep(FileId(5), 5, [2; 32]);
+        let (len, files) = packer.finish();
+        assert_eq!((len, files), (table_bytes(2) + 5, 2));
+        let rows = parse(&unit[..len]).expect("parses");
+        let told: Vec<_> = rows.iter().map(|row| (row.file.0, row.len, row.same, row.bytes.len())).collect();
+        assert_eq!(told, [(4, 700, true, 0), (5, 5, false, 5)]);
+        unit[HEAD_BYTES + 12] = 2;
+        assert_eq!(parse(&unit[..len]), Err(BundleError::Lengths), "a flag that means nothing");
     }
 
     #[test]

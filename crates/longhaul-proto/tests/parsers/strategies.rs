@@ -151,6 +151,7 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Skipped),
         Just(Outcome::Planned),
         Just(Outcome::Unsent),
+        hashes().prop_map(Outcome::Equal),
         faults().prop_map(Outcome::Failed),
     ]
 }
@@ -235,6 +236,8 @@ fn manifest_messages() -> impl Strategy<Value = Message> {
         (any::<[u64; 2]>(), vec(hashes(), 0..5)).prop_map(|([file, start], digests)| {
             Message::CheckChunks(CheckChunks { file: FileId(file), start: ChunkIndex(start), digests })
         }),
+        vec((any::<u64>().prop_map(FileId), option::of(hashes())), 0..5)
+            .prop_map(|files| Message::CheckFiles(CheckFiles { files })),
     ]
 }
 

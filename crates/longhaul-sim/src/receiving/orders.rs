@@ -27,6 +27,10 @@ impl RecvSession {
             Action::MakeLink(held) => self.make_link(env, &held),
             Action::Write { file, index, ticket } => self.write(env, file, index, ticket),
             Action::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
+            Action::ReadStanding(_)
+            | Action::ReadStandingChunks { .. }
+            | Action::Copy { .. }
+            | Action::Retouch { .. } => env.violate(|| "compares though it was not asked to".to_owned()),
             Action::Drop(ticket) => self.drop_payload(env, ticket),
             Action::SyncData(file) => self.sync_data(env, file),
             Action::ReadBack { file, chunks } => self.start_job(env, Job::new(Then::ReadBack(file, chunks))),

@@ -116,6 +116,6 @@ fn large_chunks_fit_the_default_memory_and_small_memory_takes_small_chunks() {
 fn habits_from_rsync_are_answered() {
     assert!(fault(&["-a"], &[], "").hint.contains("--preserve"));
     assert!(fault(&["-c"], &[], "").message.contains("BLAKE3"));
-    assert!(fault(&["--checksum"], &[], "").hint.contains("--if-exists replace"));
+    assert!(fault(&["--checksum"], &[], "").hint.contains("--if-exists verify"));
     assert!(merge(&["-r"], &[], "").is_ok());
 }

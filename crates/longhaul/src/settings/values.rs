@@ -245,11 +245,8 @@ pub(super) fn if_exists(text: &str) -> Result<IfExists, Flaw> {
         "skip-same" => Ok(IfExists::SkipSame),
         "replace" => Ok(IfExists::Replace),
         "fail" => Ok(IfExists::Fail),
-        "verify" => {
-            let hint = "--if-exists takes skip-same, replace or fail";
-            Err(Flaw::NotBuilt { given: text.to_owned(), hint })
-        }
-        _ => Err(unknown(text, "skip-same, replace, fail")),
+        "verify" => Ok(IfExists::Verify),
+        _ => Err(unknown(text, "skip-same, verify, replace, fail")),
     }
 }
 
@@ -369,7 +366,6 @@ mod tests {
             assert!(matches!(preserve(name), Err(Flaw::NotBuilt { .. })), "{name}");
         }
         assert!(matches!(preserve("colour"), Err(Flaw::Unknown { .. })));
-        assert!(matches!(if_exists("verify"), Err(Flaw::NotBuilt { .. })));
         assert!(matches!(transport("quic"), Err(Flaw::NotBuilt { .. })));
         assert!(matches!(transport("carrier-pigeon"), Err(Flaw::Unknown { .. })));
     }

@@ -1,4 +1,5 @@
-//! Reads back from the medium what was written, beside the rest of the transfer, into buffers of its own.
+//! Reads back from the medium what was written, beside the rest of the transfer, into buffers of its own; `standing` reads
+//! what stands with the same means.
 //!
 //! In: synced chunks and durable small files. Out: their digests, for the machine to compare. Judges nothing.
 
@@ -28,9 +29,9 @@ pub(super) struct Readers {
 }
 
 /// One thread's means.
-struct Reader {
-    slot: Slot,
-    times: StageTimes,
+pub(super) struct Reader {
+    pub(super) slot: Slot,
+    pub(super) times: StageTimes,
     said: Arc<AtomicBool>,
 }
 
@@ -39,7 +40,7 @@ impl Readers {
     pub(super) fn start(slot_bytes: usize) -> Result<Readers, Fault> {
         let slab = Slab::new(slot_bytes, READ_BACK_SLOTS).map_err(|e| {
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map buffers to read back: {e}"))
-                .hint("lower --memory or --chunk-size, or leave --verify disk out")
+                .hint("lower --memory or --chunk-size, or leave --verify disk and --if-exists verify out")
         })?;
         let workers =
             Workers::start("read-back", READ_BACK_SLOTS).map_err(|e| system_fault("threads that read back", &e))?;
@@ -84,14 +85,22 @@ impl Writing {
         });
     }
 
-    fn read(&self, job: impl FnOnce(&dyn TargetTree, &mut Reader) -> Report + Send + 'static) {
+    /// Has a reader do a job and report it.
+    pub(super) fn read(&self, job: impl FnOnce(&dyn TargetTree, &mut Reader) -> Report + Send + 'static) {
+        self.lend(|tree, mut reader| Some(job(tree, &mut reader)));
+    }
+
+    /// Lends a reader to a job, which reports now or later.
+    pub(super) fn lend(&self, job: impl FnOnce(&dyn TargetTree, Reader) -> Option<Report> + Send + 'static) {
         let Some(Readers { slab, said, over, workers }) = &self.readers else { return };
         let (slab, said, over) = (slab.clone(), said.clone(), over.clone());
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
         workers.run(move || {
-            // There are as many buffers as threads.
+            // There are as many buffers as threads; one may still be being written.
             let Some(slot) = slab.claim().filter(|_| !over.load(Ordering::Relaxed)) else { return };
-            let _ = sink.send(Event::Wrote(job(&*tree, &mut Reader { slot, times, said })));
+            if let Some(report) = job(&*tree, Reader { slot, times, said }) {
+                let _ = sink.send(Event::Wrote(report));
+            }
         });
     }
 }
@@ -116,7 +125,7 @@ impl Reader {
     }
 }
 
-fn with_each<K: Copy, T>(keys: Vec<K>, of: impl FnMut(K) -> T) -> Vec<(K, T)> {
+pub(super) fn with_each<K: Copy, T>(keys: Vec<K>, of: impl FnMut(K) -> T) -> Vec<(K, T)> {
     let mut of = of;
     keys.into_iter().map(|key| (key, of(key))).collect()
 }

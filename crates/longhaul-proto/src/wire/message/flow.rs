@@ -69,8 +69,8 @@ pub struct Resume {
     pub more: bool,
 }
 
-/// Chunks that the receiver holds of another version of the file, in order: those that still have these digests are
-/// declared without payload, the others are sent.
+/// Chunks that the receiver has of another version of the file, held from an earlier session or under the final name, in
+/// order: those that still have these digests are declared without payload, the others are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckChunks {
     /// The file.
@@ -79,6 +79,14 @@ pub struct CheckChunks {
     pub start: ChunkIndex,
     /// The digest of each; their kind is that of the file's chunks.
     pub digests: Vec<Hash32>,
+}
+
+/// Small files that stand at the receiver in the length that is offered: those that still have these roots are named in
+/// their bundle without payload, the others are sent in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckFiles {
+    /// The files, and the root of what stands; none: it cannot be read, and the file is wanted.
+    pub files: Vec<(FileId, Option<Hash32>)>,
 }
 
 /// The digest of a unit that was sent on a `safe` lane. It is the announcement too: lane and sequence say which arrival
@@ -161,6 +169,8 @@ pub enum Outcome {
     Failed(Fault),
     /// It is nothing that is sent, and that is no failure.
     Unsent,
+    /// What stands there has this root, as the source has: nothing was sent.
+    Equal(Hash32),
 }
 
 /// The receiver's counters, since the session's start.
@@ -174,7 +184,8 @@ pub struct Tally {
     pub committed: u64,
     /// Files under their final names.
     pub files: u64,
-    /// Bytes that earlier sessions had brought and that were not sent again.
+    /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood under the
+    /// final name and were copied.
     pub resumed: u64,
     /// Bytes read back from the medium.
     pub read_back: u64,

@@ -119,16 +119,19 @@ messages! {
     19 Listing(Listing) Page,
     /// Receiver, before it wants any chunk of the file: it holds part of it from an earlier session.
     20 Resume(Resume) Want,
-    /// Receiver: chunks that it holds of another version of the file, for the sender to compare; each counts as wanted.
+    /// Receiver: chunks that it has of another version of the file, for the sender to compare; each counts as wanted.
     21 CheckChunks(CheckChunks) Want,
     /// Either, at most once for each lane: it is of no more use and this side's end is being closed.
     23 LaneLost(LaneLost) Verdict,
     /// Receiver, once its end of a lane is closed, and in answer to a `LaneLost` that crossed it.
     24 LaneClosed(LaneClosed) Verdict,
+    /// Receiver, after the answer to their page: small files that it did not want, for the sender to compare; they are
+    /// wanted by this.
+    25 CheckFiles(CheckFiles) Want,
     /// Sender, to an acceptor: so many lanes shall there be, one at least and no more than was agreed.
-    25 LaneTarget(LaneTarget) Want,
+    26 LaneTarget(LaneTarget) Want,
     /// Receiver: from now on the sender keeps this rate, or its own if that is lower.
-    26 Rate(Rate) Want,
+    27 Rate(Rate) Want,
 }
 
 impl Message {

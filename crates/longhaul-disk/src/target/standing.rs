@@ -1,0 +1,90 @@
+//! What stands under a final name, read to be compared: through a descriptor of its own each time, never through a link.
+//!
+//! In: a name and a range. Out: its bytes and which version of which file that is, so that whoever reads in pieces can tell
+//! whether they are of one. Also sets the metadata of a file that turned out to be what would have been sent. Never writes
+//! to what stands. Knows nothing of digests.
+
+use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
+use longhaul_core::{Meta, Preserve, RelPath};
+use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, futimens, openat};
+use rustix::io::Errno;
+
+use crate::direct::{DirectMode, Handle};
+use crate::error::DiskError;
+use crate::stat::{Identity, identity_of, identity_of_statx, meta_of};
+use crate::target::meta::{Modes, mode, times};
+use crate::target::readback::{Back, Cached, fill};
+use crate::walk::Walk;
+
+/// Reads `len` bytes at `offset` of the file at `path` into the start of `slot`, and says which file that is.
+pub(crate) fn read(
+    walk: &Walk,
+    path: &RelPath,
+    direct: DirectMode,
+    (offset, len): (u64, usize),
+    slot: &mut [u8],
+) -> Result<(Back, Identity), DiskError> {
+    // A small file is fetched by one request in either case, and may be in memory already.
+    let small = len as u64 <= BUNDLED_FILE_BYTES_MAX;
+    let io = if small || direct == DirectMode::Buffered { DirectMode::Buffered } else { DirectMode::Auto };
+    let (handle, stat) = Handle::adopt(open(walk, path)?, path.into(), io, OFlags::NONBLOCK)?;
+    if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
+        return Err(other(path));
+    }
+    if len > slot.len() {
+        return Err(DiskError::Bounds { path: path.into(), offset, len });
+    }
+    // Memory is what others see of a file that nobody is writing: nothing of it is dropped.
+    let back = fill(&handle, offset, len, slot, Cached::Kept)?;
+    if back.len < len {
+        return Err(DiskError::Changed { path: path.into(), how: "it ends before the length it had" });
+    }
+    Ok((back, identity_of_statx(&stat)))
+}
+
+/// Sees to it that the file at `path` is still this version, then gives it this mode and time as far as it has not got them
+/// and its owner lets us.
+pub(crate) fn retouch(
+    walk: &Walk,
+    path: &RelPath,
+    expect: &Identity,
+    meta: Option<(&Meta, Modes)>,
+    preserve: Preserve,
+) -> Result<(), DiskError> {
+    let fd = open(walk, path)?;
+    let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path, error))?;
+    if identity_of(&stat) != *expect {
+        return Err(other(path));
+    }
+    let Some((meta, modes)) = meta else { return Ok(()) };
+    let (is, wanted) = (meta_of(&stat), modes.file(meta, preserve));
+    let set_mode = || if preserve.mode && is.mode & 0o777 != wanted { fchmod(&fd, mode(wanted)) } else { Ok(()) };
+    let is_late = !meta.mtime.same_at_coarser(is.mtime);
+    let set_times = || if preserve.times && is_late { futimens(&fd, &times(meta)) } else { Ok(()) };
+    match set_mode().and_then(|()| set_times()) {
+        Ok(()) => Ok(()),
+        // Its content is what counts, and that is right: another's file keeps what its owner gave it.
+        Err(error @ (Errno::PERM | Errno::ACCESS | Errno::ROFS)) => {
+            tracing::debug!(path = %path.escaped(), %error, "a file that was found the same keeps its mode and time");
+            Ok(())
+        }
+        Err(error) => Err(DiskError::call("set the metadata of", path, error)),
+    }
+}
+
+fn open(walk: &Walk, path: &RelPath) -> Result<std::os::fd::OwnedFd, DiskError> {
+    let (dir, name) = walk.parent(path)?;
+    // A fifo put in the file's place must not block the opening.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    openat(&dir, name, flags, Mode::empty()).map_err(|error| match error {
+        Errno::LOOP | Errno::NOENT => other(path),
+        error => DiskError::call("open", path, error),
+    })
+}
+
+fn other(path: &RelPath) -> DiskError {
+    DiskError::Changed { path: path.into(), how: "it was written to or replaced" }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Reads what stands under final names, to be compared with what would be sent and copied where it is the same.
+//!
+//! In: orders of the receiver's machine. Out: digests, and chunks that are written. A piece is read, hashed and, if it is to be
+//! copied and still has its digest, written from the same buffer of the reserve. All that is read of an entry must be of one
+//! version of one file. Judges nothing else.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_core::digest::{Digest, digest_of};
+use longhaul_core::{Blame, ChunkIndex, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset};
+use longhaul_disk::{DiskError, ErrorKind, Identity, TargetTree};
+use longhaul_proto::receiver::{Base, Held};
+use longhaul_sys::Slot;
+
+use super::readback::{Reader, with_each};
+use super::{Event, Report, Writing, bug};
+use crate::cpu::Stage;
+
+/// Which version of which file was read first for each entry that is being compared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Versions(Arc<Mutex<HashMap<FileId, Identity>>>);
+
+impl Versions {
+    /// Takes note of what was read; it must be what was read before.
+    fn check(&self, held: &Held, found: Identity) -> Result<(), Fault> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = *known.entry(held.id).or_insert(found);
+        if first == found { Ok(()) } else { Err(restless(held)) }
+    }
+
+    fn get(&self, file: FileId) -> Option<Identity> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&file).copied()
+    }
+
+    /// The entry is at its end.
+    pub(super) fn forget(&self, file: FileId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&file);
+    }
+}
+
+impl Writing {
+    /// Reads small files whole.
+    pub(crate) fn read_standing(&self, files: Vec<Arc<Held>>) {
+        let versions = self.versions.clone();
+        self.read(move |tree, reader| {
+            let root = |held: &Arc<Held>| {
+                let EntryKind::File { len, .. } = held.entry.kind else { return Err(bug("a look at no file")) };
+                let piece = Piece { held, kind: DigestKind::Root, start: FileOffset(0), len: len as usize };
+                piece.digest(tree, reader, &versions).map(|digest| *digest.bytes())
+            };
+            let mut root = root;
+            Report::Standing(files.iter().map(|held| (held.id, root(held))).collect())
+        });
+    }
+
+    /// Reads chunks of what stands.
+    pub(crate) fn read_standing_chunks(&self, base: Base, chunks: Vec<ChunkIndex>) {
+        let versions = self.versions.clone();
+        self.read(move |tree, reader| {
+            let read = |index| Piece::of(&base, index).digest(tree, reader, &versions);
+            Report::StandingChunks { file: base.held.id, results: with_each(chunks, read) }
+        });
+    }
+
+    /// Reads a chunk of what stands once more and writes it to the temporary, if it still has its digest.
+    pub(crate) fn copy(&self, base: Base, index: ChunkIndex, digest: Digest) {
+        let (versions, open) = (self.versions.clone(), self.files.get(&base.held.id).cloned());
+        let (io, sink) = (self.io.clone(), self.sink.clone());
+        self.lend(move |tree, mut reader| {
+            let file = base.held.id;
+            let piece = Piece::of(&base, index);
+            let read = piece.digest(tree, &mut reader, &versions).and_then(|found| match found == digest {
+                true => open.ok_or_else(|| bug("a copy into a file that is not open")),
+                false => Err(restless(&base.held)),
+            });
+            let open = match read {
+                Ok(open) => open,
+                Err(fault) => return Some(Report::Written { file, index, result: Err(fault) }),
+            };
+            let place = open.target.place(piece.start.0);
+            let done = move |slot: Slot, result: Result<(), DiskError>| {
+                drop(slot);
+                let result = result.map_err(|e| e.fault());
+                let _ = sink.send(Event::Wrote(Report::Written { file, index, result }));
+            };
+            io.write(open.target, place, piece.len, reader.slot, Box::new(done));
+            None
+        });
+    }
+
+    /// Sees to it that files that were found the same still are what was read, and sets their metadata.
+    pub(crate) fn retouch(&self, files: Vec<Arc<Held>>, metadata: bool) {
+        let (versions, preserve) = (self.versions.clone(), self.options.preserve);
+        self.report(&self.stage, move |tree| {
+            let touch = |held: &Arc<Held>| {
+                let version = versions.get(held.id).ok_or_else(|| bug("a file is called the same and was not read"))?;
+                let meta = metadata.then_some(&held.entry.meta);
+                tree.retouch(&held.placed, &version, meta, preserve).map_err(|e| standing_fault(held, &e))
+            };
+            Report::Retouched(files.iter().map(|held| (held.id, touch(held))).collect())
+        });
+    }
+}
+
+/// What to read of a file that stands.
+struct Piece<'a> {
+    held: &'a Held,
+    kind: DigestKind,
+    start: FileOffset,
+    len: usize,
+}
+
+impl Piece<'_> {
+    fn of(base: &Base, index: ChunkIndex) -> Piece<'_> {
+        let (start, len) = (base.map.start_of(index), base.map.len_of(index).unwrap_or(0));
+        Piece { held: &base.held, kind: base.map.kind(), start, len: len as usize }
+    }
+
+    /// Reads it into the reader's buffer; gives its digest.
+    fn digest(&self, tree: &dyn TargetTree, reader: &mut Reader, versions: &Versions) -> Result<Digest, Fault> {
+        let Piece { held, kind, start, len } = *self;
+        let Reader { slot, times, .. } = reader;
+        let read = times.count(Stage::Files, || tree.read_standing(&held.placed, start.0, len, slot));
+        let (back, version) = read.map_err(|e| standing_fault(held, &e))?;
+        versions.check(held, version)?;
+        Ok(times.count(Stage::Hash, || digest_of(&slot[..back.len], kind, start)))
+    }
+}
+
+/// Why what stands cannot be compared. That it changes is no fault of the source.
+fn standing_fault(held: &Held, error: &DiskError) -> Fault {
+    if error.kind() == ErrorKind::Changed { restless(held) } else { error.fault() }
+}
+
+fn restless(held: &Held) -> Fault {
+    Fault::new(FaultCode::Busy, Blame::Local, "what stands there was written to or replaced while it was compared")
+        .about(held.placed.escaped())
+        .hint("run the same command again when nobody writes to it")
+}

@@ -1,0 +1,344 @@
+//! Comparing with what stands: a file of the same length under the final name is a base, of which only what differs is sent.
+//!
+//! In: digests of what stands, from whoever reads it; chunks and small files that the sender found equal. Out: orders to read
+//! it, digests for the sender, orders to copy what is equal into the temporary that replaces it. There is a temporary only
+//! from the first difference on; without one the file is at its end when its root is the one declared, and was not
+//! touched. Knows nothing of how a file is read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use longhaul_core::digest::{Digest, Hash32};
+use longhaul_core::limits::CHUNKS_WANTED_MAX;
+use longhaul_core::{Attempt, Blame, ChunkIndex, EntryKind, Fault, FaultCode, FileId, Unit};
+
+use super::chunks::ChunkState;
+use super::flow::ask_for;
+use super::large::{Chunk, Large, Stage, Want};
+use super::order::{Base, Ticket};
+use super::{Action, Held, Receiver, State};
+use crate::journal::HeldChunks;
+use crate::time::Timestamp;
+use crate::wire::message::{CheckFiles, Finding, Message, Outcome, Verdict};
+
+/// How far a file of chunks is compared with what stands under its name.
+#[derive(Debug, Default)]
+pub(super) struct Comparison {
+    /// Chunks that are wanted and that the sender was not asked for yet, in order.
+    queue: VecDeque<ChunkIndex>,
+    /// What is known of these: the digest to compare, or none where the sender shall send.
+    found: BTreeMap<ChunkIndex, Option<Hash32>>,
+    /// Chunks that were equal before there was a temporary: they are copied once there is.
+    equal: HeldChunks,
+    /// Those from here on are still to be.
+    next_copy: ChunkIndex,
+    /// How many of them are being copied.
+    copying: usize,
+    /// The chunks that differed first, whose payload waits for the temporary.
+    waiting: Vec<(ChunkIndex, Ticket)>,
+}
+
+impl Comparison {
+    /// Whether nothing waits to be copied.
+    pub(super) fn is_copied(&self) -> bool {
+        self.equal.iter_from(self.next_copy).next().is_none()
+    }
+
+    /// A chunk is copied (or not).
+    pub(super) fn copied(&mut self) {
+        self.copying = self.copying.saturating_sub(1);
+    }
+}
+
+impl Large {
+    /// The digest of what stands in a chunk's place, if the sender was told it.
+    pub(super) fn stands(&self, index: ChunkIndex) -> Option<Hash32> {
+        self.chunks.get(&index)?.stands
+    }
+
+    /// Whether there is a temporary that takes chunks.
+    fn takes_chunks(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::Syncing)
+    }
+
+    /// Takes note of a chunk that is equal while there is no temporary.
+    fn note_equal(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
+        self.chunks.remove(&index);
+        self.wanted -= 1;
+        if let Some(comparison) = &mut self.comparison {
+            comparison.equal.insert(index, *digest.bytes());
+        }
+        self.merge(index, digest)
+    }
+
+    /// The next chunk that was equal before there was a temporary.
+    fn next_copy(&mut self) -> Option<(ChunkIndex, Digest)> {
+        let kind = self.map.kind();
+        let comparison = self.comparison.as_mut().filter(|comparison| comparison.copying < COPIES_AT_ONCE)?;
+        let (index, hash) = comparison.equal.iter_from(comparison.next_copy).next()?;
+        let digest = super::partial::of_kind(kind, *hash);
+        comparison.next_copy = ChunkIndex(index.0 + 1);
+        comparison.copying += 1;
+        let attempt = Attempt::FIRST;
+        let chunk =
+            Chunk { state: ChunkState::Verified, attempt, digest: Some(digest), stands: Some(*hash), judged: true };
+        self.chunks.insert(index, chunk);
+        self.writing += 1;
+        self.wanted += 1;
+        Some((index, digest))
+    }
+
+    /// Declared root and computed root, once everything was compared and no temporary was needed.
+    pub(super) fn roots_when_equal(&self) -> Option<(Hash32, Hash32)> {
+        if self.stage != Stage::Comparing || self.failed.is_some() {
+            return None;
+        }
+        self.declared_root.zip(self.merger.root())
+    }
+
+    /// The next run of chunks of which it is known what to ask.
+    fn next_ask(&mut self) -> Option<Want> {
+        let comparison = self.comparison.as_mut()?;
+        let start = *comparison.queue.front()?;
+        let compare = comparison.found.get(&start)?.is_some();
+        let (mut count, mut digests) = (0, Vec::new());
+        while let Some(&index) = comparison.queue.front()
+            && index.0 == start.0 + count
+            && comparison.found.get(&index).is_some_and(|found| found.is_some() == compare)
+        {
+            digests.extend(comparison.found.remove(&index).flatten());
+            comparison.queue.pop_front();
+            count += 1;
+        }
+        for (index, hash) in (start.0..).map(ChunkIndex).zip(&digests) {
+            // What an earlier session left is in the temporary already.
+            if self.known(index).is_none()
+                && let Some(chunk) = self.chunks.get_mut(&index)
+            {
+                chunk.stands = Some(*hash);
+            }
+        }
+        Some(Want { start, count, digests: compare.then_some(digests) })
+    }
+}
+
+impl Receiver {
+    /// Has the roots of small files read that stand in the length that is offered.
+    pub(super) fn compare_small(&mut self, files: Vec<Arc<Held>>) {
+        let mut files = files.into_iter().peekable();
+        while files.peek().is_some() {
+            self.actions.push_back(Action::ReadStanding(files.by_ref().take(READ_FILES_AT_ONCE).collect()));
+        }
+    }
+
+    /// What stands under the names of small files: all those of one order.
+    pub fn handle_standing(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
+        if self.is_over() || self.is_draining() {
+            return;
+        }
+        let mut files = Vec::with_capacity(results.len());
+        for (id, result) in results {
+            let Some(slot) = self.entries.get_mut(&id).filter(|slot| matches!(slot.state, State::Comparing)) else {
+                continue;
+            };
+            match result {
+                Ok(root) => slot.state = State::Compared(root),
+                Err(_) if self.config.policy.may_modify => slot.state = State::Wanted,
+                Err(fault) => {
+                    self.fail_file(id, fault);
+                    continue;
+                }
+            }
+            files.push((id, result.ok()));
+        }
+        for files in files.chunks(CHECKS_AT_ONCE) {
+            self.actions.push_back(Action::Send(Message::CheckFiles(CheckFiles { files: files.to_vec() })));
+        }
+        self.settle_down(now);
+    }
+
+    /// Has what stands read in place of chunks that are wanted; what an earlier session left is known.
+    pub(super) fn compare(&mut self, id: FileId, want: Want) {
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let State::Large(large) = &mut slot.state else { return };
+        let map = large.map;
+        let Some(comparison) = &mut large.comparison else { return };
+        let chunks: Vec<_> = (want.start.0..want.start.0 + want.count).map(ChunkIndex).collect();
+        comparison.queue.extend(&chunks);
+        if let Some(digests) = want.digests {
+            comparison.found.extend(chunks.into_iter().zip(digests.into_iter().map(Some)));
+            return self.ask_found(id);
+        }
+        for chunks in chunks.chunks(READ_CHUNKS_AT_ONCE) {
+            let base = Base { held: slot.held.clone(), map };
+            self.actions.push_back(Action::ReadStandingChunks { base, chunks: chunks.to_vec() });
+        }
+    }
+
+    /// What stands in the place of chunks: all those of one order.
+    pub fn handle_standing_chunks(
+        &mut self,
+        now: Timestamp,
+        id: FileId,
+        results: Vec<(ChunkIndex, Result<Digest, Fault>)>,
+    ) {
+        if self.is_over() || self.is_draining() {
+            return;
+        }
+        let may_modify = self.config.policy.may_modify;
+        let Some(large) = self.large(id).filter(|large| large.failed.is_none()) else { return };
+        let Some(comparison) = &mut large.comparison else { return };
+        let mut unread = None;
+        for (index, result) in results {
+            let found = result.map_err(|fault| unread.get_or_insert(fault).clone());
+            comparison.found.insert(index, found.ok().map(|digest| *digest.bytes()));
+        }
+        match unread.filter(|_| !may_modify) {
+            Some(fault) => self.fail_file(id, fault),
+            None => self.ask_found(id),
+        }
+        self.settle_down(now);
+    }
+
+    /// Asks the sender for the chunks of which it is known what to ask, in order.
+    fn ask_found(&mut self, id: FileId) {
+        while let Some(want) = self.large(id).and_then(Large::next_ask) {
+            // What makes room for these must be heard before them, or the sender counts too many.
+            self.says.flush(&mut self.actions);
+            self.actions.push_back(Action::Send(ask_for(id, want)));
+        }
+    }
+
+    /// A chunk of the source is what stands in its place: it is copied, or nothing is done if there is no temporary.
+    pub(super) fn accept_equal(
+        &mut self,
+        id: FileId,
+        index: ChunkIndex,
+        attempt: Attempt,
+        digest: Digest,
+    ) -> Result<(), Fault> {
+        let read_back = self.config.read_back;
+        let Some(slot) = self.entries.get_mut(&id) else { return Ok(()) };
+        let State::Large(large) = &mut slot.state else { return Ok(()) };
+        let verdict = Verdict { unit: Unit::Chunk { file: id, index }, attempt, finding: Finding::Good(digest) };
+        if !large.takes_chunks() {
+            large.note_equal(index, digest)?;
+            self.chunks_wanted -= 1;
+            self.say_verdict(verdict);
+            self.proceed(id);
+            return Ok(());
+        }
+        large.accept(index, digest)?;
+        self.tally.resumed += large.map.len_of(index).unwrap_or(0);
+        let base = Base { held: slot.held.clone(), map: large.map };
+        self.actions.push_back(Action::Copy { base, index, digest });
+        if !read_back {
+            self.say_verdict(verdict);
+        }
+        Ok(())
+    }
+
+    /// The first difference: a chunk came that waits for a temporary.
+    pub(super) fn begin_replacing(&mut self, id: FileId, index: ChunkIndex, ticket: Ticket) {
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let State::Large(large) = &mut slot.state else { return };
+        let Some(comparison) = &mut large.comparison else { return };
+        comparison.waiting.push((index, ticket));
+        if large.stage == Stage::Comparing {
+            large.stage = Stage::Creating;
+            self.actions.push_back(Action::Create(slot.held.clone(), None));
+        }
+    }
+
+    /// The temporary stands: what differed first is written, and what was equal can be copied.
+    pub(super) fn go_on_replacing(&mut self, id: FileId) {
+        let Some(comparison) = self.large(id).and_then(|large| large.comparison.as_mut()) else { return };
+        let waiting = std::mem::take(&mut comparison.waiting);
+        let writes = waiting.into_iter().map(|(index, ticket)| Action::Write { file: id, index, ticket });
+        self.actions.extend(writes);
+        self.to_copy.insert(id);
+    }
+
+    /// The temporary cannot be made: what waits for it is dropped.
+    pub(super) fn stop_replacing(&mut self, id: FileId) {
+        let Some(State::Large(large)) = self.entries.get_mut(&id).map(|slot| &mut slot.state) else { return };
+        let waiting = large.comparison.as_mut().map(|comparison| std::mem::take(&mut comparison.waiting));
+        for (index, ticket) in waiting.unwrap_or_default() {
+            large.chunks.remove(&index);
+            large.writing -= 1;
+            self.actions.push_back(Action::Drop(ticket));
+        }
+    }
+
+    /// Copies what was equal before there was a temporary, as the window and the disk allow.
+    pub(super) fn copy_equal(&mut self, undurable_max: u64) {
+        let files: Vec<FileId> = self.to_copy.iter().copied().collect();
+        for id in files {
+            while self.chunks_wanted < CHUNKS_WANTED_MAX && self.unsynced.undurable < undurable_max {
+                let Some(slot) = self.entries.get_mut(&id) else { break };
+                let State::Large(large) = &mut slot.state else { break };
+                if large.failed.is_some() || large.comparison.as_ref().is_none_or(Comparison::is_copied) {
+                    self.to_copy.remove(&id);
+                    break;
+                }
+                let Some((index, digest)) = large.next_copy() else { break };
+                self.chunks_wanted += 1;
+                self.tally.resumed += large.map.len_of(index).unwrap_or(0);
+                let base = Base { held: slot.held.clone(), map: large.map };
+                self.actions.push_back(Action::Copy { base, index, digest });
+            }
+        }
+    }
+
+    /// The whole file is what stands there: its metadata may still be another's.
+    pub(super) fn retouch(&mut self, files: Vec<Arc<Held>>) {
+        if !files.is_empty() {
+            let metadata = self.config.policy.may_modify;
+            self.actions.push_back(Action::Retouch { files, metadata });
+        }
+    }
+
+    /// What was compared is still what stood there, with its metadata set as far as it may be (or not).
+    pub fn handle_retouched(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        if self.is_over() {
+            return;
+        }
+        for (id, result) in results {
+            let root = match self.entries.get_mut(&id).map(|slot| &mut slot.state) {
+                Some(State::Retouching(root)) => Some(*root),
+                Some(State::Large(large)) if large.stage == Stage::Retouching => {
+                    large.stage = Stage::Comparing;
+                    large.declared_root
+                }
+                _ => None,
+            };
+            match (root, result) {
+                (Some(root), Ok(())) => self.finish(id, Outcome::Equal(root)),
+                (Some(_), Err(fault)) => self.fail_file(id, fault),
+                (None, _) => {}
+            }
+        }
+        self.settle_down(now);
+    }
+}
+
+/// Whether an entry goes in chunks.
+pub(super) fn goes_in_chunks(kind: &EntryKind, bundled_max: u64) -> bool {
+    matches!(kind, EntryKind::File { len, .. } if *len > bundled_max)
+}
+
+/// What stands is another and may not be replaced.
+pub(super) fn differs() -> Fault {
+    Fault::new(FaultCode::Denied, Blame::Local, "what stands there differs and this key may not replace it")
+        .hint("ask for the right 'modify' on this root")
+}
+
+/// Small files of one order to read what stands: those that are read together are packed together, too.
+const READ_FILES_AT_ONCE: usize = 128;
+/// Chunks of one order: few, so that files of some chunks are read by several readers.
+const READ_CHUNKS_AT_ONCE: usize = 4;
+/// Small files in one message: at some 40 bytes each they stay far below its bound.
+const CHECKS_AT_ONCE: usize = 1024;
+/// Chunks of one file that are copied at once, of those that were equal before there was a temporary: more than readers have
+/// buffers would only take room in the window.
+const COPIES_AT_ONCE: usize = 16;
