@@ -10,6 +10,7 @@ use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath};
 use longhaul_disk::{DirectMode, EngineKind, EngineReport};
 use longhaul_net::{Congestion, Identity, Protection, PublicKey};
+use longhaul_proto::receiver::SyncGroup;
 use tokio::sync::watch;
 
 /// A transfer to run.
@@ -131,6 +132,8 @@ pub struct Settings {
     pub retry_for: Duration,
     /// A lane that moves nothing for so long, while others do, is given up and replaced.
     pub stall_after: Duration,
+    /// How much may be written and not durable where this side receives: what a crash may cost.
+    pub sync: SyncGroup,
 }
 
 /// How far the receiver verifies what it commits.

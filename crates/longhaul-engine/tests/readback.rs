@@ -150,6 +150,7 @@ async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Repor
         dry_run: false,
         retry_for: Duration::ZERO,
         stall_after: Duration::from_secs(20),
+        sync: longhaul_engine::SyncGroup::default(),
     };
     let (_trigger, stop) = Stop::new();
     let report = run_between(Arc::new(source), Arc::new(target), settings, Arc::new(Nobody), stop).await;

@@ -1,6 +1,7 @@
 //! Whole sessions, named for what must hold.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
 use longhaul_core::{Blame, BundleId, ChunkIndex, EntryKind, Fault, FaultCode, FileId, IfExists, RelPath, Unit};
@@ -334,6 +335,21 @@ fn a_long_file_is_wanted_by_the_window_and_synced_by_the_group() {
     let world = play(Plan { lanes: 4, ..Plan::new(vec![file("long", chunks * CHUNK)]) });
     assert_eq!(world.wanted(), chunks);
     assert!(world.target.syncs >= 20, "{} syncs of at least 8 KiB", world.target.syncs);
+}
+
+#[test]
+fn a_group_is_synced_after_so_many_bytes_or_so_long_a_time() {
+    let synced = |group| {
+        let world = play(Plan { lanes: 4, group, dawdling: 0, ..Plan::new(vec![file("long", 100 * CHUNK)]) });
+        (world.target.syncs, world.waits)
+    };
+    let (bytes, age) = (10 * CHUNK as u64, Duration::from_secs(60));
+    let rare = synced(SyncGroup { bytes: 1 << 30, age });
+    assert_eq!(rare, (0, 0), "its seal is soon enough");
+    let (syncs, waits) = synced(SyncGroup { bytes, age });
+    assert!((5..=10).contains(&syncs), "{syncs} syncs of at least 10 of 100 chunks");
+    assert_eq!(waits, 0);
+    assert!(synced(SyncGroup { bytes: 1 << 30, age: Duration::ZERO }).0 > 10);
 }
 
 #[test]

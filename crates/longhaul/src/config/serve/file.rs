@@ -17,7 +17,7 @@ use super::{CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, defaults};
 use crate::config::rights::grant;
 use crate::error::Error;
 use crate::location::parse_root;
-use crate::settings::{Flaw, parse_age, parse_depth, parse_engine, parse_io};
+use crate::settings::{Flaw, parse_age, parse_depth, parse_engine, parse_io, parse_sync_bytes, parse_sync_interval};
 
 type Text = Spanned<String>;
 
@@ -46,6 +46,8 @@ struct Limits {
     sessions: Option<Spanned<i64>>,
     memory: Option<Text>,
     partials: Option<Spanned<Number>>,
+    sync_interval: Option<Text>,
+    sync_bytes: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -132,6 +134,12 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
     }
     if let Some(age) = limits.partials {
         config.partials = at(&age, parse_age(&age.get_ref().text()))?;
+    }
+    if let Some(interval) = limits.sync_interval {
+        config.sync.age = at(&interval, parse_sync_interval(interval.get_ref()))?;
+    }
+    if let Some(bytes) = limits.sync_bytes {
+        config.sync.bytes = at(&bytes, parse_sync_bytes(bytes.get_ref()))?;
     }
     Ok(())
 }
