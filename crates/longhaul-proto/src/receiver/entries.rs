@@ -167,6 +167,7 @@ impl Receiver {
         match &mut slot.state {
             State::Large(large) if large.stage == Stage::Sealing => {
                 large.stage = if result.is_ok() { Stage::Staged } else { Stage::Open };
+                large.unsavable = result.is_err();
             }
             State::Staging(root) => slot.state = State::Staged(*root),
             _ => return,

@@ -177,16 +177,20 @@ impl Receiver {
             return;
         }
         let mut good = Vec::with_capacity(results.len());
+        let mut unread = None;
         let result = results.into_iter().try_for_each(|(index, result)| match result {
             Ok(found) => self.checked(file, index, found, &mut good),
             Err(fault) => {
                 self.unsynced.undurable -= self.large(file).map_or(0, |large| large.unchecked(index));
-                self.fail_file(file, fault);
+                unread.get_or_insert(fault);
                 Ok(())
             }
         });
         if !good.is_empty() {
             self.journal.add(Record::Chunks { file, chunks: good });
+        }
+        if let Some(fault) = unread {
+            self.fail_file(file, fault);
         }
         self.go_on_reading_held(file);
         self.proceed(file);

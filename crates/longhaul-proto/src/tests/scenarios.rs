@@ -353,6 +353,26 @@ fn a_group_is_synced_after_so_many_bytes_or_so_long_a_time() {
 }
 
 #[test]
+fn what_was_written_of_a_file_before_its_disk_failed_is_kept() {
+    let mut kept = 0;
+    for seed in 0..60 {
+        // Nothing would be synced before the seal.
+        let group = SyncGroup { bytes: 1 << 30, age: Duration::from_secs(60) };
+        for (code, read_back) in [(FaultCode::Io, false), (FaultCode::NoSpace, false), (FaultCode::Io, true)] {
+            let plan = Plan {
+                group,
+                disk_faults: (40, code),
+                dawdling: 0,
+                read_back,
+                ..Plan::new(vec![file("f", 60 * CHUNK)])
+            };
+            kept += World::new(plan.seed(seed)).run().target.kept;
+        }
+    }
+    assert!(kept > 1000, "{kept} chunks of some 160 files that failed");
+}
+
+#[test]
 fn more_large_files_than_descriptors_all_come_through() {
     let items = (0..700).map(|at| file(&format!("f{at}"), CHUNK + 1)).collect();
     let world = play(Plan { lanes: 3, group: SyncGroup::default(), dawdling: 0, ..Plan::new(items) });
