@@ -61,9 +61,15 @@ impl Large {
         self.chunks.len()
     }
 
-    /// Chunks without a good verdict, for `lanes`: which, which sending, and what carries them.
-    pub(super) fn carried(&mut self) -> impl Iterator<Item = (ChunkIndex, Attempt, &mut Carrier)> {
-        self.chunks.iter_mut().map(|(index, chunk)| (*index, chunk.attempt, &mut chunk.carrier))
+    /// Takes chunks for lost whose carrier is `down`: which, and which sending. What was sent of them is not what will be
+    /// acknowledged: the source may give other bytes when it is read again.
+    pub(super) fn lose(&mut self, down: impl Fn(&Carrier) -> bool) -> Vec<(ChunkIndex, Attempt)> {
+        let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
+        let lose = |(index, chunk): (&ChunkIndex, &mut Chunk)| {
+            (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
+            (*index, chunk.attempt)
+        };
+        lost.map(lose).collect()
     }
 
     /// What carries a chunk, if that sending of it is outstanding.

@@ -118,8 +118,7 @@ impl Sender {
         for (file, state) in &mut self.entries {
             let State::Large(large) = state else { continue };
             let map = large.map();
-            for (index, attempt, carrier) in large.carried().filter(|(.., carrier)| down(carrier)) {
-                *carrier = Carrier::Lost;
+            for (index, attempt) in large.lose(down) {
                 self.actions.push_back(Action::ReadChunk { file: *file, index, attempt, map, expect: None });
             }
         }
