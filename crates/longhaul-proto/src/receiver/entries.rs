@@ -58,7 +58,7 @@ impl Receiver {
         let held = Arc::new(Held { id, entry, placed });
         self.entries_bytes += held.name_bytes();
         self.dir_ends += usize::from(matches!(state, State::DirEnd));
-        self.entries.insert(id, Slot { held: held.clone(), state, busy: false });
+        self.entries.insert(id, Slot { held: held.clone(), state, busy: false, bundle: None });
         Ok(held)
     }
 

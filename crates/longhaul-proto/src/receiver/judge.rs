@@ -9,6 +9,7 @@ use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, EntryKind, F
 
 use super::chunks::ChunkState;
 use super::partial::of_kind;
+use super::readback::Unread;
 use super::{Action, Landed, Receiver, State};
 use crate::time::Timestamp;
 use crate::wire::message::{Declared, Finding, Verdict};
@@ -162,10 +163,15 @@ impl Receiver {
                 continue;
             }
             slot.state = State::Staging(Some(row.computed));
+            slot.bundle = self.config.read_back.then_some(id);
             self.tally.received += len;
             files.push(slot.held.clone());
         }
-        self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
+        if self.config.read_back && !files.is_empty() {
+            self.bundles_unread.insert(id, Unread::new(attempt, landed.computed, files.len()));
+        } else {
+            self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
+        }
         self.actions.push_back(match files.is_empty() {
             true => Action::Drop(landed.ticket),
             false => Action::WriteBundle { ticket: landed.ticket, files },
