@@ -1,6 +1,7 @@
 //! The machines against each other and against the hostile, in memory: no clock, no disk, no socket.
 
 mod disk;
+mod groups;
 mod hostile_receiver;
 mod hostile_sender;
 mod lanes;

@@ -57,7 +57,7 @@ fn a_small_file_that_the_medium_gives_back_wrongly_is_sent_again_with_none_that_
         let world = play(plan);
         again += world.sendings.values().map(|count| count - 1).sum::<u32>();
         let tally = world.receiver.tally();
-        assert!(tally.misread % 100 == 0 && tally.read_back == tally.committed + tally.misread, "{tally:?}");
+        assert!(tally.misread.is_multiple_of(100) && tally.read_back == tally.committed + tally.misread, "{tally:?}");
         for outcome in world.told.values() {
             let given_up = matches!(outcome, Outcome::Failed(fault) if fault.code == FaultCode::Mismatch);
             assert!(given_up || matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
