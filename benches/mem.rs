@@ -104,6 +104,7 @@ fn settings(protection: Protection) -> Settings {
         retry_for: Duration::ZERO,
         stall_after: Duration::from_secs(20),
         rate: None,
+        sync: longhaul_engine::SyncGroup::default(),
     }
 }
 

@@ -136,8 +136,8 @@ fn large(bench: &Bench, bytes: u64) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What a session leaves that had all but the end of a file. Its digests are made up: they are believed until the file's root
-/// is compared, which never happens here.
+/// What a session leaves that had all but the end of a file. Its digests are made up: of a source that has not changed,
+/// they are believed, unless they are to be read back.
 fn journal(longhaul: &Longhaul, source: &Path, target: &Path, map: ChunkMap, held: u64) -> Result<()> {
     let meta = fs::metadata(source)?;
     let time = |secs, nanos: i64| Ok::<_, anyhow::Error>(Mtime { secs, nanos: u32::try_from(nanos)? });

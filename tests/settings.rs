@@ -4,6 +4,8 @@ use std::fs;
 
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, Trip, engines, files};
+use crate::hostile::proxy::{Gate, Kind, hold_after};
+use crate::hostile::{Direction, Wired, some_at_once};
 
 #[test]
 fn a_flag_wins_over_the_environment_and_that_over_the_file() {
@@ -138,4 +140,42 @@ fn a_full_standard_output_is_an_error() {
     let outcome = host.run(["-c", &script]).program("bash").finish();
     assert_ne!(outcome.code, 0, "{outcome}");
     assert!(!outcome.stderr.is_empty() && !outcome.stderr.contains("panicked"), "{outcome}");
+}
+
+/// Moves 24 MiB through lanes that are held after 12, where the receiver syncs after `bytes` or a minute; gives what is durable
+/// once `told` takes a progress event.
+fn durable_when(direction: Direction, bytes: &str, told: impl Fn(&serde_json::Value) -> bool) -> u64 {
+    let gate = Gate::default();
+    let holding = gate.clone();
+    let limits = match direction {
+        Direction::Push => format!("limits = {{ sync_interval = '1min', sync_bytes = '{bytes}' }}"),
+        Direction::Pull => String::new(),
+    };
+    let wired = Wired::with(DaemonConfig::default().line(&limits), move |kind, way| {
+        (kind != Kind::Control && way == direction.way()).then(|| hold_after(12 << 20, holding.clone()))
+    });
+    wired.source(direction, |path| files::make(path, 1, 24 << 20));
+    let run = wired.run(direction, "safe", "auto");
+    let run = match direction {
+        Direction::Push => run,
+        Direction::Pull => run.args(["--sync-interval", "1min", "--sync-bytes", bytes]),
+    };
+    let running = run.start();
+    gate.wait_reached();
+    let durable = running.wait_event(|event| if told(event) { event["bytes_durable"].as_u64() } else { None });
+    gate.open();
+    running.fail(0);
+    wired.assert_copied(direction, bytes);
+    durable
+}
+
+#[test]
+fn what_a_crash_may_cost_is_as_much_and_as_long_as_is_said() {
+    some_at_once(Direction::BOTH, |direction| {
+        // By default it would all be durable a second after it arrived.
+        let late = |event: &serde_json::Value| event["t_s"].as_f64().is_some_and(|seconds| seconds >= 3.5);
+        assert_eq!(durable_when(direction, "64GiB", late), 0, "{direction:?}");
+        let some = |event: &serde_json::Value| event["bytes_durable"].as_u64() > Some(0);
+        assert!(durable_when(direction, "4MiB", some) >= 4 << 20, "{direction:?}");
+    });
 }

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
+
+use crate::fixture::left::Left;
 use crate::fixture::tree::Tree;
-use crate::fixture::{Host, engines, files};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, engines, files};
 
 /// A system call as `strace -f -y` tells it.
 #[derive(Debug)]
@@ -142,7 +145,7 @@ fn assert_file(trace: &Trace, top: &Path, path: &Path, made: &[PathBuf], writes_
 
 /// All that is watched.
 const CALLS: &str = "trace=write,pwrite64,pwritev,pwritev2,writev,ftruncate,fallocate,fchmod,utimensat,fsync,fdatasync,syncfs,\
-    rename,renameat,renameat2,linkat,mkdir,mkdirat";
+    rename,renameat,renameat2,linkat,unlinkat,mkdir,mkdirat";
 const WRITES: &[&str] = &["write", "pwrite64", "pwritev", "pwritev2", "writev"];
 /// What changes a file's content or metadata.
 const TOUCHES: &[&str] =
@@ -193,4 +196,26 @@ fn what_is_replaced_stands_until_the_new_one_is_durable() {
         let old = trace.all(TOUCHES, held(&host.path("to/f"))).count();
         assert_eq!(old, 0, "engine {engine}: nothing is written to a final name");
     }
+}
+
+#[test]
+fn what_an_abandoned_partial_left_is_gone_for_good_before_its_journal_is() {
+    let server = Host::new();
+    let (root, log) = (server.make_dir("data"), server.path("trace"));
+    let left = Left { tag: 1, principal: "key:nobody", path: "d/old", held: 3 };
+    left.lay_aged(&root, 15 * 86_400);
+    let config = DaemonConfig::default().root("data", &root, ALL_RIGHTS);
+    let strace = ["strace", "-D", "-f", "-y", "-s", "4096", "-e", CALLS, "-o", log.to_str().unwrap()];
+    let daemon = config.start_as(&server, |run| run.beneath(strace));
+    daemon.wait_log("an abandoned partial was removed");
+    daemon.signal(Signal::TERM);
+    daemon.finish();
+    let trace = Trace::parse(&fs::read_to_string(log).expect("these tests need strace: apt-get install strace"));
+    let gone = |path: &Path| {
+        let name = format!("\"{}\"", path.file_name().unwrap().to_str().unwrap());
+        trace.all(&["unlinkat"], name).next().unwrap_or_else(|| panic!("{} is removed", path.display()))
+    };
+    let (temporary, journal) = (gone(&left.temporary(&root)), gone(&left.journal(&root)));
+    trace.assert_synced(&root.join("d"), temporary.ends, journal.begins, "temporaries before the journal");
+    trace.assert_synced(&root, journal.ends, usize::MAX, "the journal");
 }

@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 
 use longhaul_net::Identity;
 
-use crate::fixture::{Host, Run, Site, files, tree};
+use crate::fixture::{DaemonConfig, Host, Run, Site, files, tree};
 use proxy::{Kind, Meddler, Proxy, Way};
 
 /// A client that reaches its daemon through a proxy.
@@ -45,7 +45,15 @@ pub(crate) enum Direction {
 impl Wired {
     /// A site with a proxy in between, through the meddlers that `make` makes.
     pub(crate) fn new(make: impl Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync + 'static) -> Wired {
-        let site = Site::new();
+        Wired::with(DaemonConfig::default(), make)
+    }
+
+    /// The same, with further lines in the daemon's configuration.
+    pub(crate) fn with(
+        config: DaemonConfig,
+        make: impl Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync + 'static,
+    ) -> Wired {
+        let site = Site::with(config);
         let proxy = Proxy::start(daemon_addr(&site), make);
         Wired { site, proxy }
     }
@@ -56,7 +64,7 @@ impl Wired {
     }
 
     /// Moves `f` through the proxy: one lane, chunks of 1 MiB, one try, events told.
-    fn run(&self, direction: Direction, protect: &str, engine: &str) -> Run {
+    pub(crate) fn run(&self, direction: Direction, protect: &str, engine: &str) -> Run {
         let far = format!("lh://{}/data/f", self.proxy.addr());
         let (verb, from, to) = match direction {
             Direction::Push => ("push", "f", far.as_str()),

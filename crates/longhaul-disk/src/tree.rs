@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use longhaul_core::limits::RESERVED_PREFIX;
 use longhaul_core::{RelPath, TempName};
-use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, RawDir, Stat, fsync, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
@@ -131,13 +131,18 @@ impl Tree {
     }
 
     /// Removes from the directory at `path` the temporaries that are orphans: see
-    /// [`TargetTree::sweep`](crate::TargetTree::sweep).
+    /// [`TargetTree::sweep`](crate::TargetTree::sweep). On return they are gone for good, also those that were removed before and
+    /// not synced.
     ///
     /// # Errors
     /// As [`Tree::stat`].
     pub fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
         let dir = self.walk.dir(path)?;
-        sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))
+        let removed =
+            sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))?;
+        let synced = dir.readable().and_then(fsync);
+        synced.map_err(|error| DiskError::call("sync the directory", path, error))?;
+        Ok(removed)
     }
 
     /// The directory at `path`, to start from.

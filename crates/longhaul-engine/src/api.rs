@@ -10,6 +10,7 @@ use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath};
 use longhaul_disk::{DirectMode, EngineKind, EngineReport};
 use longhaul_net::{Congestion, Identity, Protection, PublicKey};
+use longhaul_proto::receiver::SyncGroup;
 use tokio::sync::watch;
 
 /// A transfer to run.
@@ -133,6 +134,8 @@ pub struct Settings {
     pub stall_after: Duration,
     /// The sender keeps all lanes together below this, bytes/s of payload; none: as fast as it goes. At least [`RATE_MIN`].
     pub rate: Option<u64>,
+    /// How much may be written and not durable where this side receives: what a crash may cost.
+    pub sync: SyncGroup,
 }
 
 /// The lowest rate that a transfer may be given, bytes/s: below it a piece would take longer than a peer may be silent.

@@ -40,6 +40,7 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
         retry_for: Duration::ZERO,
         stall_after: Duration::from_secs(20),
         rate: None,
+        sync: longhaul_engine::SyncGroup::default(),
     }
 }
 

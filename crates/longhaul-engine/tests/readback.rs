@@ -225,6 +225,7 @@ fn settings(verify: Verify, if_exists: IfExists) -> Settings {
         retry_for: Duration::ZERO,
         stall_after: Duration::from_secs(20),
         rate: None,
+        sync: longhaul_engine::SyncGroup::default(),
     }
 }
 
@@ -260,11 +261,20 @@ async fn a_chunk_that_is_spoilt_each_time_fails_its_file_after_three_tries() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_small_file_that_is_spoilt_fails_alone_and_gets_no_name() {
+async fn a_small_file_that_is_spoilt_once_is_sent_again_alone() {
     let (report, stands) = copy(Verify::Disk, &[0, 7, 5000], 4000, 1).await;
+    assert_eq!((report.fault, report.failures), (None, vec![]));
+    assert_eq!((stands[&0], stands[&7], stands[&5000]), (Some(true), Some(true), Some(true)));
+    assert_eq!((report.bytes_misread, report.bytes_read_back), (5000, 10_007));
+    assert!((5000..5100).contains(&report.bytes_resent), "{} bytes, with a table", report.bytes_resent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_file_that_is_spoilt_each_time_fails_alone_and_gets_no_name() {
+    let (report, stands) = copy(Verify::Disk, &[0, 7, 5000], 4000, 99).await;
     assert_eq!(report.failures, [FaultCode::Mismatch]);
     assert_eq!((stands[&0], stands[&7], stands[&5000]), (Some(true), Some(true), None));
-    assert_eq!((report.bytes_misread, report.bytes_read_back), (5000, 5007));
+    assert_eq!((report.bytes_misread, report.bytes_read_back), (15_000, 15_007));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
-use longhaul_core::{ChunkIndex, ChunkMap, SourceStamp};
+use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, SourceStamp};
 use longhaul_proto::journal::{self, Partial};
 
 use crate::env::Env;
@@ -50,7 +50,7 @@ impl Ledger {
     }
 
     /// The same for a file that begins anew: rightly, unless its journalled chunks would still be good.
-    pub(crate) fn forget_unless_lost(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
+    fn forget_unless_lost(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
         let lost = self.acked.remove(path).filter(|acked| acked.stamp == stamp && !acked.chunks.is_empty());
         if let Some(acked) = lost
             && self.violation.is_none()
@@ -69,6 +69,13 @@ impl Env {
             let what = what();
             self.say(|| format!("VIOLATION {what}"));
             self.ledger.violation = Some(what);
+        }
+    }
+
+    /// A session is given up: never because two honest machines do not understand each other, or one itself.
+    pub(crate) fn check_abort(&mut self, who: &str, fault: &Fault) {
+        if matches!(fault.code, FaultCode::Protocol | FaultCode::Internal) {
+            self.violate(|| format!("the {who} gives up: {fault}"));
         }
     }
 
@@ -189,6 +196,14 @@ impl Env {
             let versions = self.source.versions(path).iter().filter(|v| v.stamp == stamp);
             versions.map(|v| &v.bytes).any(|bytes| *bytes == view.content(ino).bytes)
         })
+    }
+
+    /// A file begins anew: what was journalled of it is rightly given up if it stands under its final name and is replaced.
+    pub(crate) fn begins_anew(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
+        if self.stands(self.fs.cached(), path, stamp) {
+            self.ledger.forget(path);
+        }
+        self.ledger.forget_unless_lost(path, stamp, had_partial);
     }
 
     /// Whether a journal and a temporary in `view` hold these chunks.

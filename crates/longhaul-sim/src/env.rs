@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_core::Mtime;
+use longhaul_core::{LaneId, Mtime};
 use longhaul_proto::Message;
-use longhaul_proto::sender::Sent;
+use longhaul_proto::sender::{Sent, Unfinished};
 
 use crate::check::Ledger;
 use crate::clock::Clock;
@@ -36,7 +36,19 @@ pub(crate) enum Event {
     ToReceiver(SessionNo, Box<Message>),
     ToSender(SessionNo, Box<Message>),
     /// A unit comes out of a lane.
-    Landed(SessionNo, usize, Frame),
+    Landed(SessionNo, LaneId, Frame),
+    /// The sender's end of a lane is closed, with that in hand.
+    NearEnds(SessionNo, LaneId, Option<Unfinished>),
+    /// The sender finds a lane broken.
+    NearBreaks(SessionNo, LaneId),
+    /// The receiver's end of a lane is closed, or found broken.
+    FarEnds(SessionNo, LaneId),
+    /// The receiver gives a lane up.
+    FarGivesUp(SessionNo, LaneId),
+    /// A lane comes to stand at the sender; what it takes arrives from that time on.
+    NearJoins(SessionNo, LaneId, u64),
+    /// It comes to stand at the receiver.
+    FarJoins(SessionNo, LaneId),
     /// A lane has taken a unit whole.
     Sent(SessionNo, Sent),
     Scan(SessionNo),
@@ -94,6 +106,11 @@ pub(crate) struct Env {
     pub(crate) partition_until: u64,
     /// Sessions whose connections are gone.
     pub(crate) cut: BTreeSet<SessionNo>,
+    /// Lanes that broke, and when: what would have come out later is lost.
+    pub(crate) broken: BTreeMap<(SessionNo, LaneId), u64>,
+    /// Lanes of which one end is closed.
+    half_gone: BTreeSet<(SessionNo, LaneId)>,
+    next_lane: u32,
 }
 
 impl Env {
@@ -122,6 +139,9 @@ impl Env {
             ops: 0,
             partition_until: 0,
             cut: BTreeSet::new(),
+            broken: BTreeMap::new(),
+            half_gone: BTreeSet::new(),
+            next_lane: plan.lanes,
             plan,
         }
     }
@@ -144,6 +164,30 @@ impl Env {
         let delay = self.plan.delay_us;
         let at = self.clock.now().0 + delay / 4 + self.rng.below(delay);
         if at < self.partition_until { self.partition_until + delay / 4 + self.rng.below(delay) } else { at }
+    }
+
+    /// A lane breaks now or a moment later: what has not come out by then never will.
+    pub(crate) fn break_lane(&mut self, session: SessionNo, lane: LaneId) {
+        let at = self.clock.now().0 + self.rng.below(2 * self.plan.delay_us);
+        self.broken.entry((session, lane)).or_insert(at);
+        // The receiver finds it out by itself, or only when it is told.
+        if self.rng.permille(500) {
+            self.clock.at(at + self.rng.below(1_000_000), Event::FarEnds(session, lane));
+        }
+    }
+
+    /// One more end of a lane is closed; when both are, another lane takes its place.
+    pub(crate) fn lane_end_is_gone(&mut self, session: SessionNo, lane: LaneId) {
+        if self.half_gone.insert((session, lane)) {
+            return;
+        }
+        let new = LaneId(self.next_lane);
+        self.next_lane += 1;
+        self.seen.lanes_lost += 1;
+        self.say(|| format!("s{} {lane:?} is gone, {new:?} takes its place", session.0));
+        let (here, there) = (self.arrival(), self.arrival());
+        self.clock.at(here, Event::NearJoins(session, new, there));
+        self.clock.at(there, Event::FarJoins(session, new));
     }
 
     /// Begins an operation for a job.

@@ -70,14 +70,22 @@ pub(crate) struct Lane {
     last: u64,
     /// When its sending end reports the last unit that it took.
     last_report: u64,
+    /// Whether this side's end of it takes or brings units.
+    pub(crate) is_open: bool,
 }
 
 /// A bundle's files in its payload.
 pub(crate) type Rows = Vec<(FileId, Range<usize>)>;
 
 impl Lane {
-    pub(crate) fn new(id: u32) -> Lane {
-        Lane { id: LaneId(id), sent: 0, landed: 0, last: 0, last_report: 0 }
+    /// One of which nothing arrives before `from`.
+    pub(crate) fn new(id: LaneId, from: u64) -> Lane {
+        Lane { id, sent: 0, landed: 0, last: from, last_report: 0, is_open: true }
+    }
+
+    /// Units that came out of it.
+    pub(crate) fn landed(&self) -> u64 {
+        self.landed
     }
 
     /// When a unit that would need until `at` arrives: behind those before it.

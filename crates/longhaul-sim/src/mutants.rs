@@ -38,6 +38,10 @@ pub enum Mutant {
     TornTailKept,
     /// Chunks that were journalled are not offered when the file is gone on with.
     Forgetful,
+    /// The receiver's end of a lane is said to be closed and goes on taking units in.
+    LaneStaysOpen,
+    /// It is said to have brought one unit more than it did.
+    LaneOvercounts,
 }
 
 impl Mutant {
@@ -59,5 +63,7 @@ impl Mutant {
         Mutant::ShelfNotSynced,
         Mutant::TornTailKept,
         Mutant::Forgetful,
+        Mutant::LaneStaysOpen,
+        Mutant::LaneOvercounts,
     ];
 }

@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use longhaul_core::{ChunkSize, IfExists};
 use longhaul_proto::receiver::SyncGroup;
 
 use crate::rng::Rng;
 
-/// The chunk size of every session.
+/// The ordinary chunk size.
 pub(crate) const CHUNK: usize = 1024;
 
 /// A name of the source's tree.
@@ -50,6 +51,8 @@ pub(crate) struct Rates {
     pub(crate) alters: u32,
     /// Sendings that arrive twice (`safe` lanes).
     pub(crate) replays: u32,
+    /// Sendings at which their lane is lost: it breaks, or one side gives it up.
+    pub(crate) lane_losses: u32,
     /// Roots that leave the sender damaged.
     pub(crate) false_roots: u32,
     /// Operations of the receiver's disk that fail, in part or whole.
@@ -68,6 +71,10 @@ pub(crate) struct Plan {
     pub(crate) safe: bool,
     pub(crate) bundled_max: u64,
     pub(crate) group: SyncGroup,
+    /// The chunk sizes of sessions, in turn: a partial keeps its own.
+    pub(crate) chunks_of: Vec<usize>,
+    /// What becomes of names that stand.
+    pub(crate) if_exists: IfExists,
     /// Everything is read back from the medium before it is journalled or renamed.
     pub(crate) read_back: bool,
     /// Longest way of a message, in microseconds; the shortest is a quarter of it.
@@ -95,6 +102,7 @@ impl Plan {
             false_roots: rare(300),
             disk_faults: rare(30),
             disk_stalls: rare(60),
+            lane_losses: 0,
         };
         Plan {
             items,
@@ -112,7 +120,31 @@ impl Plan {
             blows,
             // Drawn last: the worlds of all seeds are otherwise what they were before there was this.
             read_back: rng.permille(300),
+            chunks_of: (0..3).map(|_| if rng.permille(150) { 2 * CHUNK } else { CHUNK }).collect(),
+            if_exists: if rng.permille(150) { IfExists::Replace } else { IfExists::SkipSame },
         }
+        .losing_lanes(rng)
+    }
+
+    fn losing_lanes(mut self, rng: &mut Rng) -> Plan {
+        self.rates.lane_losses = if rng.permille(300) { rng.below(150) as u32 } else { 0 };
+        self
+    }
+
+    /// The same world in which nothing goes wrong.
+    pub(crate) fn ideal(&self) -> Plan {
+        Plan { rates: Rates::default(), blows: Vec::new(), ..self.clone() }
+    }
+
+    /// The chunk size of the command's session of that number, from 1.
+    pub(crate) fn chunk_of(&self, session: u32) -> ChunkSize {
+        let bytes = self.chunks_of[session as usize % self.chunks_of.len()];
+        ChunkSize::from_bytes(bytes as u64).expect("a power of two in bounds")
+    }
+
+    /// The largest chunk that any session takes.
+    pub(crate) fn chunk_max() -> ChunkSize {
+        ChunkSize::from_bytes(2 * CHUNK as u64).expect("a power of two in bounds")
     }
 
     /// A small world where nothing goes wrong by itself: three chunks and two small files.
@@ -134,6 +166,8 @@ impl Plan {
             safe: true,
             bundled_max: 256,
             group: SyncGroup { bytes: 1, age: Duration::from_millis(1) },
+            chunks_of: vec![CHUNK],
+            if_exists: IfExists::SkipSame,
             read_back: false,
             delay_us: 2_000,
             disk_us: 500,

@@ -56,12 +56,18 @@ pub struct Tallies {
     pub revised: u64,
     /// Chunks that were declared without payload, for the receiver had them.
     pub same: u64,
+    /// Lanes that were lost and replaced.
+    pub lanes_lost: u64,
     /// Payload bytes sent.
     pub sent: u64,
     /// Bytes of the source's tree as it was first.
     pub tree: u64,
-    /// Virtual microseconds.
+    /// Virtual microseconds, ...
     pub time_us: u64,
+    /// ... of these, after the last fault, ...
+    pub calm_us: u64,
+    /// ... and what the same worlds take in which nothing goes wrong.
+    pub ideal_us: u64,
 }
 
 /// Plays the world of one seed.
@@ -69,14 +75,19 @@ pub struct Tallies {
 /// # Errors
 /// [`Failure`] when it breaks a promise, never ends, or a machine panics.
 pub fn play(seed: u64, options: Options) -> Result<Played, Failure> {
-    let mut world = World::new(Plan::random(seed), seed, options.mutant, options.trace);
+    let plan = Plan::random(seed);
+    let mut ideal = World::new(plan.ideal(), seed, None, false);
+    ideal.run();
+    let mut world = World::new(plan, seed, options.mutant, options.trace);
+    world.allow(ideal.env.seen.time_us);
     let panicked = catch_unwind(AssertUnwindSafe(|| world.run())).err();
     let said = panicked.map(|panic| {
         let said = panic.downcast_ref::<String>().cloned();
         said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
     });
     let broken = said.map(|said| format!("panic: {said}")).or(world.env.ledger.violation.take());
-    let (seen, trace) = (world.env.seen, world.env.trace.into_lines());
+    let (mut seen, trace) = (world.env.seen, world.env.trace.into_lines());
+    seen.ideal_us = ideal.env.seen.time_us;
     match broken {
         None => Ok(Played { seen, trace }),
         Some(what) => Err(Failure { seed, what, trace }),
@@ -125,8 +136,11 @@ impl Tallies {
         self.continued += other.continued;
         self.revised += other.revised;
         self.same += other.same;
+        self.lanes_lost += other.lanes_lost;
         self.sent += other.sent;
         self.tree += other.tree;
         self.time_us += other.time_us;
+        self.calm_us += other.calm_us;
+        self.ideal_us += other.ideal_us;
     }
 }

@@ -2,22 +2,23 @@
 //!
 //! Takes actions; gives messages and frames to the link, and reports to the machine. Knows nothing of the destination.
 
-use std::collections::BTreeMap;
+mod lanes;
+
+use std::collections::{BTreeMap, VecDeque};
 
 use longhaul_core::digest::digest_of;
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, Digest, DigestKind, EntryKind, Fault, FaultCode, FileId,
-    FileOffset, SourceStamp, Unit,
+    FileOffset, LaneId, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
-use longhaul_proto::sender::Small;
-use longhaul_proto::sender::{Action, Config, Sender};
+use longhaul_proto::sender::{Action, Config, Sender, Small, Unfinished};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::message::{Ending, FileEnd, Outcome};
 
 use crate::env::{Env, Event, SessionNo};
 use crate::link::{Lane, Pipe, Ready};
-use crate::plan::CHUNK;
+use crate::plan::Plan;
 
 /// An order of the machine that is being carried out.
 #[derive(Clone, Debug)]
@@ -50,29 +51,32 @@ struct Offered {
 pub(crate) struct SendSession {
     pub(crate) no: SessionNo,
     machine: Sender,
+    chunk: ChunkSize,
     offered: Vec<Offered>,
     scan_over: bool,
     lanes: Vec<Lane>,
+    /// Units that no lane has taken yet.
+    waiting: VecDeque<Ready>,
     pipe: Pipe,
     told: BTreeMap<FileId, Outcome>,
     pub(crate) payload_bytes: u64,
     pub(crate) ended: Option<SenderEnd>,
 }
 
-/// The chunk size of every session.
-pub(crate) fn chunk_size() -> ChunkSize {
-    ChunkSize::from_bytes(CHUNK as u64).expect("a power of two in bounds")
-}
-
 impl SendSession {
     pub(crate) fn new(env: &Env, no: SessionNo) -> SendSession {
-        let config = Config { chunk: chunk_size(), chunk_max: chunk_size(), bundled_max: env.plan.bundled_max };
+        let chunk = env.plan.chunk_of(no.0);
+        let config = Config { chunk, chunk_max: Plan::chunk_max(), bundled_max: env.plan.bundled_max };
+        let mut machine = Sender::new(config);
+        (0..env.plan.lanes).for_each(|id| machine.handle_lane_joined(LaneId(id)));
         SendSession {
             no,
-            machine: Sender::new(config),
+            machine,
+            chunk,
             offered: Vec::new(),
             scan_over: false,
-            lanes: (0..env.plan.lanes).map(Lane::new).collect(),
+            lanes: (0..env.plan.lanes).map(|id| Lane::new(LaneId(id), 0)).collect(),
+            waiting: VecDeque::new(),
             pipe: Pipe::default(),
             told: BTreeMap::new(),
             payload_bytes: 0,
@@ -138,7 +142,7 @@ impl SendSession {
                 Action::Pack { bundle, attempt, files } => SourceJob::Pack { bundle, attempt, files },
                 Action::CheckSource(file) => SourceJob::Check(file),
                 Action::CloseLane(lane) => {
-                    env.violate(|| format!("{lane:?} is closed though none was lost"));
+                    self.close_lane(env, lane, None);
                     continue;
                 }
                 Action::Settled(file, outcome) => {
@@ -151,6 +155,7 @@ impl SendSession {
                 }
                 Action::Abort(fault) => {
                     env.say(|| format!("s{} sender aborts: {fault}", self.no.0));
+                    env.check_abort("sender", &fault);
                     self.say(env, Message::Refuse(fault));
                     self.ended = Some(SenderEnd::Aborted);
                     continue;
@@ -267,7 +272,7 @@ impl SendSession {
     }
 
     fn pack(&mut self, env: &mut Env, bundle: BundleId, attempt: Attempt, files: &[Small]) {
-        let mut unit = vec![0xee; CHUNK];
+        let mut unit = vec![0xee; self.chunk.bytes() as usize];
         let mut packer = Packer::new(&mut unit, files.len());
         let (mut missing, mut kept) = (Vec::new(), 0);
         for Small { file, len, stands } in files {
@@ -297,7 +302,7 @@ impl SendSession {
                 same: false,
                 kind: DigestKind::Root,
                 start: FileOffset(0),
-                chunk: chunk_size(),
+                chunk: self.chunk,
             };
             self.hand_over(env, &ready);
         }
@@ -305,8 +310,19 @@ impl SendSession {
 
     /// A lane takes a unit; what arrives of it may be something else.
     fn hand_over(&mut self, env: &mut Env, ready: &Ready) {
-        let at = env.rng.index(self.lanes.len());
+        let open: Vec<usize> = (0..self.lanes.len()).filter(|at| self.lanes[*at].is_open).collect();
+        if open.is_empty() {
+            return self.waiting.push_back(ready.clone());
+        }
+        let at = *env.rng.pick(&open);
         let (rates, safe) = (env.plan.rates, env.plan.safe);
+        let id = self.lanes[at].id;
+        let is_lost = env.mishap(rates.lane_losses);
+        if is_lost && env.rng.permille(300) {
+            env.say(|| format!("s{} {id:?} breaks with {} in hand", self.no.0, ready.unit));
+            env.break_lane(self.no, id);
+            return self.close_lane(env, id, Some(Unfinished { unit: ready.unit, attempt: ready.attempt }));
+        }
         let (mut frame, sent) = self.lanes[at].send(ready, safe);
         self.payload_bytes += frame.payload.len() as u64;
         if env.mishap(rates.flips) {
@@ -320,10 +336,13 @@ impl SendSession {
         for _ in 0..1 + u32::from(twice) {
             let arrives = env.arrival();
             let arrives = self.lanes[at].arrival(arrives);
-            env.clock.at(arrives, Event::Landed(self.no, at, frame.clone()));
+            env.clock.at(arrives, Event::Landed(self.no, id, frame.clone()));
         }
         let reports = env.clock.now().0 + env.rng.below(1000);
         env.clock.at(self.lanes[at].report(reports), Event::Sent(self.no, sent));
+        if is_lost {
+            self.lose_lane(env, id);
+        }
     }
 }
 

@@ -123,6 +123,12 @@ pub struct DiskOptions {
     /// takes 2 more chunks of memory at the receiver [default: wire]
     #[arg(long, value_name = "HOW")]
     pub verify: Option<OsString>,
+    /// Where this side receives: make what was written durable after so long, 50ms to 1min; a crash costs no more [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    pub sync_interval: Option<OsString>,
+    /// The same, after so much: 1MiB to 64GiB [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub sync_bytes: Option<OsString>,
 }
 
 /// Which files, and what of them.

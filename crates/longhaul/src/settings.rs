@@ -15,7 +15,7 @@ use std::time::Duration;
 use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, LANE_STALL_SECONDS};
 use longhaul_core::{ByteCount, ChunkSize, RelPath};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Settings};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Settings, SyncGroup};
 use longhaul_net::PublicKey;
 
 use crate::cli::{
@@ -27,7 +27,7 @@ pub use layers::{Environment, Given, Layers, Origin, variable};
 pub use values::Flaw;
 pub(crate) use values::{
     age as parse_age, depth as parse_depth, engine as parse_engine, io as parse_io, rate as parse_rate,
-    switch as parse_switch,
+    switch as parse_switch, sync_bytes as parse_sync_bytes, sync_interval as parse_sync_interval,
 };
 
 /// Everything a transfer needs but its locations.
@@ -110,6 +110,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
             .parsed("stall-timeout", &network.stall_timeout, values::stall_timeout)?
             .unwrap_or(Duration::from_secs(LANE_STALL_SECONDS)),
         rate: layers.parsed("rate", &network.rate, values::rate)?,
+        sync: sync(disk, layers)?,
     };
     Ok(TransferSettings {
         engine,
@@ -174,6 +175,14 @@ fn buffers(disk: &DiskOptions, layers: &Layers) -> Result<(ChunkSize, ByteCount)
         }
         given => Ok((chunk, given.map_or(MEMORY_DEFAULT, |(_, memory)| memory))),
     }
+}
+
+fn sync(disk: &DiskOptions, layers: &Layers) -> Result<SyncGroup, Error> {
+    let default = SyncGroup::default();
+    Ok(SyncGroup {
+        bytes: layers.parsed("sync-bytes", &disk.sync_bytes, values::sync_bytes)?.unwrap_or(default.bytes),
+        age: layers.parsed("sync-interval", &disk.sync_interval, values::sync_interval)?.unwrap_or(default.age),
+    })
 }
 
 fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<Vec<RelPath>>, Error> {

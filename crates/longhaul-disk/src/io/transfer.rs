@@ -210,7 +210,8 @@ impl<'j> Transfer<'j> {
     fn absorb_reserve(&self, handle: &Handle, outcome: io::Result<usize>) -> Result<(), DiskError> {
         let Err(error) = outcome else { return Ok(()) };
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => {
+            // No room for all that was to be reserved: for this write there may be, and what was written so far goes on.
+            Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV | Errno::NOSPC | Errno::DQUOT) => {
                 if let Job::Write { file, .. } = self.job
                     && let Some(body) = file.body()
                 {

@@ -1,12 +1,12 @@
 //! One journal file: appended to, synced, cut, read. Owns how far it is written, and that nothing follows a failure.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use longhaul_core::{Mtime, SessionTag};
 use longhaul_sys::lock;
-use rustix::fs::{fdatasync, fstat, ftruncate};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat, ftruncate};
 use rustix::io::{Errno, pread, pwrite};
 
 use crate::error::DiskError;
@@ -21,6 +21,8 @@ pub struct Journal {
     fd: OwnedFd,
     /// Where the next bytes go. Held while they do.
     len: Mutex<u64>,
+    /// Up to where room is reserved for them.
+    reserved: AtomicU64,
     /// A sync failed, or what a failed append left could not be cut off: nothing in it is to be relied on any more.
     abandoned: AtomicBool,
 }
@@ -34,7 +36,14 @@ pub struct JournalReader {
 
 impl Journal {
     pub(super) fn new(shelf: Shelf, tag: SessionTag, fd: OwnedFd, len: u64) -> Journal {
-        Journal { shelf, tag, fd, len: Mutex::new(len), abandoned: AtomicBool::new(false) }
+        Journal {
+            shelf,
+            tag,
+            fd,
+            len: Mutex::new(len),
+            reserved: AtomicU64::new(len),
+            abandoned: AtomicBool::new(false),
+        }
     }
 
     /// Whose it is.
@@ -60,6 +69,7 @@ impl Journal {
     pub fn append(&self, bytes: &[u8]) -> Result<(), DiskError> {
         let mut len = self.len.lock().unwrap_or_else(PoisonError::into_inner);
         self.usable()?;
+        self.reserve(*len + bytes.len() as u64);
         if let Err(error) = write_all(&self.fd, bytes, *len) {
             if ftruncate(&self.fd, *len).is_err() {
                 self.abandoned.store(true, Ordering::Release);
@@ -138,6 +148,17 @@ impl Journal {
     /// What the system says; it stands then, and is free to be taken.
     pub fn remove(self) -> Result<(), DiskError> {
         self.shelf.remove(self.tag)
+    }
+
+    /// Keeps some room ahead of what is appended, so that what fits on a disk before it is full can be written down. Where that
+    /// cannot be had, the append says what it says.
+    fn reserve(&self, end: u64) {
+        let from = self.reserved.load(Ordering::Relaxed);
+        if end > from {
+            let upto = end + RESERVE_BYTES;
+            let _ = fallocate(&self.fd, FallocateFlags::KEEP_SIZE, from, upto - from);
+            self.reserved.store(upto, Ordering::Relaxed);
+        }
     }
 
     fn usable(&self) -> Result<(), DiskError> {
@@ -226,3 +247,6 @@ fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errn
 }
 
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Room that is kept ahead: the records of two thousand chunks.
+const RESERVE_BYTES: u64 = 64 << 10;

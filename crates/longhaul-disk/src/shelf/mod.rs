@@ -178,8 +178,11 @@ impl Shelf {
         self.dir()
     }
 
-    /// Makes the names durable that stand on it, and its own.
-    fn sync(&self) -> Result<(), DiskError> {
+    /// Makes durable which names stand on it, and whether it stands itself.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sync(&self) -> Result<(), DiskError> {
         let synced = |error| DiskError::call("sync the directory", NAME, error);
         if let Some(dir) = self.dir()? {
             fsync(&dir).map_err(synced)?;

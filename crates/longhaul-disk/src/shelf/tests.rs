@@ -212,6 +212,19 @@ fn a_full_disk_leaves_the_journal_as_it_was_and_usable() {
 }
 
 #[test]
+fn a_journal_has_room_for_what_a_full_disk_took() {
+    let Some((ext4, _image)) = Mounted::ext4(16 << 20) else { return };
+    let shelf = Tree::open(&ext4.path).expect("tree").shelf();
+    let journal = shelf.create(TAG).expect("a journal");
+    journal.append(&[1; 100]).expect("appended");
+    let mut ballast = std::fs::File::create(ext4.path.join("ballast")).expect("made");
+    while std::io::Write::write(&mut ballast, &[7; 4096]).is_ok_and(|written| written > 0) {}
+    ballast.sync_all().expect("synced");
+    (0..60).for_each(|_| journal.append(&[2; 1000]).expect("room was kept"));
+    journal.sync().expect("synced");
+}
+
+#[test]
 fn nothing_follows_a_failed_sync() {
     let (_dir, shelf) = shelf();
     let journal = shelf.create(TAG).expect("create");

@@ -45,11 +45,12 @@ impl Store {
         if journal.written().map_err(|e| e.fault())?.secs >= before {
             return Ok(());
         }
-        remove(tree, journal)
+        remove(tree, journal)?;
+        self.shelf.sync().map_err(|e| e.fault())
     }
 }
 
-/// Removes what a journal that is ours speaks of, then the journal: if this stops in between, the rest is still known.
+/// Removes what a journal that is ours speaks of, durably, then the journal: if this stops in between, the rest is still known.
 fn remove(tree: &Tree, journal: Journal) -> Result<(), Fault> {
     let tag = journal.tag();
     let replayed = match replay(&journal)? {

@@ -25,6 +25,7 @@ use std::time::Duration;
 use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode};
 use longhaul_disk::{DirectMode, EngineKind, Tree};
 use longhaul_net::{GreetLimits, Greeted, Identity, Listener, Protection, PublicKey, ServerTls, greet};
+use longhaul_proto::receiver::SyncGroup;
 use tokio::sync::Semaphore;
 
 use crate::api::{Stop, StopTrigger};
@@ -88,6 +89,8 @@ pub struct ServeConfig {
     /// Partials that nobody has gone on with for so long are removed, at start and each hour (default 14 days); none: never.
     /// Too short throws away what an interrupted transfer would still use; too long lets it fill the disk.
     pub partials: Option<Duration>,
+    /// How much a session that receives may have written and not durable: what a crash may cost (default 1 s or 1 GiB).
+    pub sync: SyncGroup,
     /// The roots.
     pub roots: Vec<RootConfig>,
     /// The clients.

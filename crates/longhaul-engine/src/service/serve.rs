@@ -259,7 +259,7 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
     let counter = Arc::new(Counter::default());
     let totals = match welcome(daemon, control, &prepared, counter.clone()).await {
         Ok((link, registered, welcome)) => {
-            let totals = converse(link, prepared, &welcome).await;
+            let totals = converse(link, prepared, &welcome, daemon.config.sync).await;
             drop(registered);
             totals
         }
@@ -340,7 +340,7 @@ async fn welcome(
     Ok((link, (registered, entered), welcome))
 }
 
-async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
+async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncGroup) -> Totals {
     // What is held goes at the end of this.
     let Prepared { transfer, side, machinery: Machinery { slab, io, depth }, held: _held, .. } = prepared;
     let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
@@ -354,7 +354,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome) -> Totals {
                 landing: destination.landing,
                 preserve,
                 dry_run: transfer.dry_run,
-                group: SyncGroup::default(),
+                group: sync,
                 read_back: transfer.read_back,
             };
             let (asked, base) = (Asked::default(), destination.base);

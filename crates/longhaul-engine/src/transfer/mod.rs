@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{SourceTree, TargetTree};
-use longhaul_proto::receiver::{Config, Landing, Policy, SyncGroup};
+use longhaul_proto::receiver::{Config, Landing, Policy};
 use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
 
 use crate::api::{
@@ -255,7 +255,7 @@ impl Run {
             landing,
             preserve: self.settings.preserve,
             dry_run: self.settings.dry_run,
-            group: SyncGroup::default(),
+            group: self.settings.sync,
             read_back: self.settings.verify == Verify::Disk,
         }
     }

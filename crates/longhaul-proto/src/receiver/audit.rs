@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use longhaul_core::FileId;
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
 
 use super::chunks::ChunkState;
@@ -40,6 +41,11 @@ impl Receiver {
             })
             .collect();
         large.iter().for_each(|(_, large)| audit_one(large));
+        let waits = |id: FileId, large: &Large| large.is_at_disk() || self.journal.speaks_of(id);
+        assert!(
+            large.iter().all(|(id, l)| l.failed.is_none() || waits(*id, l)),
+            "a failed file that waits for nothing"
+        );
         let sum = |part: fn(&Large) -> u64| large.iter().map(|(_, l)| part(l)).sum::<u64>();
         let ids = |which: fn(&Large) -> bool| {
             large.iter().filter(|(_, l)| which(l)).map(|(id, _)| *id).collect::<BTreeSet<_>>()
@@ -76,5 +82,4 @@ fn audit_one(large: &Large) {
     assert_eq!(large.synced, bytes(ChunkState::Synced) + bytes(ChunkState::Checked), "bytes synced and not durable");
     assert_eq!(large.written, bytes(ChunkState::Written), "bytes written");
     assert_eq!(large.syncing, bytes(ChunkState::Syncing), "bytes being synced");
-    assert!(large.failed.is_none() || large.is_at_disk(), "a failed file that waits for nothing");
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use longhaul_core::digest::Hash32;
-use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
+use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, FileId};
 
 use super::flow::LARGE_OPEN_MAX;
@@ -147,8 +147,8 @@ impl Receiver {
         self.committer.batch.iter().filter(small).copied().collect()
     }
 
-    /// What the small files of the batch are on the medium. One that is not what it was is not renamed; nor is one without
-    /// a result.
+    /// What the small files of the batch are on the medium. One that is not what it was leaves the batch and is wanted again, or
+    /// is not renamed; nor is one without a result.
     pub fn handle_staged_read_back(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
         if self.is_over() || self.committer.stage != Some(Stage::ReadBack) {
             return;
@@ -163,8 +163,15 @@ impl Receiver {
                         continue;
                     }
                     self.tally.misread += len;
+                    if self.want_small_again(id) {
+                        self.committer.batch.retain(|of| *of != id);
+                        continue;
+                    }
                     let placed = self.entries.get(&id).map(|slot| slot.held.placed.escaped().to_string());
-                    misread("the disk gives back other bytes than were written to it").about(placed.unwrap_or_default())
+                    misread(format_args!(
+                        "the disk gives back other bytes than were written to it, {ATTEMPTS_MAX} times"
+                    ))
+                    .about(placed.unwrap_or_default())
                 }
                 Some(Err(fault)) => fault,
                 None => forgotten(),

@@ -59,7 +59,7 @@ impl Receiver {
         let held = Arc::new(Held { id, entry, placed });
         self.entries_bytes += held.name_bytes();
         self.dir_ends += usize::from(matches!(state, State::DirEnd));
-        self.entries.insert(id, Slot { held: held.clone(), state, busy: false });
+        self.entries.insert(id, Slot { held: held.clone(), state, busy: false, bundle: None });
         Ok(held)
     }
 
@@ -191,6 +191,7 @@ impl Receiver {
         match &mut slot.state {
             State::Large(large) if large.stage == Stage::Sealing => {
                 large.stage = if result.is_ok() { Stage::Staged } else { Stage::Open };
+                large.unsavable = result.is_err();
             }
             State::Staging(root) => slot.state = State::Staged(*root),
             _ => return,

@@ -132,24 +132,27 @@ impl Receiver {
         if self.is_over() {
             return;
         }
-        let Some(large) = self.large(id).filter(|large| large.is_writing(index)) else { return };
-        let bytes = large.wrote(now, index);
-        let may_sync = large.stage == Stage::Open && large.failed.is_none();
-        let since = large.since;
+        if !self.large(id).is_some_and(|large| large.is_writing(index)) {
+            return;
+        }
         if !self.config.read_back {
             self.chunks_wanted -= 1;
         }
+        let Some(large) = self.large(id) else { return };
+        if let Err(fault) = result {
+            large.not_written(index);
+            self.fail_file(id, fault);
+            return self.settle_down(now);
+        }
+        let bytes = large.wrote(now, index);
+        let may_sync = large.stage == Stage::Open && large.failed.is_none();
+        let since = large.since;
         self.unsynced.undurable += bytes;
         if may_sync {
             self.unsynced.join(id, bytes, since);
         }
-        match result {
-            Ok(()) => {
-                self.sync_what_waits_for_nothing(id);
-                self.proceed(id);
-            }
-            Err(fault) => self.fail_file(id, fault),
-        }
+        self.sync_what_waits_for_nothing(id);
+        self.proceed(id);
         self.settle_down(now);
     }
 
@@ -192,7 +195,10 @@ impl Receiver {
                 }
                 self.proceed(id);
             }
-            Err(fault) => self.fail_file(id, fault),
+            Err(fault) => {
+                large.unsavable = true;
+                self.fail_file(id, fault);
+            }
         }
         self.settle_down(now);
     }
@@ -252,9 +258,17 @@ impl Receiver {
         self.end_if_failed(id);
     }
 
-    /// Ends a failed file once the disk is done with it.
+    /// Ends a failed file once the disk is done with it, and what is good of it was written down for whoever continues it.
     pub(super) fn end_if_failed(&mut self, id: FileId) {
         let Some(large) = self.large(id).filter(|large| !large.is_at_disk()) else { return };
+        if large.is_to_be_saved() {
+            large.begin_sync();
+            return self.actions.push_back(Action::SyncData(id));
+        }
+        if large.is_kept() && self.journal.speaks_of(id) {
+            return;
+        }
+        let Some(large) = self.large(id) else { return };
         let Some((fault, leftover)) = large.failed.take() else { return };
         if large.has_temporary() {
             self.actions.push_back(match leftover {

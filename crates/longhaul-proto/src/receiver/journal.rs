@@ -40,6 +40,12 @@ impl JournalFlow {
         self.pending.retain(|record| !matches!(record, Record::Chunks { file, .. } if *file == id));
     }
 
+    /// Whether chunks of a file are on their way into the journal.
+    pub(super) fn speaks_of(&self, id: FileId) -> bool {
+        let of_it = |record: &Record| matches!(record, Record::Chunks { file, .. } if *file == id);
+        self.pending.iter().chain(self.under_way.iter().flatten()).any(of_it)
+    }
+
     /// Whether nothing waits and nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.under_way.is_none()
@@ -65,11 +71,21 @@ impl Receiver {
             // That a file is committed is known without its record, too.
             Err(_) if records.iter().all(|record| matches!(record, Record::Done(_))) => {}
             Err(fault) => {
-                self.journal.pending.clear();
+                let lost = std::mem::take(&mut self.journal.pending);
+                records.iter().chain(&lost).for_each(|record| self.unjournalled(record));
                 self.abort(fault);
             }
         }
         self.settle_down(now);
+    }
+
+    /// A file that waits for nothing else has failed without.
+    fn unjournalled(&mut self, record: &Record) {
+        let (Record::Chunks { file, .. } | Record::Done(file)) = record;
+        if let Some(large) = self.large(*file) {
+            large.unsavable = true;
+        }
+        self.end_if_failed(*file);
     }
 
     fn journalled(&mut self, record: Record) {
@@ -79,5 +95,6 @@ impl Receiver {
         let bytes = large.journalled(&chunks);
         self.unsynced.undurable -= bytes;
         self.tally.durable += bytes;
+        self.end_if_failed(file);
     }
 }

@@ -11,6 +11,7 @@ use super::chunks::ChunkState;
 use super::compare::differs;
 use super::large::Stage;
 use super::partial::of_kind;
+use super::readback::Unread;
 use super::{Action, Landed, Receiver, State};
 use crate::time::Timestamp;
 use crate::wire::message::{Declared, Finding, Verdict};
@@ -195,8 +196,16 @@ impl Receiver {
                 files.push(slot.held.clone());
             }
         }
+        // With files that are read back no file of the bundle may be without outcome when it is wanted again, but those.
+        if self.config.read_back && !files.is_empty() {
+            for held in files.iter().chain(&equal) {
+                self.entries.entry(held.id).and_modify(|slot| slot.bundle = Some(id));
+            }
+            self.bundles_unread.insert(id, Unread::new(attempt, landed.computed, files.len() + equal.len()));
+        } else {
+            self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
+        }
         self.retouch(equal);
-        self.say_verdict(Verdict { unit, attempt, finding: Finding::Good(landed.computed) });
         self.actions.push_back(match files.is_empty() {
             true => Action::Drop(landed.ticket),
             false => Action::WriteBundle { ticket: landed.ticket, files },

@@ -100,6 +100,8 @@ pub(super) struct Large {
     pub(super) comparison: Option<Comparison>,
     /// Why it will not be committed, and what of it stays; it waits for what the disk is doing.
     pub(super) failed: Option<(Fault, Leftover)>,
+    /// No sync can speak for what was written of it since the last: one failed, or it is not open any more.
+    pub(super) unsavable: bool,
 }
 
 impl Large {
@@ -121,6 +123,7 @@ impl Large {
             checks: Checks::default(),
             comparison: None,
             failed: None,
+            unsavable: false,
         }
     }
 
@@ -286,6 +289,25 @@ impl Large {
         self.written += bytes;
         self.since.get_or_insert(now);
         bytes
+    }
+
+    /// A write failed: what stands there is not known.
+    pub(super) fn not_written(&mut self, index: ChunkIndex) {
+        self.chunks.remove(&index);
+        self.writing -= 1;
+        if !self.checks.are_on() {
+            self.wanted -= 1;
+        }
+    }
+
+    /// Whether it has failed, and another session may continue it.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self.failed, Some((_, Leftover::Keep)))
+    }
+
+    /// Whether it has failed, and a sync would add to what may be continued.
+    pub(super) fn is_to_be_saved(&self) -> bool {
+        self.is_kept() && self.stage == Stage::Open && self.written > 0 && !self.unsavable
     }
 
     pub(super) fn begin_sync(&mut self) {

@@ -46,6 +46,7 @@ use large::{Large, Unsynced};
 pub use order::{Action, Base, Config, Created, Held, Landed, LandedRow, Replace, Surveyed, SyncGroup, Ticket};
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen};
+use readback::{Reading, Unread};
 use says::Says;
 
 /// The machine. See the module.
@@ -74,6 +75,8 @@ pub struct Receiver {
     chunks_wanted: usize,
     /// Bundles that are wanted again: the attempt that is admitted.
     bundles_again: HashMap<BundleId, Attempt>,
+    /// Bundles whose files are being read back.
+    bundles_unread: HashMap<BundleId, Unread>,
     lanes: Lanes,
     arrivals: Arrivals,
     unsynced: Unsynced,
@@ -95,6 +98,8 @@ struct Slot {
     state: State,
     /// Whether it holds its path in [`Receiver::busy`].
     busy: bool,
+    /// The bundle that it came in and whose verdict waits for it.
+    bundle: Option<BundleId>,
 }
 
 /// Where an entry stands.
@@ -160,6 +165,7 @@ impl Receiver {
             large_open: 0,
             chunks_wanted: 0,
             bundles_again: HashMap::new(),
+            bundles_unread: HashMap::new(),
             lanes: Lanes::default(),
             arrivals: Arrivals::default(),
             unsynced: Unsynced::default(),
@@ -346,6 +352,9 @@ impl Receiver {
         }
         self.actions.push_back(Action::Settled(slot.held, outcome.clone()));
         self.says.settled(Settlement { file: id, outcome }, &mut self.actions);
+        if let Some(bundle) = slot.bundle {
+            self.read_of_bundle(bundle, Reading::Over);
+        }
     }
 }
 

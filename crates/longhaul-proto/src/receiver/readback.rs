@@ -7,7 +7,7 @@
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
-use longhaul_core::{Blame, ChunkIndex, Fault, FaultCode, FileId, Unit};
+use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, Fault, FaultCode, FileId, Unit};
 
 use super::chunks::{ChunkEvent, ChunkState};
 use super::journal::Record;
@@ -26,6 +26,8 @@ pub(super) struct Checks {
     fresh: usize,
     /// Chunks of an earlier session being read back.
     held: usize,
+    /// What came back is being judged: a file that fails by part of it does not end before all of it is.
+    judging: bool,
     /// Those from here on are still to be; none if all were, or there are none.
     next_held: Option<ChunkIndex>,
 }
@@ -39,6 +41,32 @@ enum Check {
     Nothing,
 }
 
+/// A bundle whose files are being read back: it has no verdict until all of them were, so that it can still be sent again.
+#[derive(Debug)]
+pub(super) struct Unread {
+    attempt: Attempt,
+    computed: Digest,
+    /// Files of it that are not at their end.
+    left: usize,
+    /// One of them is wanted again.
+    is_spoilt: bool,
+}
+
+/// What became of a file of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// It is at its end, well or not.
+    Over,
+    /// It is wanted again.
+    Spoilt,
+}
+
+impl Unread {
+    pub(super) fn new(attempt: Attempt, computed: Digest, files: usize) -> Unread {
+        Unread { attempt, computed, left: files, is_spoilt: false }
+    }
+}
+
 impl Checks {
     pub(super) fn wanted(on: bool) -> Checks {
         Checks { on, ..Checks::default() }
@@ -49,7 +77,7 @@ impl Checks {
     }
 
     pub(super) fn are_under_way(&self) -> bool {
-        self.fresh + self.held > 0
+        self.judging || self.fresh + self.held > 0
     }
 
     pub(super) fn are_over(&self) -> bool {
@@ -178,6 +206,7 @@ impl Receiver {
         if self.is_over() {
             return;
         }
+        self.judging(file, true);
         let mut good = Vec::with_capacity(results.len());
         let result = results.into_iter().try_for_each(|(index, result)| match result {
             Ok(found) => self.checked(file, index, found, &mut good),
@@ -190,9 +219,16 @@ impl Receiver {
         if !good.is_empty() {
             self.journal.add(Record::Chunks { file, chunks: good });
         }
+        self.judging(file, false);
         self.go_on_reading_held(file);
         self.proceed(file);
         self.after(now, result);
+    }
+
+    fn judging(&mut self, file: FileId, is: bool) {
+        if let Some(large) = self.large(file) {
+            large.checks.judging = is;
+        }
     }
 
     fn checked(
@@ -250,6 +286,39 @@ impl Receiver {
                 ))
             });
         }
+    }
+
+    /// The medium gives back something else than a small file that was written: it is wanted again, if it may be.
+    pub(super) fn want_small_again(&mut self, id: FileId) -> bool {
+        let Some(slot) = self.entries.get_mut(&id) else { return false };
+        let Some(bundle) = slot.bundle else { return false };
+        if self.bundles_unread.get(&bundle).is_none_or(|unread| unread.attempt.0 >= ATTEMPTS_MAX) {
+            return false;
+        }
+        (slot.state, slot.bundle) = (State::Wanted, None);
+        self.actions.push_back(Action::Discard(id));
+        self.read_of_bundle(bundle, Reading::Spoilt);
+        true
+    }
+
+    /// One file less of a bundle is to be read back; after the last there is a verdict.
+    pub(super) fn read_of_bundle(&mut self, id: BundleId, reading: Reading) {
+        let Some(unread) = self.bundles_unread.get_mut(&id) else { return };
+        unread.left -= 1;
+        unread.is_spoilt |= reading == Reading::Spoilt;
+        if unread.left > 0 {
+            return;
+        }
+        let Some(Unread { attempt, computed, is_spoilt, .. }) = self.bundles_unread.remove(&id) else { return };
+        let finding = if is_spoilt {
+            self.bundles_again.insert(id, attempt.next());
+            // What stands by now is heard before, and not sent with the rest.
+            self.says.flush(&mut self.actions);
+            Finding::Again
+        } else {
+            Finding::Good(computed)
+        };
+        self.say_verdict(Verdict { unit: Unit::Bundle(id), attempt, finding });
     }
 
     /// Syncs a file at once if nothing more of it comes before it has been read back.

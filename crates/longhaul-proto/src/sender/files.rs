@@ -61,16 +61,15 @@ impl Large {
         self.chunks.len()
     }
 
-    /// Takes chunks back whose carrier went down; gives which, and which sending. What that was read as is no longer what a
-    /// verdict speaks of: the source may give other bytes next time, which is then said of the source.
+    /// Takes chunks for lost whose carrier is `down`: which, and which sending. What was sent of them is not what will be
+    /// acknowledged: the source may give other bytes when it is read again.
     pub(super) fn lose(&mut self, down: impl Fn(&Carrier) -> bool) -> Vec<(ChunkIndex, Attempt)> {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
-        lost.map(|(index, chunk)| {
-            chunk.carrier = Carrier::Lost;
-            chunk.sent = None;
+        let lose = |(index, chunk): (&ChunkIndex, &mut Chunk)| {
+            (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
             (*index, chunk.attempt)
-        })
-        .collect()
+        };
+        lost.map(lose).collect()
     }
 
     /// What carries a chunk, if that sending of it is outstanding.

@@ -116,8 +116,9 @@ impl Target {
             Op::Sync { file, speaks_for } => {
                 let temp = self.temp(file);
                 temp.outstanding -= 1;
-                if result.is_ok() {
-                    temp.synced.extend(&speaks_for);
+                match result {
+                    Ok(()) => temp.synced.extend(&speaks_for),
+                    Err(_) => temp.unsynced = true,
                 }
                 receiver.handle_synced(now, file, result);
             }
@@ -217,23 +218,23 @@ impl Target {
     fn maybe_spoil(&mut self, rng: &mut Rng, file: FileId, chunk: u64, start: usize) {
         let (spoils, place) = (self.medium.spoils, (self.temp(file).held.placed.clone(), chunk));
         let always = self.medium.always.contains(&place);
-        if self.medium.is_read_back
-            && (always || rng.permille(spoils))
-            && let Some(byte) = self.temp(file).bytes.get_mut(start)
-        {
+        let spoils = self.medium.is_read_back && (always || rng.permille(spoils));
+        let temp = self.temp(file);
+        temp.spoilt.remove(&chunk);
+        if let Some(byte) = temp.bytes.get_mut(start).filter(|_| spoils) {
             *byte ^= 1;
+            temp.spoilt.insert(chunk);
         }
     }
 
-    /// What the medium gives back. Where that is not what the source has, the chunk counts as never written.
+    /// What the medium gives back. Where that is not what was written, the chunk counts as never written.
     fn read(&mut self, file: FileId, index: ChunkIndex) -> Digest {
         self.checks.0 += 1;
-        let source = self.sources[file.0 as usize].clone();
         let temp = self.temp(file);
         let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).expect("a chunk") as usize);
         let kept = &temp.bytes[start.0 as usize..][..len];
         let digest = digest_of(kept, temp.map.kind(), start);
-        if *kept == source[start.0 as usize..][..len] {
+        if !temp.spoilt.contains(&index.0) {
             temp.checked.insert(index.0);
         } else {
             temp.written.remove(&index.0);

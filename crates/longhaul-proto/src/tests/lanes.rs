@@ -161,6 +161,25 @@ fn a_unit_that_is_wanted_again_is_not_read_for_its_lost_lane_too() {
     assert_eq!(orders(&mut sender).0, []);
 }
 
+/// The verdict on the second sending may overtake this side's own report of it.
+#[test]
+fn a_source_that_changed_when_it_was_read_for_another_lane_fails_its_file_and_not_the_session() {
+    let mut sender = asked();
+    sender.handle_sent(sent(chunk(0), LANE, 0));
+    sender.handle_lane_ended(LANE, None);
+    sender.handle_message(closed(LANE, 0));
+    assert_eq!(orders(&mut sender).0, [(chunk(0), Attempt::FIRST)]);
+    let other = Digest::Cv([9; 32]);
+    sender.handle_message(verdict(chunk(0), 1, Finding::Good(other)));
+    sender.handle_sent(Sent { digest: other, ..sent(chunk(0), LaneId(8), 0) });
+    let faults = std::iter::from_fn(|| sender.poll_action()).filter_map(|action| match action {
+        Action::Send(Message::FileFault(fault)) => Some(fault.code),
+        Action::Abort(fault) => panic!("{fault}"),
+        _ => None,
+    });
+    assert_eq!(faults.collect::<Vec<_>>(), [FaultCode::Changed]);
+}
+
 #[test]
 fn words_about_lanes_that_never_were_or_are_closed_change_nothing_at_the_sender() {
     let mut sender = asked();

@@ -2,6 +2,7 @@
 
 mod compare;
 mod disk;
+mod groups;
 mod hostile_receiver;
 mod hostile_sender;
 mod lanes;

@@ -35,6 +35,10 @@ pub(super) struct Temp {
     pub(super) checked: BTreeSet<u64>,
     /// Of these, or of all that were synced where nothing is read back, those that a finished sync of the journal speaks for.
     pub(super) durable: BTreeSet<u64>,
+    /// Chunks that the medium keeps otherwise than they were written.
+    pub(super) spoilt: BTreeSet<u64>,
+    /// A sync of it failed: nothing more of it can be made durable.
+    pub(super) unsynced: bool,
     /// Operations under way.
     pub(super) outstanding: usize,
     pub(super) steps: BTreeSet<Step>,
@@ -101,6 +105,8 @@ pub(crate) struct Target {
     pub(crate) unsure: HashSet<FileId>,
     pub(crate) barriers: usize,
     pub(crate) syncs: usize,
+    /// Chunks that another session may continue from.
+    pub(crate) kept: usize,
     pub(super) temps: BTreeMap<FileId, Temp>,
     pub(super) payloads: HashMap<Ticket, (Option<Vec<u8>>, Rows)>,
     pub(super) ops: Vec<Op>,
@@ -151,6 +157,7 @@ impl Target {
             unsure: HashSet::new(),
             barriers: 0,
             syncs: 0,
+            kept: 0,
             temps: BTreeMap::new(),
             payloads: HashMap::new(),
             ops: Vec::new(),
@@ -303,6 +310,10 @@ impl Target {
                 let temp = self.temps.remove(&file).expect("something was made");
                 assert_eq!(temp.outstanding, 0, "closed while the disk was at work");
                 assert!(!temp.steps.contains(&Step::Renamed), "what is published has nothing to keep");
+                let good = if self.medium.is_read_back { &temp.checked } else { &temp.written };
+                let may_be_saved = !temp.unsynced && !temp.steps.contains(&Step::SealOrdered);
+                assert!(!may_be_saved || good.is_subset(&temp.durable), "what is kept was not written down");
+                self.kept += temp.durable.len();
             }
             Action::Discard(file) => {
                 let temp = self.temps.remove(&file).expect("something was made");
@@ -368,7 +379,10 @@ impl Target {
         let temp = self.temp(held.id);
         temp.map = partial.map();
         temp.bytes = left.bytes;
-        lost.into_iter().for_each(|chunk| temp.bytes[temp.map.start_of(ChunkIndex(chunk)).0 as usize] ^= 1);
+        for chunk in lost {
+            temp.bytes[temp.map.start_of(ChunkIndex(chunk)).0 as usize] ^= 1;
+            temp.spoilt.insert(chunk);
+        }
         if partial.source() == Source::Same {
             temp.written = left.held.clone();
             temp.synced = left.held.clone();
@@ -392,6 +406,8 @@ impl Target {
             synced: BTreeSet::new(),
             checked: BTreeSet::new(),
             durable: BTreeSet::new(),
+            spoilt: BTreeSet::new(),
+            unsynced: false,
             outstanding: 0,
             steps: BTreeSet::new(),
         };

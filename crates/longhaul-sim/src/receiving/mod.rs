@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId, IfExists, Preserve, SourceStamp, Unit,
+    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, LaneId, Preserve, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Config, Held, Landing, Policy, Receiver, Ticket};
@@ -24,7 +24,8 @@ use crate::env::{Env, Event, SessionNo};
 use crate::fs::{Errno, Ino};
 use crate::link::{Frame, Lane, Pipe, Rows};
 use crate::mutants::Mutant;
-use crate::sending::{chunk_size, told};
+use crate::plan::Plan;
+use crate::sending::told;
 use book::Book;
 use job::{Job, JobNo, Queue};
 
@@ -67,6 +68,7 @@ enum Phase {
 pub(crate) struct RecvSession {
     pub(crate) no: SessionNo,
     machine: Receiver,
+    chunk: ChunkSize,
     lanes: Vec<Lane>,
     pipe: Pipe,
     book: Book,
@@ -97,10 +99,10 @@ impl RecvSession {
     /// Begins with its journal; the machine's offer follows when that stands.
     pub(crate) fn start(env: &mut Env, no: SessionNo) -> RecvSession {
         let config = Config {
-            chunk: chunk_size(),
-            chunk_max: chunk_size(),
+            chunk: env.plan.chunk_of(no.0),
+            chunk_max: Plan::chunk_max(),
             bundled_max: env.plan.bundled_max,
-            policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
+            policy: Policy { if_exists: env.plan.if_exists, may_modify: true },
             landing: Landing::beneath(),
             preserve: Preserve::default(),
             dry_run: false,
@@ -108,10 +110,14 @@ impl RecvSession {
             read_back: env.plan.read_back,
         };
         let (book, job) = Book::open(env, no);
+        let mut machine = Receiver::new(config, "/destination".to_owned());
+        let lanes = (0..env.plan.lanes).map(LaneId).filter(|id| machine.handle_lane_joined(*id));
+        let lanes = lanes.map(|id| Lane::new(id, 0)).collect();
         let mut session = RecvSession {
             no,
-            machine: Receiver::new(config, "/destination".to_owned()),
-            lanes: (0..env.plan.lanes).map(Lane::new).collect(),
+            machine,
+            chunk: env.plan.chunk_of(no.0),
+            lanes,
             pipe: Pipe::default(),
             book,
             phase: Phase::Opening,
@@ -180,11 +186,13 @@ impl RecvSession {
         self.act(env);
     }
 
-    pub(crate) fn landed(&mut self, env: &mut Env, lane: usize, frame: Frame) {
-        if self.phase != Phase::Running {
+    pub(crate) fn landed(&mut self, env: &mut Env, lane: LaneId, frame: Frame) {
+        let is_lost = env.broken.get(&(self.no, lane)).is_some_and(|at| env.clock.now().0 > *at);
+        if self.phase != Phase::Running || is_lost {
             return;
         }
-        let Some((landed, rows)) = self.lanes[lane].receive(&frame) else { return };
+        let Some(lane) = self.lanes.iter_mut().find(|of| of.id == lane && of.is_open) else { return };
+        let Some((landed, rows)) = lane.receive(&frame) else { return };
         let piece = &landed.piece;
         env.seen.same += u64::from(piece.same);
         let bytes = match piece.is_bare() {
@@ -194,6 +202,34 @@ impl RecvSession {
         self.payloads.insert(landed.ticket, Payload { unit: piece.unit, bytes, hole: piece.hole, rows });
         self.machine.handle_landed(env.clock.now(), landed);
         self.act(env);
+    }
+
+    /// This end of a lane is closed, or the lane is found broken: nothing more comes out of it.
+    pub(crate) fn lane_ends(&mut self, env: &mut Env, id: LaneId) {
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };
+        lane.is_open = env.is(Mutant::LaneStaysOpen);
+        let landed = lane.landed() + u64::from(env.is(Mutant::LaneOvercounts));
+        self.machine.handle_lane_ended(env.clock.now(), id, landed);
+        env.lane_end_is_gone(self.no, id);
+        if env.rng.permille(500) {
+            let at = env.arrival();
+            env.clock.at(at, Event::NearBreaks(self.no, id));
+        }
+        self.act(env);
+    }
+
+    pub(crate) fn gives_up(&mut self, env: &mut Env, id: LaneId) {
+        self.machine.lose_lane(id);
+        self.act(env);
+    }
+
+    /// A lane comes to stand, unless the sender gave it up before.
+    pub(crate) fn lane_joins(&mut self, env: &mut Env, id: LaneId) {
+        if self.machine.handle_lane_joined(id) {
+            self.lanes.push(Lane::new(id, 0));
+        } else {
+            env.lane_end_is_gone(self.no, id);
+        }
     }
 
     pub(crate) fn time_passed(&mut self, env: &mut Env) {

@@ -16,7 +16,6 @@ use crate::env::{Env, Event};
 use crate::fs::{Ino, Op, parent};
 use crate::mutants::Mutant;
 use crate::names::{SHELF, dirs_up, in_dir};
-use crate::sending::chunk_size;
 
 impl RecvSession {
     pub(super) fn order(&mut self, env: &mut Env, action: Action) {
@@ -44,7 +43,10 @@ impl RecvSession {
             Action::Discard(file) => self.discard(env, file),
             Action::Keep(file) => drop(self.temps.remove(&file)),
             Action::Tidy => self.start_job(env, Job::new(Then::Tidied)),
-            Action::CloseLane(lane) => env.violate(|| format!("{lane:?} is closed though none was lost")),
+            Action::CloseLane(lane) => {
+                let us = env.rng.below(1000);
+                env.clock.after(us, Event::FarEnds(self.no, lane));
+            }
             Action::Settled(held, outcome) => self.settled(env, &held, &outcome),
             Action::Finished(_) => {
                 self.is_finished = true;
@@ -52,6 +54,7 @@ impl RecvSession {
             }
             Action::Abort(fault) => {
                 env.say(|| format!("s{} receiver aborts: {fault}", self.no.0));
+                env.check_abort("receiver", &fault);
                 self.say(env, &longhaul_proto::Message::Refuse(fault));
                 self.close(env);
             }
@@ -100,9 +103,9 @@ impl RecvSession {
             self.temps.insert(held.id, Temp { continued: true, ..temp });
             return self.start_job(env, job.op(Op::SetLen(ino, padded(*len))));
         }
-        env.ledger.forget_unless_lost(&path, stamp, partial.is_some());
+        env.begins_anew(&path, stamp, partial.is_some());
         let dropped = kept.as_ref().and_then(|kept| self.book.dropped(kept.number));
-        let (temp, map) = (TempName::new(self.book.tag, env.rng.array()), ChunkMap::new(*len, chunk_size()));
+        let (temp, map) = (TempName::new(self.book.tag, env.rng.array()), ChunkMap::new(*len, self.chunk));
         let file = self.book.file(held.id, &held.placed, map, stamp, temp);
         let (name, ino) = (in_dir(&path, &temp), env.fs.new_ino());
         let records = std::iter::once(file).chain(dropped).collect();
@@ -166,7 +169,7 @@ impl RecvSession {
     /// A temporary that no journal speaks of.
     fn small_temp(&mut self, env: &mut Env, held: &Arc<Held>, len: u64) -> Temp {
         let name = in_dir(&text(&held.placed), &TempName::new(self.book.tag, env.rng.array()));
-        let temp = self.temp(held, name, env.fs.new_ino(), ChunkMap::new(len, chunk_size()));
+        let temp = self.temp(held, name, env.fs.new_ino(), ChunkMap::new(len, self.chunk));
         self.temps.insert(held.id, temp.clone());
         temp
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::ByteCount;
-use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig};
+use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig, SyncGroup};
 
 use super::parse_rights;
 use crate::error::Error;
@@ -111,6 +111,7 @@ fn defaults() -> ServeConfig {
         sessions: SESSIONS_DEFAULT,
         memory: MEMORY_DEFAULT,
         partials: Some(PARTIALS_DEFAULT),
+        sync: SyncGroup::default(),
         roots: Vec::new(),
         clients: Vec::new(),
         io: DirectMode::Auto,

@@ -3,6 +3,8 @@
 //! In: the engine's events and report. Out: lines whose names, units and order of fields are the contract with scripts
 //! (fields are only ever added). Knows no people.
 
+mod printable;
+
 use std::io::{self, Write};
 
 use base64::Engine as _;
@@ -13,12 +15,11 @@ use longhaul_engine::{
     Protection, Report, Start,
 };
 use serde::Serialize;
-use serde_json::ser::{CompactFormatter, Formatter};
 
-use super::human::is_harmful;
 use super::meter::Pace;
 use super::units;
 use crate::exit::Exit;
+use printable::Printable;
 
 /// Writes events. Each line is flushed: a script reads along.
 pub struct JsonLines<W: Write> {
@@ -43,7 +44,7 @@ pub struct Summary<'a> {
     files_skipped: u64,
     files_failed: u64,
     bytes_committed: u64,
-    /// Always 0 until partial files are continued.
+    /// Brought by earlier sessions and not sent again.
     bytes_resumed: u64,
     bytes_resent: u64,
     /// Read back from the medium by the receiver and compared: `--verify disk`.
@@ -270,7 +271,7 @@ impl<W: Write> JsonLines<W> {
 
     fn say(&mut self, kind: &'static str, body: impl Serialize) -> io::Result<()> {
         let mut line = Vec::with_capacity(256);
-        let mut json = serde_json::Serializer::with_formatter(&mut line, Printable(CompactFormatter));
+        let mut json = serde_json::Serializer::with_formatter(&mut line, Printable::default());
         Line { v: VERSION, kind, body }.serialize(&mut json)?;
         line.push(b'\n');
         self.out.write_all(&line)?;
@@ -336,27 +337,6 @@ impl Summary<'_> {
             io: report.io.as_ref().map(io_body),
             ..Summary::nothing(exit)
         }
-    }
-}
-
-/// Keeps characters out of the line that would act on a terminal; to a parser the strings are the same.
-struct Printable(CompactFormatter);
-
-impl Formatter for Printable {
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        if !fragment.chars().any(is_harmful) {
-            return self.0.write_string_fragment(writer, fragment);
-        }
-        for c in fragment.chars() {
-            let mut units = [0; 2];
-            match c {
-                harmful if is_harmful(harmful) => {
-                    harmful.encode_utf16(&mut units).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?;
-                }
-                harmless => write!(writer, "{harmless}")?,
-            }
-        }
-        Ok(())
     }
 }
 

@@ -37,6 +37,7 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!((engine.lanes, engine.depth, engine.protect), (None, None, None));
     assert_eq!((engine.chunk, engine.memory), (ChunkSize::DEFAULT, ByteCount(256 << 20)));
     assert_eq!((engine.if_exists, engine.dry_run), (IfExists::SkipSame, false));
+    assert_eq!((engine.sync.bytes, engine.sync.age), (1 << 30, Duration::from_secs(1)));
     assert_eq!((settings.progress, settings.manifest), (ProgressForm::Auto, None));
     assert_eq!(talk, Talk::default());
 }
@@ -49,6 +50,14 @@ fn a_flag_wins_over_a_variable_and_a_variable_over_the_file() {
     assert_eq!(lanes(&["--lanes", "7"], &[("LONGHAUL_LANES", "5")], "lanes = 3"), Some(7));
     assert_eq!(lanes(&["--lanes", "auto"], &[("LONGHAUL_LANES", "5")], ""), None);
     assert_eq!(lanes(&[], &[("LONGHAUL_LANES", "")], "lanes = \"3\""), Some(3));
+}
+
+#[test]
+fn what_a_crash_may_cost_is_set_as_every_option() {
+    let variables = [("LONGHAUL_SYNC_INTERVAL", "200ms")];
+    let (settings, _) =
+        merge(&["--sync-bytes", "8MiB"], &variables, "sync-interval = \"5s\"\nsync_bytes = \"2MiB\"").unwrap();
+    assert_eq!((settings.engine.sync.bytes, settings.engine.sync.age), (8 << 20, Duration::from_millis(200)));
 }
 
 #[test]
@@ -95,6 +104,8 @@ fn an_error_names_where_the_text_was_written() {
         (&["--memory", "15MiB"], &[], "", "--memory: 15.0 MiB is too little: 4 chunks must fit, which take 16.0 MiB"),
         (&["--peer-key", "abc"], &[], "", "--peer-key: 'abc' is not a public key"),
         (&["--retry-for", "10"], &[], "", "--retry-for: '10' is not a time, as 90s, 10min or 2h"),
+        (&["--sync-interval", "1h"], &[], "", "--sync-interval: '1h' is not a time from 50ms to 1min, as 500ms or 5s"),
+        (&[], &[], "sync-bytes = \"4KiB\"", "config.toml:1: sync-bytes: '4KiB' is not a size from 1MiB to 64GiB"),
         (&["--preserve", "xattrs"], &[], "", "--preserve: 'xattrs' is not built yet"),
         (&["--exclude", "a["], &[], "", "cannot use the filter pattern 'a['"),
         (&["--files-from", "/no/such/list"], &[], "", "cannot read /no/such/list"),

@@ -186,6 +186,27 @@ pub(super) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
     time(text).ok().filter(|time| allowed.contains(time)).ok_or(Flaw::Form { given: text.to_owned(), form })
 }
 
+/// How long what was written may wait for its sync. Longer than a minute serves nobody; more often than the shortest, a disk
+/// does little else.
+pub(crate) fn sync_interval(text: &str) -> Result<Duration, Flaw> {
+    let form = "a time from 50ms to 1min, as 500ms or 5s";
+    let millis = text.strip_suffix("ms").filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
+    let interval = match millis {
+        Some(number) => number.parse().ok().map(|ms: u32| Duration::from_millis(ms.into())),
+        None => time(text).ok(),
+    };
+    let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
+    interval.filter(|interval| allowed.contains(interval)).ok_or(Flaw::Form { given: text.to_owned(), form })
+}
+
+/// How much of what was written may wait for its sync. The receiver holds some hundred bytes for each chunk that does.
+pub(crate) fn sync_bytes(text: &str) -> Result<u64, Flaw> {
+    let form = "a size from 1MiB to 64GiB";
+    let allowed = 1 << 20..=64 << 30;
+    let given = size(text)?.0;
+    if allowed.contains(&given) { Ok(given) } else { Err(Flaw::Form { given: text.to_owned(), form }) }
+}
+
 /// How old something may become; none: as old as it likes.
 pub(crate) fn age(text: &str) -> Result<Option<Duration>, Flaw> {
     if text == "0" {
@@ -383,6 +404,23 @@ mod tests {
         assert_eq!(stall_timeout("1h"), Ok(Duration::from_secs(3600)));
         for bad in ["0s", "3601s", "0"] {
             assert!(stall_timeout(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn syncs_may_be_as_rare_as_a_minute_and_as_large_as_a_disk_writes_in_one() {
+        for (text, ms) in [("50ms", 50), ("500ms", 500), ("5s", 5000), ("1min", 60_000)] {
+            assert_eq!(sync_interval(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for bad in ["", "0", "1", "ms", "49ms", "-1ms", "+50ms", "1.5s", "0s", "61s", "60001ms", "2min", "4294967296ms"]
+        {
+            assert!(matches!(sync_interval(bad), Err(Flaw::Form { .. })), "{bad}");
+        }
+        for (text, bytes) in [("1MiB", 1 << 20), ("64GiB", 64 << 30)] {
+            assert_eq!(sync_bytes(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "0", "1048575", "65GiB", "much"] {
+            assert!(sync_bytes(bad).is_err(), "{bad}");
         }
     }
 

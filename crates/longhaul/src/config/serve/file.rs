@@ -17,7 +17,9 @@ use super::{CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, WEIGHT_MAX, defau
 use crate::config::rights::grant;
 use crate::error::Error;
 use crate::location::parse_root;
-use crate::settings::{Flaw, parse_age, parse_depth, parse_engine, parse_io, parse_rate};
+use crate::settings::{
+    Flaw, parse_age, parse_depth, parse_engine, parse_io, parse_rate, parse_sync_bytes, parse_sync_interval,
+};
 
 type Text = Spanned<String>;
 
@@ -47,6 +49,8 @@ struct Limits {
     memory: Option<Text>,
     partials: Option<Spanned<Number>>,
     rate: Option<Text>,
+    sync_interval: Option<Text>,
+    sync_bytes: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -138,6 +142,12 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
         config.partials = at(&age, parse_age(&age.get_ref().text()))?;
     }
     config.rate = rate(limits.rate)?;
+    if let Some(interval) = limits.sync_interval {
+        config.sync.age = at(&interval, parse_sync_interval(interval.get_ref()))?;
+    }
+    if let Some(bytes) = limits.sync_bytes {
+        config.sync.bytes = at(&bytes, parse_sync_bytes(bytes.get_ref()))?;
+    }
     Ok(())
 }
 

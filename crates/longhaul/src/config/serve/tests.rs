@@ -31,6 +31,8 @@ depth    = 16
 sessions = 8
 memory   = "1GiB"
 partials = "3days"
+sync_interval = "250ms"
+sync_bytes = "256MiB"
 [[root]]
 name    = "atlas"
 targets = ["/d1/atlas"]
@@ -48,6 +50,7 @@ roots = {{ atlas = ["read", "create"] }}
     assert_eq!((config.listen.len(), config.sessions, config.memory), (2, 8, ByteCount(1 << 30)));
     assert_eq!(config.depth, Some(16));
     assert_eq!(config.partials, Some(Duration::from_secs(3 * 86_400)));
+    assert_eq!((config.sync.bytes, config.sync.age), (256 << 20, Duration::from_millis(250)));
     assert_eq!(config.roots[0].allow, Rights { read: true, create: true, modify: true });
     assert_eq!(config.roots[0].protect, [Protection::Private, Protection::Safe]);
     assert_eq!(config.clients[0].key, key);
@@ -96,6 +99,8 @@ fn mistakes_are_named_with_line_and_column() {
         ("[limits]\nsessions = 0", ":2:12: sessions must be 1 to 4096"),
         ("[limits]\nmemory = '4 bananas'", ":2:10: '4 bananas' is not a size"),
         ("[limits]\nmemory = '1M'", ":2:10: memory must be at least 16.0 MiB"),
+        ("[limits]\nsync_interval = '0s'", ":2:17: '0s' is not a time from 50ms to 1min"),
+        ("[limits]\nsync_bytes = '1'", ":2:14: '1' is not a size from 1MiB to 64GiB"),
         ("listen = ['localhost']", ":1:11: an address to listen on is HOST:PORT"),
         ("listen = ['::1:7214']", ":1:11: an address to listen on is HOST:PORT"),
         ("io = 'sideways'", ":1:6: 'sideways' is not one of auto, direct, buffered"),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::exit::tests::report;
+use crate::output::human::is_harmful;
 use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime};
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {

@@ -1,0 +1,59 @@
+//! Lanes at the sending side: how they are lost, how this end of one is closed, and what another in its place takes.
+//!
+//! Takes orders of the machine and what the world does to a lane; tells the machine when an end is closed or a lane joins. Knows
+//! nothing of what units are.
+
+use longhaul_core::LaneId;
+use longhaul_proto::sender::Unfinished;
+
+use super::SendSession;
+use crate::env::{Env, Event};
+use crate::link::Lane;
+
+impl SendSession {
+    /// A lane breaks, or one side gives it up.
+    pub(super) fn lose_lane(&mut self, env: &mut Env, id: LaneId) {
+        let us = env.rng.below(20_000);
+        match env.rng.below(3) {
+            0 => {
+                env.break_lane(self.no, id);
+                env.clock.after(us, Event::NearBreaks(self.no, id));
+            }
+            1 => self.machine.lose_lane(id),
+            _ => env.clock.after(us, Event::FarGivesUp(self.no, id)),
+        }
+    }
+
+    pub(crate) fn finds_broken(&mut self, env: &mut Env, id: LaneId) {
+        self.close_lane(env, id, None);
+    }
+
+    /// This end of a lane takes nothing more; what it took is reported before it is closed.
+    pub(super) fn close_lane(&mut self, env: &mut Env, id: LaneId, unfinished: Option<Unfinished>) {
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };
+        lane.is_open = false;
+        let at = env.clock.now().0 + env.rng.below(1000);
+        env.clock.at(lane.report(at), Event::NearEnds(self.no, id, unfinished));
+    }
+
+    /// This end of a lane is closed.
+    pub(crate) fn lane_ended(&mut self, env: &mut Env, id: LaneId, unfinished: Option<Unfinished>) {
+        self.machine.handle_lane_ended(id, unfinished);
+        // What is on its way may still come out, or not.
+        if env.rng.permille(500) {
+            env.break_lane(self.no, id);
+        }
+        env.lane_end_is_gone(self.no, id);
+        self.act(env);
+    }
+
+    /// A lane comes to stand, of which nothing arrives before `from`.
+    pub(crate) fn lane_joins(&mut self, env: &mut Env, id: LaneId, from: u64) {
+        self.lanes.push(Lane::new(id, from));
+        self.machine.handle_lane_joined(id);
+        for ready in std::mem::take(&mut self.waiting) {
+            self.hand_over(env, &ready);
+        }
+        self.act(env);
+    }
+}
