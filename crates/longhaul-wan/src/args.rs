@@ -229,9 +229,13 @@ mod tests {
 
     #[test]
     fn common_settings_hold_for_all_links_and_both_ways_and_a_links_own_win() {
-        let config = config("--rate 1Gbit/s --rtt 100ms --mtu 9000 --link loss=1% --link rate=2Mbit/s,mtu=1400").unwrap();
+        let config =
+            config("--rate 1Gbit/s --rtt 100ms --mtu 9000 --link loss=1% --link rate=2Mbit/s,mtu=1400").unwrap();
         let [first, second] = &config.links[..] else { panic!("two links") };
-        assert_eq!((first.mtu, first.forward.rate, first.forward.loss), (9000, Some(Rate::mbit(1000)), Loss::Independent(0.01)));
+        assert_eq!(
+            (first.mtu, first.forward.rate, first.forward.loss),
+            (9000, Some(Rate::mbit(1000)), Loss::Independent(0.01))
+        );
         assert_eq!((second.mtu, second.backward.rate), (1400, Some(Rate::mbit(2))));
         assert_eq!((first.forward.delay, &first.backward), (Duration::from_millis(50), &first.forward));
     }
@@ -262,8 +266,19 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused() {
         for words in [
-            "--rate 5", "--mtu x", "--link mtu=x", "--link nonsense", "--outage 5s", "--outage 5s+1s:7", "--at 5s", "--at rate=1Mbit/s",
-            "--at 5s:9:rate=1Mbit/s", "--at 5s:0.sideways:rate=1Mbit/s", "--sysctl x", "--forward rtt", "--hole 1e9",
+            "--rate 5",
+            "--mtu x",
+            "--link mtu=x",
+            "--link nonsense",
+            "--outage 5s",
+            "--outage 5s+1s:7",
+            "--at 5s",
+            "--at rate=1Mbit/s",
+            "--at 5s:9:rate=1Mbit/s",
+            "--at 5s:0.sideways:rate=1Mbit/s",
+            "--sysctl x",
+            "--forward rtt",
+            "--hole 1e9",
         ] {
             assert!(config(words).is_err(), "{words}");
         }

@@ -216,8 +216,7 @@ impl Mover {
             let left = due.saturating_sub(self.now());
             Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
         });
-        let mut sources =
-            [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&self.shared.wake, PollFlags::IN)];
+        let mut sources = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&self.shared.wake, PollFlags::IN)];
         // Whatever it answers, the loop looks at everything anew.
         let _ = poll(&mut sources, left.as_ref());
         if sources[1].revents().contains(PollFlags::IN) {

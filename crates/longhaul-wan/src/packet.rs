@@ -79,7 +79,8 @@ impl Shape {
         let (start, headers) = transport.unwrap_or((0, ip.headers));
         let payload = packet.len().checked_sub(headers)?;
         let size = usize::from(offload.segment);
-        let splits = start > 0 && offload.kind != 0 && offload.flags & NEEDS_CHECKSUM != 0 && (1..payload).contains(&size);
+        let splits =
+            start > 0 && offload.kind != 0 && offload.flags & NEEDS_CHECKSUM != 0 && (1..payload).contains(&size);
         let segment = if splits { size } else { payload };
         Some(Shape {
             protocol: match ip.protocol {
@@ -179,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_super_packet_is_as_many_segments_as_the_kernel_would_make_of_it() {
-        for (payload, segments, last) in [(1, 1, 1), (1448, 1, 1448), (1449, 2, 1), (2896, 2, 1448), (64_000, 45, 288)] {
+        for (payload, segments, last) in [(1, 1, 1), (1448, 1, 1448), (1449, 2, 1), (2896, 2, 1448), (64_000, 45, 288)]
+        {
             let shape = Shape::read(&Sample { version: V4, protocol: TCP, payload, segment: 1448 }.frame()).unwrap();
             assert_eq!((shape.segments, shape.headers, shape.transport), (segments, 52, 20), "{payload}");
             assert_eq!(shape.packet_bytes(segments - 1), 52 + last, "{payload}");

@@ -224,9 +224,25 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused_with_the_way_to_write_it() {
         for text in [
-            "", "rate", "rate=", "rate=1", "speed=1Gbit/s", "rtt=5", "queue=bdp", "queue=9999bdp", "loss=2", "loss=1e-3@0",
-            "loss=1:1", "loss=1:1:1:1:1", "reorder=0.1@5", "block=sctp", "hole=70000", "overhead=-1", "link=sideways",
-            "rate=1Gbit/s,", "rate=1Gbit/s;rtt=1ms",
+            "",
+            "rate",
+            "rate=",
+            "rate=1",
+            "speed=1Gbit/s",
+            "rtt=5",
+            "queue=bdp",
+            "queue=9999bdp",
+            "loss=2",
+            "loss=1e-3@0",
+            "loss=1:1",
+            "loss=1:1:1:1:1",
+            "reorder=0.1@5",
+            "block=sctp",
+            "hole=70000",
+            "overhead=-1",
+            "link=sideways",
+            "rate=1Gbit/s,",
+            "rate=1Gbit/s;rtt=1ms",
         ] {
             assert!(text.parse::<Change>().is_err(), "{text}");
         }

@@ -133,7 +133,7 @@ fn fates_belong_to_wire_packets_however_they_are_bundled() {
 
 #[test]
 fn a_lost_segment_costs_its_time_on_the_wire_and_nothing_else() {
-    // Found by trying: this seed loses the third packet of the first forty, and no other.
+    // A seed that loses the third packet of the first forty, and no other.
     let lossy = Path { loss: Loss::Independent(0.02), ..path("rate=1Gbit/s") };
     let seed = (0..).find(|seed| {
         let mut dice = Fates::seeded(*seed);
@@ -191,9 +191,11 @@ fn a_firewall_swallows_the_protocols_it_is_told_to() {
     let icmp = Shape { protocol: Protocol::Icmp, transport: 0, ..udp };
     let all = [frame(1), udp, icmp];
     let blocked = |tcp, udp, icmp| Path { blocked: Blocked { tcp, udp, icmp }, ..Path::default() };
-    for (path, passing) in
-        [(blocked(true, false, false), [1, 2]), (blocked(false, true, false), [0, 2]), (blocked(false, false, true), [0, 1])]
-    {
+    for (path, passing) in [
+        (blocked(true, false, false), [1, 2]),
+        (blocked(false, true, false), [0, 2]),
+        (blocked(false, false, true), [0, 1]),
+    ] {
         let mut pipe = pipe(path);
         for (of, shape) in (0..).zip(all) {
             pipe.handle_frame(0, of, shape);

@@ -2,7 +2,11 @@
 //!
 //! Bounds are wide, as a busy machine is late; what can be counted is counted.
 
-#![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests set their scratch up directly, and fail by panicking"
+)]
 
 mod harm;
 mod kit;

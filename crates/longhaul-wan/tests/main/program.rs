@@ -44,7 +44,8 @@ fn the_counters_say_what_the_hosts_said_to_each_other() {
 fn the_far_line_runs_beside_the_command_and_ends_with_it() {
     let scratch = tempfile::tempdir().unwrap();
     let (pid, seen) = (scratch.path().join("pid"), scratch.path().join("seen"));
-    let line = format!("sleep 1000 & echo $! > {}; grep -o wan0 /proc/net/dev > {}; wait", pid.display(), seen.display());
+    let line =
+        format!("sleep 1000 & echo $! > {}; grep -o wan0 /proc/net/dev > {}; wait", pid.display(), seen.display());
     let wait = format!("until test -s {}; do sleep 0.01; done", seen.display());
     let status = program().args(["--far", &line, "--", "sh", "-c", &wait]).status().unwrap();
     assert!(status.success());
