@@ -109,7 +109,8 @@ impl Host {
 /// See [`crate::become_able`].
 pub(crate) fn become_able() -> Result<(), Error> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    ffi::leave_user().map_err(|source| Error::Denied { doing: "make a user namespace", source })?;
+    let denied = |source| Error::Denied { doing: "make", name: "a user namespace".into(), source };
+    ffi::leave_user().map_err(denied)?;
     let write = |path: &str, text: &str| fs::write(path, text).map_err(|error| Error::system("write", path, error));
     // Groups can be mapped by an ordinary user only after they can no longer be changed.
     write("/proc/self/setgroups", "deny")?;

@@ -241,6 +241,14 @@ fn a_shorter_delay_lets_new_packets_overtake_old_ones() {
 }
 
 #[test]
+fn the_rate_is_taken_until_what_waits_has_been_sent() {
+    let mut pipe = pipe(path("rate=1Gbit/s,delay=9ms"));
+    pipe.handle_frame(MS, 1, frame(3));
+    assert_eq!((pipe.poll_idle(MS), pipe.poll_idle(MS + 30_000)), (MS + 36_000, MS + 36_000));
+    assert_eq!(self::pipe(Path::default()).poll_idle(MS), MS);
+}
+
+#[test]
 fn lateness_is_told() {
     let mut pipe = pipe(path("delay=1ms"));
     pipe.handle_frame(0, 1, frame(1));
