@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Leave the limits of TCP's buffers as they are on this host, instead of raising them to 512 MiB
     #[arg(long)]
     host_buffers: bool,
-    /// A kernel setting for both hosts, like `net.ipv4.tcp_congestion_control=cubic`; repeatable
+    /// A kernel setting for both hosts, like `net.ipv4.tcp_mtu_probing=1`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     sysctl: Vec<String>,
     /// Write what happened to packets, as JSON, to a file at the end; `-` is stderr

@@ -1,9 +1,10 @@
 //! Firewalls, holes, outages, changes in flight, several links. Takes the kit's networks.
 
 use std::io::{Read, Write};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use longhaul_wan::{Direction, Link, Path};
+use longhaul_wan::{Config, Direction, Link, Path, Tuning, Wan};
 
 use crate::kit::{Datagrams, change, connection, datagram, forward, link, stream, until, wan};
 
@@ -60,13 +61,35 @@ fn a_link_changes_in_flight_in_one_direction_or_both() {
     assert!(there < Duration::from_millis(150), "only the way back is long: {there:?}");
     assert!(began.elapsed() >= Duration::from_millis(150), "{:?}", began.elapsed());
 
-    let lost = |wan: &longhaul_wan::Wan| forward(wan).dropped_outage;
+    let lost = |wan: &Wan| forward(wan).dropped_outage;
     wan.change(0, None, &change("link=down")).unwrap();
     near.write_all(b"ping").unwrap();
     until(|| lost(&wan) > 0);
     wan.change(0, None, &change("link=up,delay=0")).unwrap();
     far.read_exact(&mut room).unwrap();
     assert!(wan.change(1, None, &change("link=up")).is_err(), "there is no such link");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn commands_run_on_their_host_however_they_are_sent_there() {
+    let wan = Wan::new(&Config {
+        tuning: Tuning { sysctls: vec![("net.ipv4.tcp_mtu_probing".into(), "2".into())], ..Tuning::default() },
+        ..Config::default()
+    })
+    .unwrap();
+    let said = |command: &mut Command| String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let ask = ["/proc/thread-self/net/fib_trie", "/proc/sys/net/ipv4/tcp_mtu_probing", "/proc/sys/net/ipv4/tcp_wmem"];
+    for (host, address) in [(wan.near(), "10.77.0.1"), (wan.far(), "10.77.0.2")] {
+        let [program, args @ ..] = host.prefix();
+        for said in [said(host.command("cat").args(ask)), said(Command::new(program).args(args).arg("cat").args(ask))] {
+            let words = said.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(&format!("{address} /32 host LOCAL")), "{said}");
+            assert!(words.ends_with(" 2 4096 16384 536870912"), "{said}");
+        }
+    }
+    let unknown = Tuning { sysctls: vec![("net.ipv4.no_such_thing".into(), "1".into())], ..Tuning::default() };
+    assert!(Wan::new(&Config { tuning: unknown, ..Config::default() }).is_err());
 }
 
 #[test]
