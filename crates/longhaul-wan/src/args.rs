@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Leave the limits of TCP's buffers as they are on this host, instead of raising them to 512 MiB
     #[arg(long)]
     host_buffers: bool,
-    /// A kernel setting for both hosts, like `net.ipv4.tcp_congestion_control=cubic`; repeatable
+    /// A kernel setting for both hosts, like `net.ipv4.tcp_mtu_probing=1`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     sysctl: Vec<String>,
     /// Write what happened to packets, as JSON, to a file at the end; `-` is stderr
@@ -215,4 +215,72 @@ fn read_mtu(text: &str) -> Result<u32, Error> {
 
 fn wrong(what: &'static str, text: &str, wanted: &'static str) -> Error {
     Error::Setting { what, text: text.to_owned(), wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_wan::{Loss, Rate};
+
+    fn config(words: &str) -> Result<Config, Error> {
+        let words = format!("longhaul-wan {words} -- true");
+        Args::try_parse_from(words.split_ascii_whitespace()).expect("known options").config()
+    }
+
+    #[test]
+    fn common_settings_hold_for_all_links_and_both_ways_and_a_links_own_win() {
+        let config =
+            config("--rate 1Gbit/s --rtt 100ms --mtu 9000 --link loss=1% --link rate=2Mbit/s,mtu=1400").unwrap();
+        let [first, second] = &config.links[..] else { panic!("two links") };
+        assert_eq!(
+            (first.mtu, first.forward.rate, first.forward.loss),
+            (9000, Some(Rate::mbit(1000)), Loss::Independent(0.01))
+        );
+        assert_eq!((second.mtu, second.backward.rate), (1400, Some(Rate::mbit(2))));
+        assert_eq!((first.forward.delay, &first.backward), (Duration::from_millis(50), &first.forward));
+    }
+
+    #[test]
+    fn each_way_can_be_set_alone() {
+        let config = config("--rate 10Mbit/s --backward rate=1Mbit/s,delay=3ms").unwrap();
+        let link = &config.links[0];
+        assert_eq!((link.forward.rate, link.backward.rate), (Some(Rate::mbit(10)), Some(Rate::mbit(1))));
+        assert_eq!((link.forward.delay, link.backward.delay), (Duration::ZERO, Duration::from_millis(3)));
+    }
+
+    #[test]
+    fn outages_and_changes_go_to_the_links_and_ways_they_name() {
+        let config = config(
+            "--link rate=1Gbit/s --link rate=1Gbit/s --outage 5s+2s --outage 1s+1s:1 --at 3s:rate=none \
+             --at 4s:1.backward:loss=0.1:0.2:0.3 --at 4s:loss=0.1:0.2:0.3",
+        )
+        .unwrap();
+        let steps = |link: usize| -> Vec<_> {
+            config.links[link].schedule.iter().map(|step| (step.at.as_secs(), step.direction)).collect()
+        };
+        let backward = Some(Direction::Backward);
+        assert_eq!(steps(0), [(5, None), (7, None), (3, None), (4, None)]);
+        assert_eq!(steps(1), [(5, None), (7, None), (1, None), (2, None), (3, None), (4, backward), (4, None)]);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for words in [
+            "--rate 5",
+            "--mtu x",
+            "--link mtu=x",
+            "--link nonsense",
+            "--outage 5s",
+            "--outage 5s+1s:7",
+            "--at 5s",
+            "--at rate=1Mbit/s",
+            "--at 5s:9:rate=1Mbit/s",
+            "--at 5s:0.sideways:rate=1Mbit/s",
+            "--sysctl x",
+            "--forward rtt",
+            "--hole 1e9",
+        ] {
+            assert!(config(words).is_err(), "{words}");
+        }
+    }
 }

@@ -29,12 +29,14 @@ pub enum Error {
     },
     /// The kernel refused what only root, or a user in a namespace of its own, may do.
     #[error(
-        "cannot {doing}: {source}; this needs root, or unprivileged user namespaces (user.max_user_namespaces above 0, no \
+        "cannot {doing} {name}: {source}; this needs root, or unprivileged user namespaces (user.max_user_namespaces above 0, no \
          lock by a security module) and a /dev/net/tun that may be opened"
     )]
     Denied {
         /// What was tried.
         doing: &'static str,
+        /// On what.
+        name: String,
         /// What the kernel said.
         source: io::Error,
     },
@@ -59,9 +61,10 @@ pub enum Error {
 impl Error {
     /// Tells lacking rights from everything else.
     pub(crate) fn system(doing: &'static str, name: &str, source: io::Error) -> Error {
+        let name = name.to_owned();
         match source.kind() {
-            io::ErrorKind::PermissionDenied => Error::Denied { doing, source },
-            _ => Error::System { doing, name: name.to_owned(), source },
+            io::ErrorKind::PermissionDenied => Error::Denied { doing, name, source },
+            _ => Error::System { doing, name, source },
         }
     }
 }

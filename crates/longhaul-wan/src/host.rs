@@ -27,7 +27,8 @@ pub struct Tuning {
     /// Lets TCP's buffers grow to 512 MiB, as on a host made ready for long paths; otherwise they stay as on this host.
     /// Default: true.
     pub large_buffers: bool,
-    /// Further settings under `net`, like `("net.ipv4.tcp_congestion_control", "cubic")`; they win.
+    /// Further settings under `net`, like `("net.ipv4.tcp_mtu_probing", "1")`; they win. As default congestion control the kernel
+    /// takes only what `net.ipv4.tcp_allowed_congestion_control` allows on this host.
     pub sysctls: Vec<(String, String)>,
 }
 
@@ -109,7 +110,8 @@ impl Host {
 /// See [`crate::become_able`].
 pub(crate) fn become_able() -> Result<(), Error> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    ffi::leave_user().map_err(|source| Error::Denied { doing: "make a user namespace", source })?;
+    let denied = |source| Error::Denied { doing: "make", name: "a user namespace".into(), source };
+    ffi::leave_user().map_err(denied)?;
     let write = |path: &str, text: &str| fs::write(path, text).map_err(|error| Error::system("write", path, error));
     // Groups can be mapped by an ordinary user only after they can no longer be changed.
     write("/proc/self/setgroups", "deny")?;
@@ -145,9 +147,10 @@ fn make(tuning: &Tuning) -> Result<OwnedFd, Error> {
 fn set(key: &str, value: &str) -> Result<(), Error> {
     let path = format!("/proc/sys/{}", key.replace('.', "/"));
     if !key.starts_with("net.") || path.contains("//") {
-        return Err(crate::units::wrong("kernel setting", key, "like net.ipv4.tcp_congestion_control"));
+        return Err(crate::units::wrong("kernel setting", key, "like net.ipv4.tcp_mtu_probing"));
     }
-    fs::write(&path, value).map_err(|error| Error::system("set", &path, error))
+    // Not a matter of root: a host may keep a setting, such as a congestion control that it does not allow everybody, to itself.
+    fs::write(&path, value).map_err(|source| Error::System { doing: "set", name: path, source })
 }
 
 /// No addresses, solicitations or routers that nobody asked for: only what programs send is on the links.

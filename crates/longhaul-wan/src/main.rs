@@ -10,9 +10,9 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use longhaul_wan::{Error, Wan};
+use longhaul_wan::{Error, LinkCounters, Wan};
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::args::Args;
 
@@ -72,9 +72,19 @@ fn end(mut far: Child) {
     let _ = far.wait();
 }
 
+/// What is written at the end.
+#[derive(Serialize)]
+struct Said {
+    v: u32,
+    seed: u64,
+    seconds: f64,
+    links: Vec<LinkCounters>,
+}
+
 fn write_counters(wan: &Wan, seed: u64, file: &Path) -> Result<(), Error> {
-    let said = json!({ "v": 1, "seed": seed, "seconds": wan.age().as_secs_f64(), "links": wan.counters()? });
+    let said = Said { v: 1, seed, seconds: wan.age().as_secs_f64(), links: wan.counters()? };
     let wrong = |source| Error::System { doing: "write", name: file.display().to_string(), source };
+    let said = serde_json::to_string(&said).map_err(|error| wrong(error.into()))?;
     if file == Path::new("-") {
         return writeln!(std::io::stderr(), "{said}").map_err(wrong);
     }

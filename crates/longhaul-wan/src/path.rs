@@ -70,7 +70,6 @@ pub struct Bursts {
 
 /// Protocols that do not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "a set of three protocols, each blocked or not")]
 pub struct Blocked {
     /// All of TCP.
     pub tcp: bool,

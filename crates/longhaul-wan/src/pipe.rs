@@ -171,6 +171,12 @@ impl<T: Copy> Pipe<T> {
         self.line.next().into_iter().chain(head).min()
     }
 
+    /// Until when the rate is taken by what waits: a frame that comes earlier would only wait too.
+    pub(crate) fn poll_idle(&self, now: Time) -> Time {
+        let taken = self.path.rate.map_or(0, |rate| rate.nanos_for(self.backlog(now)));
+        now.saturating_add(taken)
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         self.counters
     }
