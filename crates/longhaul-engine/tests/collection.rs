@@ -23,7 +23,13 @@ fn abandoned(root: &Path, name: &str) -> PathBuf {
 
 fn config(root: &Path) -> ServeConfig {
     let allow = Rights { read: true, create: true, modify: true };
-    let root = RootConfig { name: "data".to_owned(), dir: root.to_owned(), allow, protect: vec![Protection::Private] };
+    let root = RootConfig {
+        name: "data".to_owned(),
+        dir: root.to_owned(),
+        allow,
+        protect: vec![Protection::Private],
+        rate: None,
+    };
     ServeConfig {
         listen: vec!["127.0.0.1:0".to_owned()],
         sessions: 1,
@@ -35,6 +41,7 @@ fn config(root: &Path) -> ServeConfig {
         io: DirectMode::Auto,
         engine: EngineKind::Auto,
         depth: None,
+        rate: None,
     }
 }
 

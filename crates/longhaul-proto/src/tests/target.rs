@@ -119,8 +119,6 @@ pub(crate) struct Target {
     pub(super) medium: Medium,
     /// Files that stood before.
     pub(super) stood: Stood,
-    /// What each entry should hold.
-    pub(super) sources: Vec<Vec<u8>>,
     /// Chunks and small files that were read back, and how many of them were not what was written.
     pub(crate) checks: (usize, usize),
 }
@@ -168,7 +166,6 @@ impl Target {
             left: plan.left.clone(),
             medium: Medium { is_read_back: plan.read_back, spoils: plan.spoils, always: plan.always_spoilt.clone() },
             stood: Stood::new(plan),
-            sources: plan.items.iter().map(|item| item.bytes.clone()).collect(),
             checks: (0, 0),
         }
     }
