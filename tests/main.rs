@@ -30,3 +30,4 @@ mod settings;
 mod sizes;
 mod trees;
 mod verify;
+mod wan;

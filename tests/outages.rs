@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, files, tool};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, files, tool};
 use crate::hostile::Direction;
 
 /// Long enough for five outages, a second of progress before each, at the link's rate.
@@ -66,12 +66,9 @@ impl Drop for Net {
 fn outlive_outages(direction: Direction) {
     let (client, server, net) = (Host::new(), Host::new(), Net::new());
     let root = server.make_dir("data");
-    let config = DaemonConfig::default().root("data", &root, ALL_RIGHTS);
-    let path = config.client("tester", client.key(), &[("data", ALL_RIGHTS)]).write(&server);
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("127.0.0.1:0", &format!("{FAR}:0"))).unwrap();
-    let serve = server.run(["serve", "--json", "--config"]).arg(path);
-    let daemon = Daemon::start(serve.beneath(Net::within(&net.far)));
+    let config = DaemonConfig::default().listen(FAR).root("data", &root, ALL_RIGHTS);
+    let config = config.client("tester", client.key(), &[("data", ALL_RIGHTS)]);
+    let daemon = config.start_as(&server, |run| run.beneath(Net::within(&net.far)));
     let (near, far) = (client.path("f"), root.join("f"));
     let (verb, source, url) = match direction {
         Direction::Push => ("push", &near, daemon.url("data/f")),

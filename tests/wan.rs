@@ -1,0 +1,199 @@
+//! Two hosts that are far from each other: what long, lossy, narrow and broken paths do to transfers, and what they must not.
+//! The paths are `longhaul-wan`'s. Needs root.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use longhaul_wan::{Change, Config, Counters, Link, Path, Wan};
+
+use crate::fixture::tree::{self, Tree};
+use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Run, Running, files};
+use crate::hostile::Direction;
+
+const MIB: usize = 1 << 20;
+const PROTECTIONS: [&str; 2] = ["private", "safe"];
+
+/// A client and a daemon with a path between them.
+struct Far {
+    wan: Wan,
+    client: Host,
+    root: PathBuf,
+    daemon: Daemon,
+    _server: Host,
+}
+
+impl Far {
+    /// Over a path as `rate=100Mbit/s,rtt=40ms,loss=1e-2`.
+    fn new(path: &str) -> Far {
+        Far::with(path, "")
+    }
+
+    /// The same, with this in the daemon's `[limits]`.
+    fn with(path: &str, limits: &str) -> Far {
+        let wan = wan(path);
+        let (client, server) = (Host::new(), Host::new());
+        let root = server.make_dir("data");
+        let config = DaemonConfig::default().listen(wan.far().address(0)).root("data", &root, ALL_RIGHTS);
+        let config = config.client("tester", client.key(), &[("data", ALL_RIGHTS)]);
+        let config = if limits.is_empty() { config } else { config.line(&format!("[limits]\n{limits}")) };
+        let daemon = config.start_as(&server, |run| run.beneath(wan.far().prefix()));
+        Far { wan, client, root, daemon, _server: server }
+    }
+
+    /// A command of the client.
+    fn run(&self, verb: &str) -> Run {
+        let run = self.client.run([verb, "--json", "--retry-for", "2min", "--peer-key", self.daemon.key()]);
+        run.beneath(self.wan.near().prefix())
+    }
+
+    /// What went from near to far so far.
+    fn forward(&self) -> Counters {
+        self.wan.counters().unwrap()[0].forward
+    }
+
+    fn change(&self, change: &str) {
+        self.wan.change(0, None, &change.parse::<Change>().unwrap()).unwrap();
+    }
+
+    /// Bytes a second from near to far, from now until `running` has brought `more` bytes.
+    fn wire_rate(&self, running: &Running, more: u64) -> f64 {
+        let (begun, bytes) = (Instant::now(), self.forward().delivered_bytes);
+        let sent = running.last_so_far("bytes_sent").unwrap_or(0);
+        running.wait_event(|event| event["bytes_sent"].as_u64().filter(|now| *now >= sent + more));
+        (self.forward().delivered_bytes - bytes) as f64 / begun.elapsed().as_secs_f64()
+    }
+}
+
+fn wan(path: &str) -> Wan {
+    let mut link = Link { mtu: 9000, ..Link::even(Path::default()) };
+    link.apply(&path.parse::<Change>().unwrap());
+    Wan::new(&Config { links: vec![link], ..Config::default() }).unwrap()
+}
+
+/// A tree of small and large files, with directories and a link.
+fn make_tree(top: &std::path::Path, large: usize) {
+    for n in 0..200 {
+        files::make(top.join(format!("dir-{}/{n}", n % 7)), n, 10 + 400 * n as usize);
+    }
+    files::make(top.join("large"), 1000, large);
+    std::fs::create_dir_all(top.join("empty")).unwrap();
+    files::link("large", top.join("link"));
+}
+
+/// Moves a tree in one direction over `path`, and gives what happened on the wire.
+fn moves_a_tree(path: &str, direction: Direction, protect: &str, large: usize) -> (Counters, serde_json::Value) {
+    let far = Far::new(path);
+    let (near, there) = (far.client.path("tree"), far.root.join("tree"));
+    let (verb, source) = match direction {
+        Direction::Push => ("push", &near),
+        Direction::Pull => ("pull", &there),
+    };
+    make_tree(source, large);
+    let url = far.daemon.url("data/tree/");
+    let ends = if direction == Direction::Push { ["tree/", &url] } else { [&url, "tree/"] };
+    let outcome = far.run(verb).args(["--protect", protect]).args(ends).finish();
+    let context = format!("{path} {direction:?} {protect}: {outcome}\n{}", far.daemon.log());
+    assert_eq!(outcome.code, 0, "{context}");
+    tree::assert_same(&Tree::of(&near), &Tree::of(&there), &context);
+    let counters = far.wan.counters().unwrap()[0];
+    let wire = if direction == Direction::Push { counters.forward } else { counters.backward };
+    (wire, outcome.summary())
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_tree_arrives_right_over_a_long_path_with_and_without_loss() {
+    for loss in ["0", "1e-2"] {
+        for direction in [Direction::Push, Direction::Pull] {
+            for protect in PROTECTIONS {
+                let path = format!("rate=400Mbit/s,rtt=60ms,loss={loss}");
+                let (wire, _) = moves_a_tree(&path, direction, protect, 20 * MIB + 5);
+                assert_eq!(wire.dropped_loss > 0, loss != "0", "{wire:?}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn bits_that_change_on_the_way_and_no_checksum_of_the_network_tells_are_found() {
+    let (wire, summary) =
+        moves_a_tree("rate=1Gbit/s,rtt=4ms,corrupt-silently=5e-4", Direction::Push, "safe", 120 * MIB);
+    assert!(wire.corrupted_silently > 0, "{wire:?}");
+    assert!(summary["bytes_resent"].as_u64() > Some(0), "{summary}");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn outages_of_one_five_and_thirty_seconds_are_survived() {
+    let far = Far::new("rate=100Mbit/s,rtt=40ms");
+    const LEN: usize = 90 * MIB;
+    files::make(far.client.path("f"), 1, LEN);
+    let running = far.run("push").args(["--chunk-size", "1MiB", "f"]).arg(far.daemon.url("data/f")).start();
+    for seconds in [1, 5, 30] {
+        let received = running.last_so_far("bytes_received").unwrap_or(0);
+        let more = running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > received));
+        assert!(more < LEN as u64, "it was over before the outage of {seconds} s");
+        far.change("link=down");
+        // The only way to be cut off for a time is to wait for it.
+        std::thread::sleep(Duration::from_secs(seconds));
+        far.change("link=up");
+    }
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_rate_is_not_exceeded_on_the_wire_whatever_the_lanes() {
+    for lanes in ["1", "4", "auto"] {
+        let far = Far::new("rate=1Gbit/s,rtt=20ms");
+        files::make(far.client.path("f"), 1, 100 * MIB);
+        let run = far.run("push").args(["--rate", "80Mbit/s", "--lanes", lanes, "f"]).arg(far.daemon.url("data/f"));
+        let running = run.start();
+        running.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > 8 << 20));
+        let rate = far.wire_rate(&running, 30 << 20);
+        // Headers and encryption come on top: about a hundredth here.
+        assert!(rate < 10e6 * 1.06, "{lanes} lanes: {rate:.0} bytes/s on the wire");
+        assert_eq!(running.finish().code, 0);
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn sessions_share_a_daemons_rate_while_they_run() {
+    let far = Far::with("rate=1Gbit/s,rtt=10ms", "rate = '80Mbit/s'");
+    for name in ["a", "b"] {
+        files::make(far.client.path(name), 1, 60 * MIB);
+    }
+    let push = |name: &str| far.run("push").arg(name).arg(far.daemon.url(&format!("data/{name}"))).start();
+    let first = push("a");
+    first.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > 4 << 20));
+    let second = push("b");
+    second.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > 4 << 20));
+    let rate = far.wire_rate(&second, 15 << 20);
+    assert!(rate < 10e6 * 1.1, "{rate:.0} bytes/s on the wire for both");
+    let alone = first.finish();
+    assert_eq!((alone.code, second.finish().code), (0, 0), "{alone}\n{}", far.daemon.log());
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn lanes_are_tried_where_the_network_is_the_limit_and_every_decision_has_its_reason() {
+    let far = Far::new("rate=80Mbit/s,rtt=30ms,loss=1e-3");
+    files::make(far.client.path("f"), 1, 200 * MIB);
+    let running = far.run("push").arg("f").arg(far.daemon.url("data/f")).start();
+    let added = running.wait_event(|event| {
+        let is_more =
+            event["type"] == "lanes" && event["change"].as_str().is_some_and(|change| change.starts_with('+'));
+        is_more.then(|| event.clone())
+    });
+    assert!(added["reason"].as_str().is_some_and(|reason| reason.contains("MB/s")), "{added}");
+    // And judged, one way or the other.
+    running
+        .wait_event(|event| (event["type"] == "lanes" && event["t_s"].as_f64() > added["t_s"].as_f64()).then_some(()));
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+}
