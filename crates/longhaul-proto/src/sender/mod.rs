@@ -377,11 +377,14 @@ impl Sender {
         let state = self.entries.remove(&file).ok_or_else(not_outstanding)?;
         if let State::Large(large) = state {
             self.chunks_outstanding -= large.outstanding();
-            if let Outcome::Committed(root) = outcome
-                && (root.is_none() || root != large.root_said())
-            {
+            let root = match outcome {
+                Outcome::Committed(root) => Some(root),
+                Outcome::Equal(root) => Some(Some(root)),
+                _ => None,
+            };
+            if root.is_some_and(|root| root.is_none() || root != large.root_said()) {
                 return Err(Fault::protocol(format_args!(
-                    "the receiver committed entry {} with another digest than was sent",
+                    "the receiver has entry {} with another digest than was sent",
                     file.0
                 )));
             }

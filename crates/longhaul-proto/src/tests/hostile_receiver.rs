@@ -6,7 +6,7 @@ use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkSize, Digest, Fault, Fau
 use super::plan::{CHUNK, file, many};
 use crate::sender::{Action, Config, Sender, Sent};
 use crate::wire::message::{
-    Answer, Ending, Finding, Message, Offer, Outcome, PageCredit, Settlement, Verdict, WantChunks,
+    Answer, CheckFiles, Ending, Finding, Message, Offer, Outcome, PageCredit, Settlement, Verdict, WantChunks,
 };
 
 fn new_sender() -> Sender {
@@ -39,6 +39,10 @@ fn offered(items: Vec<super::plan::Item>) -> Sender {
     }
     sender.handle_scan_end();
     sender
+}
+
+fn check_files(file: u64) -> Message {
+    Message::CheckFiles(CheckFiles { files: vec![(FileId(file), Some([1; 32]))] })
 }
 
 fn answer(first: u64, wanted: &[u8]) -> Message {
@@ -93,6 +97,7 @@ fn what_was_not_offered_is_never_read() {
         ("a verdict on nothing", verdict(chunk(0), 1, Finding::Again)),
         ("a verdict on no bundle", verdict(Unit::Bundle(BundleId(0)), 1, Finding::Again)),
         ("an outcome of an entry beyond the manifest", settled(8, Outcome::Skipped)),
+        ("a file of chunks, compared whole", check_files(0)),
         ("the end before any outcome", Message::Complete(Ending::default())),
         ("a second offer", offer(8)),
         ("what only a sender says", Message::Bye(Ending::default())),
@@ -117,6 +122,9 @@ fn what_was_offered_is_read_as_often_as_agreed_and_in_order() {
         ("another attempt than was sent", vec![want(0, 0, 1), verdict(chunk(0), 2, Finding::Again)]),
         ("an outcome twice", vec![settled(0, Outcome::Skipped), settled(0, Outcome::Skipped)]),
         ("committed before it ended", vec![want(0, 0, 4), settled(0, Outcome::Committed(Some([0; 32])))]),
+        ("called equal before it ended", vec![want(0, 0, 4), settled(0, Outcome::Equal([0; 32]))]),
+        ("small and compared, and wanted", vec![check_files(1)]),
+        ("compared, beyond the manifest", vec![check_files(8)]),
         ("committed without a root", vec![want(0, 0, 4), settled(0, Outcome::Committed(None))]),
     ] {
         let mut sender = asked_for(vec![large()]);
