@@ -288,3 +288,27 @@ fn a_daemon_that_was_never_reached_is_not_dialled_again() {
     let outcome = host.run(["push", "--json", "f", &format!("lh://{addr}/data/")]).fail(5);
     assert!(!outcome.stderr.contains("dialling again"), "{outcome}");
 }
+
+#[test]
+fn what_a_run_committed_before_its_link_was_lost_is_not_in_its_own_way() {
+    for (direction, rule) in [
+        (Direction::Push, "fail"),
+        (Direction::Push, "replace"),
+        (Direction::Pull, "fail"),
+        (Direction::Pull, "replace"),
+    ] {
+        let (wired, gate) = held(direction);
+        let mut files = 0;
+        wired.source(direction, |path| files = make_tree(path));
+        let running = run(&wired, direction, "safe").args(["--if-exists", rule]).start();
+        gate.wait_reached();
+        // Some of the small files stand, and the client knows.
+        running.wait_event(|event| event["files_committed"].as_u64().filter(|committed| *committed > 0));
+        wired.proxy.cut(Kind::Control);
+        wired.proxy.cut(Kind::SafeLane);
+        gate.open();
+        let outcome = running.fail(0);
+        assert_moved_once(&wired, direction, &outcome, files);
+        assert!(redials(&outcome) >= 1, "{outcome}");
+    }
+}

@@ -3,7 +3,7 @@
 //! A run shows the same 16 secret bytes each time it dials. The earlier session of that run and that key is stopped, and the
 //! new one waits until it has let go of its files. Knows no files and no protocol.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use longhaul_net::PublicKey;
 use tokio::sync::watch;
 
 use crate::api::{Stop, StopTrigger};
+use crate::session::course::Committed;
 
 /// A client's key and what its run shows.
 type Name = (PublicKey, [u8; 16]);
@@ -20,6 +21,8 @@ type Name = (PublicKey, [u8; 16]);
 #[derive(Clone, Default)]
 pub(super) struct Runs {
     live: Arc<Mutex<HashMap<Name, Live>>>,
+    /// What runs committed whose last session was lost, the latest last.
+    lost: Arc<Mutex<VecDeque<(Name, Committed)>>>,
 }
 
 /// A session that lives.
@@ -87,6 +90,22 @@ impl Place {
     pub(super) fn stop(&self) -> Stop {
         self.stop.clone()
     }
+
+    /// What earlier sessions of the run committed, and its sender may not have heard.
+    pub(super) fn committed_before(&self) -> Committed {
+        let mut lost = self.runs.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = lost.iter().position(|(name, _)| *name == self.name);
+        at.and_then(|at| lost.remove(at)).map(|(_, committed)| committed).unwrap_or_default()
+    }
+
+    /// The session is lost: the run may come back.
+    pub(super) fn remember(&self, committed: Committed) {
+        let mut lost = self.runs.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost.len() >= LOST_MAX {
+            lost.pop_front();
+        }
+        lost.push_back((self.name, committed));
+    }
 }
 
 impl Drop for Place {
@@ -95,13 +114,17 @@ impl Drop for Place {
     }
 }
 
+/// Runs that may come back of which is remembered what they committed: at a quarter of a MiB each.
+const LOST_MAX: usize = 64;
 /// A session that is stopped waits for what its disk is at.
 const LET_GO_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::course::ReceiveCourse;
     use longhaul_net::Identity;
+    use longhaul_proto::wire::message::Outcome;
 
     fn key() -> PublicKey {
         Identity::generate().expect("a key").public()
@@ -121,6 +144,30 @@ mod tests {
         assert_eq!(holder.await.expect("no panic"), FaultCode::Lost);
         drop(second);
         assert!(runs.live.lock().expect("no panic").is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_a_lost_session_committed_is_known_to_the_next_one_of_its_run_alone() {
+        let entry = longhaul_core::Entry {
+            path: longhaul_core::RelPath::new("f").expect("a path"),
+            kind: longhaul_core::EntryKind::Symlink { target: b"x".to_vec() },
+            meta: longhaul_core::Meta::default(),
+        };
+        let (runs, key) = (Runs::default(), key());
+        let mut course = ReceiveCourse::default();
+        course.settled(&entry, &Outcome::Committed(None));
+        let first = runs.take_over(key, [1; 16]).await.expect("nobody is there");
+        first.remember(course.committed);
+        drop(first);
+        let known = |committed| {
+            let mut course = ReceiveCourse::after(committed);
+            course.begin();
+            course.committed.before()(&entry)
+        };
+        let other = runs.take_over(key, [2; 16]).await.expect("another run");
+        assert!(!known(other.committed_before()));
+        let second = runs.take_over(key, [1; 16]).await.expect("it has let go");
+        assert!(known(second.committed_before()));
     }
 
     #[tokio::test]

@@ -342,7 +342,7 @@ async fn welcome(
 
 async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncGroup) -> Totals {
     // What is held goes at the end of this.
-    let Prepared { transfer, side, machinery: Machinery { slab, io, depth }, held: _held, .. } = prepared;
+    let Prepared { transfer, side, machinery: Machinery { slab, io, depth }, held, .. } = prepared;
     let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
     match side {
         Side::Receive(destination, policy) => {
@@ -358,10 +358,13 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
                 read_back: transfer.read_back,
             };
             let (asked, base) = (Asked::default(), destination.base);
-            let mut course = ReceiveCourse::default();
+            let mut course = ReceiveCourse::after(held.2.committed_before());
             let ledger = destination.ledger;
             let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
             session::receive::run(link, receiving, &mut course).await;
+            if course.totals.fault.is_some() {
+                held.2.remember(course.committed);
+            }
             course.totals
         }
         Side::Send(source, filter, names) => {

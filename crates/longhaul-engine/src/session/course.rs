@@ -3,16 +3,18 @@
 //! A sending side keeps its scan and every entry without outcome; a receiving side remembers what it has told. Both keep the
 //! counters. In: from a session that ends. Out: to the next one. Talks to nobody.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::filter::Filter;
+use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{Entry, EntryKind, Fault, Preserve, RelPath};
 use longhaul_disk::{ScanRequest, Scanned, SourceTree};
 use longhaul_proto::receiver::Held;
+use longhaul_proto::wire::message::Outcome;
 use tokio::sync::mpsc;
 
 use super::reading::Origin;
@@ -137,8 +139,74 @@ pub(crate) struct ReceiveCourse {
     pub(crate) totals: Totals,
     /// The last time that anything arrived or was settled.
     pub(crate) progressed: Option<Instant>,
+    /// What it committed.
+    pub(crate) committed: Committed,
     told: Option<Told>,
 }
+
+/// What sessions of one run committed, as hashes of the entries with their versions: 8 bytes for each. Its sender may not have
+/// heard so, and offers it again; then it is neither in its own way nor sent once more, whatever becomes of names that stand.
+#[derive(Clone, Debug)]
+pub(crate) struct Committed {
+    /// By earlier sessions.
+    before: Arc<HashSet<u64>>,
+    /// By this one, the latest last.
+    now: VecDeque<u64>,
+    /// So many of the latest are remembered.
+    most: usize,
+}
+
+impl Default for Committed {
+    /// Of a sender that offers nothing again of which it heard.
+    fn default() -> Self {
+        Committed { before: Arc::default(), now: VecDeque::new(), most: UNHEARD_MAX }
+    }
+}
+
+impl Committed {
+    /// Whether an earlier session committed this version.
+    pub(crate) fn before(&self) -> impl Fn(&Entry) -> bool + Send + 'static {
+        let before = self.before.clone();
+        move |entry| !before.is_empty() && before.contains(&version(entry))
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        if self.now.len() >= self.most {
+            self.now.pop_front();
+        }
+        self.now.push_back(version(entry));
+    }
+
+    /// Another session begins.
+    fn turn(&mut self) {
+        // Since the oldest of so many, a sender has heard of more than it may have outstanding: of those too.
+        if self.before.len() > self.most.saturating_mul(4) {
+            self.before = Arc::default();
+        }
+        if !self.now.is_empty() {
+            Arc::make_mut(&mut self.before).extend(self.now.drain(..));
+        }
+    }
+}
+
+/// What tells one version of one entry from another. No secret goes into it: who finds two that agree is told of one of its own
+/// files that it stands already.
+fn version(entry: &Entry) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    entry.path.as_bytes().hash(&mut hasher);
+    (entry.meta.mtime.secs, entry.meta.mtime.nanos).hash(&mut hasher);
+    match &entry.kind {
+        EntryKind::File { len, inode, .. } => {
+            (len, inode.dev, inode.ino, inode.ctime.secs, inode.ctime.nanos).hash(&mut hasher);
+        }
+        EntryKind::Symlink { target } => target.hash(&mut hasher),
+        _ => {}
+    }
+    hasher.finish()
+}
+
+/// Entries whose outcome a sender may not have heard: it has no more without one.
+const UNHEARD_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
 
 /// The names that were told, as hashes: 8 bytes for each. (Of ten million names two are taken for one another in one of some
 /// hundred thousand transfers, and only if it is dialled again; then one is missing in the report.)
@@ -152,18 +220,35 @@ struct Told {
 }
 
 impl ReceiveCourse {
+    /// One of a run whose earlier sessions committed this.
+    pub(crate) fn after(committed: Committed) -> ReceiveCourse {
+        ReceiveCourse { committed, ..ReceiveCourse::default() }
+    }
+
     /// One that remembers what it told, as there may be another session.
     pub(crate) fn remembering() -> ReceiveCourse {
-        ReceiveCourse { told: Some(Told::default()), ..ReceiveCourse::default() }
+        // Its sender names everything again.
+        let committed = Committed { most: usize::MAX, ..Committed::default() };
+        ReceiveCourse { told: Some(Told::default()), committed, ..ReceiveCourse::default() }
     }
 
     /// A session begins: its sender names everything anew.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.totals.begin_session();
         self.totals.count_anew();
+        self.committed.turn();
         if let Some(told) = &mut self.told {
             told.before.append(&mut told.now);
             told.before.sort_unstable();
+        }
+    }
+
+    /// An entry came to its outcome.
+    pub(crate) fn settled(&mut self, entry: &Entry, outcome: &Outcome) {
+        self.progressed = Some(Instant::now());
+        let leaf = matches!(entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
+        if leaf && matches!(outcome, Outcome::Committed(_)) {
+            self.committed.add(entry);
         }
     }
 
@@ -205,6 +290,30 @@ mod tests {
         course.begin();
         assert!(!course.is_news(&file("a")) && !course.is_news(&file("c")));
         assert!(course.is_news(&entry("d", EntryKind::Dir)) && course.is_news(&entry("d", EntryKind::DirEnd)));
+    }
+
+    #[test]
+    fn what_an_earlier_session_committed_is_known_in_the_version_that_it_had() {
+        let mut course = ReceiveCourse::default();
+        course.begin();
+        course.settled(&file("a"), &Outcome::Committed(None));
+        course.settled(&file("b"), &Outcome::Skipped);
+        assert!(!course.committed.before()(&file("a")), "two sources of one name are two entries");
+        course.begin();
+        let known = course.committed.before();
+        assert!(known(&file("a")) && !known(&file("b")));
+        let mut changed = file("a");
+        changed.meta.mtime.nanos += 1;
+        assert!(!known(&changed));
+    }
+
+    #[test]
+    fn of_a_sender_that_heard_the_rest_only_the_latest_are_remembered() {
+        let mut course = ReceiveCourse::default();
+        (0..UNHEARD_MAX + 5).for_each(|n| course.settled(&file(&n.to_string()), &Outcome::Committed(None)));
+        course.begin();
+        let known = course.committed.before();
+        assert!(!known(&file("4")) && known(&file("5")) && known(&file(&(UNHEARD_MAX + 4).to_string())));
     }
 
     #[test]

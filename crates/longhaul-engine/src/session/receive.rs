@@ -264,7 +264,7 @@ impl Loop<'_> {
             Action::Send(message) => self.link.say(message),
             Action::Survey(page) => {
                 page.iter().for_each(|held| self.course.totals.found(&held.entry.kind));
-                self.writing.survey(page);
+                self.writing.survey(page, self.course.committed.before());
             }
             Action::Create(held, partial) => self.writing.create(held, partial),
             Action::MakeLink(held) => self.writing.make_link(held),
@@ -298,7 +298,7 @@ impl Loop<'_> {
     }
 
     fn settled(&mut self, held: &Arc<Held>, outcome: Outcome) {
-        self.course.progressed = Some(Instant::now());
+        self.course.settled(&held.entry, &outcome);
         self.writing.settled(held, &outcome);
         if self.course.is_news(&held.entry) {
             tell_settled(held, outcome, &mut self.course.totals, &*self.link.observer);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
+    Blame, ChunkIndex, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
     TempName,
 };
 use longhaul_disk::{ChunkIo, DiskError, Made, Staged, Standing, TargetFile, TargetTree};
@@ -199,7 +199,8 @@ impl Writing {
     }
 
     /// Looks at what stands under the names of a page, making its directories.
-    pub(crate) fn survey(&self, page: Vec<Arc<Held>>) {
+    /// `committed` knows what an earlier session of this run did.
+    pub(crate) fn survey(&self, page: Vec<Arc<Held>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
         let (dry_run, fresh) = (self.options.dry_run, self.fresh.clone());
         let (ledger, bundled_max) = (self.ledger.clone(), self.options.bundled_max);
         self.report(&self.survey, move |tree| {
@@ -212,7 +213,8 @@ impl Writing {
                 let seen = look(tree, held, dry_run, &mut fresh, ledger.as_deref()).map_err(|e| e.fault())?;
                 let large = matches!(held.entry.kind, EntryKind::File { len, .. } if len > bundled_max);
                 let known = ledger.as_ref().filter(|_| large).map_or(Ok(Known::default()), |l| l.claim(held))?;
-                Ok(Surveyed { seen, partial: known.partial, committed: known.committed })
+                let committed = known.committed || committed(&held.entry);
+                Ok(Surveyed { seen, partial: known.partial, committed })
             });
             let found: Vec<Result<Surveyed, Fault>> = found.collect();
             // What will be made needs a journal. It is begun here, so that files are opened in their order and do not wait for it
