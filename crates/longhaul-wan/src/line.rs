@@ -36,12 +36,6 @@ impl<T> Line<T> {
         }
     }
 
-    /// One leaves that others are meant to overtake.
-    pub(crate) fn push_late(&mut self, due: Time, thing: T) {
-        self.pushed += 1;
-        self.strays.push(Reverse(Stray { due, number: self.pushed, thing }));
-    }
-
     /// The first that is due by now.
     pub(crate) fn pop(&mut self, now: Time) -> Option<(Time, T)> {
         if self.next().is_none_or(|due| due > now) {
@@ -111,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_overtaken_and_does_not_hold_others() {
+    fn what_takes_longer_is_overtaken_and_does_not_hold_others() {
         let mut line = Line::default();
         line.push(10, 1);
-        line.push_late(50, 2);
+        line.push(50, 2);
         line.push(20, 3);
         line.push(60, 4);
         assert_eq!(drain(&mut line, 20), [1, 3]);

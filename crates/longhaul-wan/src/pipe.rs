@@ -248,15 +248,15 @@ impl<T: Copy> Pipe<T> {
             Some(Damage::Silent(_)) => self.counters.corrupted_silently += packets,
             None => {}
         }
-        let due = at.saturating_add(nanos(self.path.delay));
-        let held = if fate.late { nanos(self.path.reorder_by) } else { 0 };
-        self.counters.reordered += if fate.late { packets } else { 0 };
-        self.counters.duplicated += if fate.duplicate { packets } else { 0 };
-        for _ in 0..1 + u32::from(fate.duplicate) {
-            match fate.late {
-                true => self.line.push_late(due.saturating_add(held), piece),
-                false => self.line.push(due, piece),
-            }
+        let mut due = at.saturating_add(nanos(self.path.delay));
+        if fate.late {
+            self.counters.reordered += packets;
+            due = due.saturating_add(nanos(self.path.reorder_by));
+        }
+        self.line.push(due, piece);
+        if fate.duplicate {
+            self.counters.duplicated += packets;
+            self.line.push(due, piece);
         }
     }
 

@@ -159,6 +159,17 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_is_being_filled_is_not_given_out_again() {
+        let mut store = Store::with_room_for(0);
+        let first = put(&mut store, 1, 100, 1).unwrap();
+        store.release(first);
+        let spans: Vec<_> = (0..100u8).map(|byte| put(&mut store, byte, 60_000, 1).unwrap()).collect();
+        for (span, byte) in spans.iter().zip(0..100u8) {
+            assert!(store.bytes(*span).iter().all(|found| *found == byte), "{byte}");
+        }
+    }
+
+    #[test]
     fn one_packet_at_a_time_always_uses_the_same_memory() {
         let mut store = Store::with_room_for(1 << 30);
         for _ in 0..1000 {

@@ -44,8 +44,7 @@ fn the_counters_say_what_the_hosts_said_to_each_other() {
 fn the_far_line_runs_beside_the_command_and_ends_with_it() {
     let scratch = tempfile::tempdir().unwrap();
     let (pid, seen) = (scratch.path().join("pid"), scratch.path().join("seen"));
-    let line =
-        format!("sleep 1000 & echo $! > {}; grep -o wan0 /proc/net/dev > {}; wait", pid.display(), seen.display());
+    let line = format!("sleep 60 & echo $! > {}; grep -o wan0 /proc/net/dev > {}; wait", pid.display(), seen.display());
     let wait = format!("until test -s {}; do sleep 0.01; done", seen.display());
     let status = program().args(["--far", &line, "--", "sh", "-c", &wait]).status().unwrap();
     assert!(status.success());
@@ -56,7 +55,7 @@ fn the_far_line_runs_beside_the_command_and_ends_with_it() {
 #[test]
 #[ignore = "needs root"]
 fn nothing_is_left_when_the_program_is_killed() {
-    let words = ["--far", "echo $$; exec sleep 1000", "--", "sh", "-c", "echo $$; exec sleep 1000"];
+    let words = ["--far", "echo $$; exec sleep 60", "--", "sh", "-c", "echo $$; exec sleep 60"];
     let mut wan = program().args(words).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(wan.stdout.take().unwrap()).lines();
     let pids: Vec<_> = (0..2).map(|_| said.next().unwrap().unwrap()).collect();
