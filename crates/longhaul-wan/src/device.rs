@@ -8,6 +8,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -113,7 +114,16 @@ pub(crate) fn dropped(name: &str) -> Option<u64> {
 fn add_address6(name: &str, address: Ipv6Addr) -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET6, rustix::net::SocketType::DGRAM, None)?;
     let device = rustix::net::netdevice::name_to_index(&socket, name)?;
-    ffi::add_address6(&socket, device, address.octets(), 64)
+    ffi::add_address6(&socket, device, address.octets(), 64)?;
+    // The kernel makes it usable a moment later, even where nobody else could have it.
+    let began = Instant::now();
+    loop {
+        match UdpSocket::bind((address, 0)) {
+            Ok(_) => return Ok(()),
+            Err(error) if began.elapsed() > ADDRESS_PATIENCE => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
 }
 
 /// A `struct sockaddr_in`.
@@ -129,5 +139,7 @@ const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
 /// Frames that wait in the kernel while the emulator does something else. The default, 500, is less than one window of single
 /// packets; what is dropped here is counted as the emulator's fault.
 const QUEUE_FRAMES: u32 = 16_384;
+/// Far more than it takes.
+const ADDRESS_PATIENCE: Duration = Duration::from_secs(5);
 /// The column of `/proc/net/dev`: eight of what was received, then bytes, packets and errors that were sent.
 const SENT_DROPPED: usize = 11;
