@@ -197,3 +197,38 @@ fn lanes_are_tried_where_the_network_is_the_limit_and_every_decision_has_its_rea
     assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
     tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
 }
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn two_paths_carry_together_and_one_that_dies_hands_over_and_comes_back() {
+    let mut link = Link { mtu: 9000, ..Link::even(Path::default()) };
+    link.apply(&"rate=80Mbit/s,rtt=20ms".parse::<Change>().unwrap());
+    let wan = Wan::new(&Config { links: vec![link.clone(), link], ..Config::default() }).unwrap();
+    let (client, server) = (Host::new(), Host::new());
+    let root = server.make_dir("data");
+    let config = DaemonConfig::default().listen("0.0.0.0").root("data", &root, ALL_RIGHTS);
+    let config = config.client("tester", client.key(), &[("data", ALL_RIGHTS)]);
+    let daemon = config.start_as(&server, |run| run.beneath(wan.far().prefix()));
+    let port = daemon.addr().rsplit_once(':').unwrap().1;
+    files::make(client.path("f"), 1, 250 * MIB);
+    let paths = [0, 1].map(|n| format!("{}={}", wan.near().address(n), wan.far().address(n)));
+    let run = client.run(["push", "--json", "--retry-for", "1min", "--peer-key", daemon.key(), "--lanes", "4"]);
+    let run = run.args(["--stall-timeout", "2s", "--path", &paths[0], "--path", &paths[1], "f"]);
+    let url = format!("lh://{}:{port}/data/f", wan.far().address(0));
+    let running = run.arg(url).beneath(wan.near().prefix()).start();
+    let of = |event: &serde_json::Value, n: usize, what: &str| event["paths"][n][what].clone();
+    let bytes = |event: &serde_json::Value, n: usize| of(event, n, "bytes").as_u64().unwrap_or(0);
+    let told = |wanted: &dyn Fn(&serde_json::Value) -> bool| {
+        running.wait_event(|event| (event["type"] == "paths" && wanted(event)).then(|| event.clone()))
+    };
+    let both = told(&|event| bytes(event, 0).min(bytes(event, 1)) > 8 << 20);
+    wan.change(1, None, &Change::down(true)).unwrap();
+    let one = told(&|event| of(event, 1, "down") == true && bytes(event, 0) > bytes(&both, 0) + (20 << 20));
+    assert_eq!((of(&one, 1, "lanes"), of(&one, 0, "down")), (0.into(), false.into()), "{one}");
+    wan.change(1, None, &Change::down(false)).unwrap();
+    told(&|event| of(event, 1, "down") == false && bytes(event, 1) > bytes(&one, 1) + (4 << 20));
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", daemon.log());
+    assert_eq!(outcome.summary()["paths"].as_array().map(Vec::len), Some(2), "{outcome}");
+    tree::assert_same(&Tree::of(client.path("f")), &Tree::of(root.join("f")), &outcome);
+}

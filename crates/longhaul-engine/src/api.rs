@@ -9,7 +9,7 @@ use std::time::Duration;
 use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath};
 use longhaul_disk::{DirectMode, EngineKind, EngineReport};
-use longhaul_net::{Congestion, Identity, Protection, PublicKey};
+use longhaul_net::{Congestion, Identity, NetPath, Protection, PublicKey};
 use longhaul_proto::receiver::SyncGroup;
 use tokio::sync::watch;
 
@@ -132,6 +132,8 @@ pub struct Settings {
     pub retry_for: Duration,
     /// A lane that moves nothing for so long, while others do, is given up and replaced.
     pub stall_after: Duration,
+    /// The pairs of addresses that lanes run over; none: the route's. For transfers with a daemon.
+    pub paths: Vec<NetPath>,
     /// The sender keeps all lanes together below this, bytes/s of payload; none: as fast as it goes. At least [`RATE_MIN`].
     pub rate: Option<u64>,
     /// How much may be written and not durable where this side receives: what a crash may cost.
@@ -178,6 +180,8 @@ pub enum Event {
     Redial(Redial),
     /// Another session stands in its place: its id, hex.
     Redialled(String),
+    /// About once a second, where there are several paths: what each has carried.
+    Paths(Vec<PathFigures>),
     /// This side sends, and has changed its lanes, or decided not to.
     Lanes(LanesTuned),
     /// Something went wrong; the run may go on (a file) or end (its report then carries the same fault).
@@ -203,6 +207,19 @@ pub struct Start {
     pub congestion: String,
     /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption, buffered I/O.
     pub notes: Vec<String>,
+}
+
+/// What a path has carried so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathFigures {
+    /// Its addresses, as they were given.
+    pub path: String,
+    /// Lanes that run over it now.
+    pub lanes: u32,
+    /// Bytes that its lanes sent and had acknowledged, or received, encryption included.
+    pub bytes: u64,
+    /// It did not answer when a lane was last dialled over it; it is tried again and again.
+    pub is_down: bool,
 }
 
 /// What a sender did about its lanes, and why.
@@ -326,6 +343,8 @@ pub struct Report {
     pub stages: Vec<(&'static str, f64)>,
     /// The I/O engine of this side, and what it really did.
     pub io: Option<EngineReport>,
+    /// What each of several paths carried; none where there was one.
+    pub paths: Vec<PathFigures>,
 }
 
 /// Stops a run from outside. Clones watch the same trigger.

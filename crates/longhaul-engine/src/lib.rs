@@ -22,13 +22,13 @@ mod transfer;
 mod workers;
 
 pub use api::{
-    Event, FileEvent, FileStatus, From, Job, LanesTuned, LocalDest, LocalSource, Observer, Progress, RATE_MIN, Redial,
-    Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger, To, Trust, Verify,
+    Event, FileEvent, FileStatus, From, Job, LanesTuned, LocalDest, LocalSource, Observer, PathFigures, Progress,
+    RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger, To, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
 pub use list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
 pub use longhaul_disk::{DirectMode, EngineKind, EngineReport, SourceTree, TargetTree, VoidSource, VoidTarget};
-pub use longhaul_net::{Congestion, Protection};
+pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
 pub use service::{ClientConfig, Rights, RootConfig, ServeConfig, Service};
 pub use transfer::{run, run_between};

@@ -219,6 +219,7 @@ impl Totals {
             limited_by: LIMIT_UNKNOWN,
             stages: self.stages,
             io: self.io,
+            paths: Vec::new(),
         }
     }
 }

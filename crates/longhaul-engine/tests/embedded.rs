@@ -39,6 +39,7 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
         dry_run: false,
         retry_for: Duration::ZERO,
         stall_after: Duration::from_secs(20),
+        paths: Vec::new(),
         rate: None,
         sync: longhaul_engine::SyncGroup::default(),
     }

@@ -5,19 +5,20 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::error::NetError;
 use crate::keys::{Identity, PublicKey};
+use crate::path::NetPath;
 use crate::tls::{CONTROL, PeerCheck, client_config, nominal_name, proved_key};
 use crate::wire::{canonical, connect_error, tune, tune_control};
 
@@ -83,23 +84,46 @@ impl fmt::Debug for Control {
 /// [`NetError::TimedOut`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`], [`NetError::KeyRefused`],
 /// [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
 pub async fn dial_control(addr: &str, identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
-    dial_control_within(addr, identity, check, Duration::from_secs(HANDSHAKE_SECONDS_MAX)).await
+    dial_control_over(addr, &[], identity, check).await
+}
+
+/// As [`dial_control`], over one of these paths: the first that answers, in their order; over the route if there are none.
+///
+/// # Errors
+/// As [`dial_control`].
+pub async fn dial_control_over(
+    addr: &str,
+    paths: &[NetPath],
+    identity: &Identity,
+    check: PeerCheck,
+) -> Result<Control, NetError> {
+    let deadline = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+    within(addr, deadline, dial(addr, paths, identity, check)).await
 }
 
 /// As [`dial_control`], with another deadline.
+#[cfg(test)]
 pub(crate) async fn dial_control_within(
     addr: &str,
     identity: &Identity,
     check: PeerCheck,
     deadline: Duration,
 ) -> Result<Control, NetError> {
-    let timed_out = |_| NetError::TimedOut { peer: addr.to_owned(), doing: "opening a session" };
-    timeout(deadline, dial(addr, identity, check)).await.map_err(timed_out)?
+    within(addr, deadline, dial(addr, &[], identity, check)).await
 }
 
-async fn dial(addr: &str, identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
+async fn within<T>(
+    addr: &str,
+    deadline: Duration,
+    dialling: impl Future<Output = Result<T, NetError>>,
+) -> Result<T, NetError> {
+    let timed_out = |_| NetError::TimedOut { peer: addr.to_owned(), doing: "opening a session" };
+    timeout(deadline, dialling).await.map_err(timed_out)?
+}
+
+async fn dial(addr: &str, paths: &[NetPath], identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
     let config = client_config(identity, check, CONTROL)?;
-    let tcp = connect_any(addr, resolve(addr).await?).await?;
+    let tcp = connect_any(addr, candidates(paths, &resolve(addr).await?)).await?;
     tune(SockRef::from(&tcp)).map_err(|source| NetError::Socket {
         addr: addr.to_owned(),
         doing: "set the options of the socket",
@@ -122,17 +146,43 @@ async fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
     }
 }
 
+/// Where to connect from and to, in the order of the paths. A path to the route's own address takes those of its family.
+fn candidates(paths: &[NetPath], resolved: &[SocketAddr]) -> Vec<Candidate> {
+    let port = resolved.first().map_or(0, SocketAddr::port);
+    let of_path = |path: &NetPath| -> Vec<Candidate> {
+        let fits = |addr: &&SocketAddr| path.local.is_none_or(|local| local.is_ipv4() == addr.is_ipv4());
+        match path.remote {
+            Some(remote) => vec![(path.local, SocketAddr::new(remote, port))],
+            None => resolved.iter().filter(fits).map(|addr| (path.local, *addr)).collect(),
+        }
+    };
+    match paths {
+        [] => resolved.iter().map(|addr| (None, *addr)).collect(),
+        paths => paths.iter().flat_map(of_path).collect(),
+    }
+}
+
+/// A local address, if one was named, and the other end's.
+pub(crate) type Candidate = (Option<IpAddr>, SocketAddr);
+
+async fn connect((local, addr): Candidate) -> Result<TcpStream, NetError> {
+    let Some(local) = local else { return TcpStream::connect(addr).await.map_err(|e| connect_error(addr, e)) };
+    let failed = |source| NetError::Socket { addr: local.to_string(), doing: "use the local address", source };
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
+    socket.bind(SocketAddr::new(local, 0)).map_err(failed)?;
+    socket.connect(addr).await.map_err(|e| connect_error(addr, e))
+}
+
 /// Connects to whichever answers first; each next address is tried when one has failed or [`STAGGER`] has passed, so that a
 /// dead IPv6 route does not cost the whole deadline.
-pub(crate) async fn connect_any(addr: &str, candidates: Vec<SocketAddr>) -> Result<TcpStream, NetError> {
+pub(crate) async fn connect_any(addr: &str, candidates: Vec<Candidate>) -> Result<TcpStream, NetError> {
     let mut waiting = candidates.into_iter();
     let mut under_way = JoinSet::new();
     let mut last = NetError::Resolve { addr: addr.to_owned(), source: io::ErrorKind::NotFound.into() };
     loop {
         let patience = match waiting.next() {
             Some(candidate) => {
-                under_way
-                    .spawn(async move { TcpStream::connect(candidate).await.map_err(|e| connect_error(candidate, e)) });
+                under_way.spawn(connect(candidate));
                 STAGGER
             }
             None => Duration::MAX,

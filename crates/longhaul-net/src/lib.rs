@@ -13,17 +13,19 @@ mod keys;
 mod known_hosts;
 mod lane;
 mod pair;
+mod path;
 mod private;
 mod records;
 mod tls;
 mod wire;
 
 pub use accept::{Greeted, Listener, greet};
-pub use control::{Control, dial_control};
+pub use control::{Control, dial_control, dial_control_over};
 pub use error::{NetError, NetErrorKind};
 pub use keys::{Identity, PublicKey};
 pub use known_hosts::KnownHosts;
 pub use lane::{LaneStream, Protection, SAFE_MAGIC};
+pub use path::{NetPath, PathError};
 pub use tls::{GreetLimits, PeerCheck, ServerTls};
 pub use wire::{Congestion, LaneHandle, LaneOptions};
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct TcpState {
     /// Payload that the other host has acknowledged (and one byte for the opening, at the end that dialled).
     pub acked: u64,
+    /// Payload that came in.
+    pub received: u64,
     /// Payload that was sent, repeats with it.
     pub sent: u64,
     /// Payload that was sent again.
@@ -46,6 +48,7 @@ pub fn state(socket: impl AsFd) -> io::Result<TcpState> {
         .then(|| Duration::from_micros(info.tcpi_min_rtt.into()));
     Ok(TcpState {
         acked: info.tcpi_bytes_acked,
+        received: info.tcpi_bytes_received,
         sent: info.tcpi_bytes_sent,
         resent: info.tcpi_bytes_retrans,
         unsent: info.tcpi_notsent_bytes,

@@ -85,6 +85,10 @@ pub struct NetworkOptions {
     /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<OsString>,
+    /// Dial from this address (and to that one), over which the daemon is reached; repeat for several network cards, and
+    /// lanes are spread over all of them: LOCAL or LOCAL=REMOTE
+    #[arg(long, value_name = "LOCAL[=REMOTE]")]
+    pub path: Vec<OsString>,
     /// Keep the whole transfer below this, paced: 9.4Gbit/s, 250MB/s; at least 64KiB/s [default: none]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<OsString>,
@@ -365,6 +369,8 @@ impl FromArgMatches for FilterOptions {
 
 /// The option's name of patterns to send.
 pub const INCLUDE: &str = "include";
+/// The name of `--path`.
+pub const PATH: &str = "path";
 /// The option's name of patterns to leave out.
 pub const EXCLUDE: &str = "exclude";
 

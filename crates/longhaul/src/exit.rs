@@ -146,6 +146,7 @@ pub(crate) mod tests {
             limited_by: "",
             stages: Vec::new(),
             io: None,
+            paths: Vec::new(),
         }
     }
 

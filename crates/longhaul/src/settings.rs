@@ -19,7 +19,8 @@ use longhaul_engine::{Congestion, DirectMode, EngineKind, Settings, SyncGroup};
 use longhaul_net::PublicKey;
 
 use crate::cli::{
-    ChoiceOptions, DiskOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, NetworkOptions, TalkOptions, TransferArgs,
+    ChoiceOptions, DiskOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, NetworkOptions, PATH, TalkOptions,
+    TransferArgs,
 };
 use crate::error::Error;
 
@@ -109,6 +110,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         stall_after: layers
             .parsed("stall-timeout", &network.stall_timeout, values::stall_timeout)?
             .unwrap_or(Duration::from_secs(LANE_STALL_SECONDS)),
+        paths: layers.parsed_all(PATH, &network.path, values::path)?,
         rate: layers.parsed("rate", &network.rate, values::rate)?,
         sync: sync(disk, layers)?,
     };

@@ -51,7 +51,13 @@ impl Grants {
     /// `first` ids were granted already, counted from 0.
     pub(crate) fn new(first: u32, open: Open) -> Grants {
         let until = Instant::now() + GOOD_FOR;
-        Grants { open, pending: (0..first).map(|id| (LaneId(id), until)).collect(), next: None, in_vain: 0, units: 0 }
+        Grants {
+            open,
+            pending: (0..first).map(|id| (LaneId(id), until)).collect(),
+            next: Some(until),
+            in_vain: 0,
+            units: 0,
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
 use longhaul_net::{
-    Congestion, Control, Identity, LaneOptions, LaneStream, PeerCheck, Protection, PublicKey, dial_control,
+    Congestion, Control, Identity, LaneOptions, LaneStream, NetPath, PeerCheck, Protection, PublicKey,
+    dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::wire::message::{Far, Flow, Lanes, Request, Transfer, Welcome};
@@ -72,7 +73,7 @@ impl Run {
         chunk_max: ChunkSize,
         dialling: &mut Dialling,
     ) -> Result<Agreed, Fault> {
-        let mut control = connect(remote).await?;
+        let mut control = connect_over(remote, self.paths.as_slice()).await?;
         let protection = self.settings.protect.unwrap_or(Protection::Private);
         let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(LANES_AUTO_MAX), slots);
         let first = if control.rtt >= budget::FAR { LANES_FAR } else { LANES_DEFAULT };
@@ -124,10 +125,23 @@ impl Run {
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
         let (identity, session) = (remote.identity.clone(), welcome.session);
         let (addr, pinned) = (control.peer_addr, control.peer_key);
+        let paths = self.paths.clone();
         Arc::new(move |id| {
-            let mut stream = dial_lane(protection, addr, &identity, pinned, &options)?;
-            join(&mut stream, &key, session, id)?;
-            Ok(JoinedLane { id, stream })
+            let chosen = paths.choose();
+            let (local, addr) = chosen.as_ref().map_or((None, addr), |path| path.addresses(addr));
+            let mut options = LaneOptions { local, ..options.clone() };
+            if paths.as_slice().len() > 1 {
+                options.deadline = PATH_ANSWERS;
+            }
+            let joined = dial_lane(protection, addr, &identity, pinned, &options)
+                .and_then(|mut stream| join(&mut stream, &key, session, id).map(|()| JoinedLane { id, stream }));
+            if let Some(path) = chosen {
+                match &joined {
+                    Ok(lane) => path.joined(lane.stream.handle()),
+                    Err(_) => path.failed(),
+                }
+            }
+            joined
         })
     }
 }
@@ -139,18 +153,30 @@ async fn dial_lanes(dial: &Dial, granted: &Lanes) -> Result<Vec<JoinedLane>, Fau
         tokio::task::spawn_blocking(move || dial(id))
     };
     let dialling: Vec<_> = (0..granted.count).map(one).collect();
-    let mut lanes = Vec::with_capacity(dialling.len());
+    let (mut lanes, mut last) = (Vec::with_capacity(dialling.len()), None);
     for lane in dialling {
-        lanes.push(lane.await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))??);
+        match lane.await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))? {
+            Ok(lane) => lanes.push(lane),
+            Err(fault) => last = Some(fault),
+        }
     }
-    Ok(lanes)
+    // Others may be missing for now, as where one of several paths is down: they are granted again.
+    match last {
+        Some(fault) if lanes.is_empty() || !fault.retry() => Err(fault),
+        _ => Ok(lanes),
+    }
 }
 
 /// A control connection to a daemon whose key was judged.
 pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
+    connect_over(remote, &[]).await
+}
+
+async fn connect_over(remote: &Remote, paths: &[NetPath]) -> Result<Control, Fault> {
     let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
     let addr = format!("{host}:{}", remote.port);
-    let control = dial_control(&addr, &remote.identity, PeerCheck::Observe).await.map_err(|e| net_fault(&e))?;
+    let dialled = dial_control_over(&addr, paths, &remote.identity, PeerCheck::Observe).await;
+    let control = dialled.map_err(|e| net_fault(&e))?;
     remote.trust.judge(&remote.host, remote.port, &control.peer_key)?;
     Ok(control)
 }
@@ -169,6 +195,8 @@ fn dial_lane(
     .map_err(|e| net_fault(&e))
 }
 
+/// Where there are several paths, one that does not answer a lane within this is left for now.
+const PATH_ANSWERS: Duration = Duration::from_secs(4);
 /// A daemon answers within this, ...
 const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
 /// ... unless it first has to end this run's own earlier session, for which it takes up to 30 s.

@@ -1,11 +1,13 @@
 //! Runs a job from its initiator's side: push, pull, and copy within one process.
 //!
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
-//! here, `link` sets the session up, `redial` decides whether a lost one is followed by another; the session loop does the rest.
+//! here, `link` sets the session up, `paths` says
+//! over which of several addresses, `redial` decides whether a lost one is followed by another; the session loop does the rest.
 
 mod dial;
 mod embedded;
 mod link;
+mod paths;
 mod redial;
 
 pub(crate) use dial::connect;
@@ -31,12 +33,15 @@ use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::receive::Receiving;
 use crate::session::send::Sending;
 use dial::{Agreed, Dialling};
+use paths::{Paths, WithPaths};
 use redial::Patience;
 
 /// Runs a job to its end. Always gives a report; what ended it early is in there.
 pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
     let begun = Instant::now();
-    let run = Run { settings, observer: observer.clone(), stop };
+    let paths = Paths::new(&settings.paths);
+    let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
+    let run = Run { settings, observer: telling, stop, paths: paths.clone() };
     let result = match (job.from, job.to) {
         (From::Local(sources), To::Remote(remote, path)) => run.push(sources, &remote, path).await,
         (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
@@ -46,7 +51,7 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
                 .hint("pull, then push"))
         }
     };
-    conclude(result, &*observer, begun)
+    Report { paths: paths.figures(), ..conclude(result, &*observer, begun) }
 }
 
 /// Copies between two trees that a library user made, in this process: any [`SourceTree`] to any [`TargetTree`], with
@@ -60,7 +65,8 @@ pub async fn run_between(
 ) -> Report {
     let begun = Instant::now();
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
-    let result = Run { settings, observer: observer.clone(), stop }.embedded(source, destination).await;
+    let run = Run { settings, observer: observer.clone(), stop, paths: Paths::new(&[]) };
+    let result = run.embedded(source, destination).await;
     conclude(result, &*observer, begun)
 }
 
@@ -76,6 +82,7 @@ struct Run {
     settings: Settings,
     observer: Arc<dyn Observer>,
     stop: Stop,
+    paths: Paths,
 }
 
 impl Run {

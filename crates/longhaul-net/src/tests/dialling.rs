@@ -136,7 +136,9 @@ fn the_first_address_that_answers_is_taken() {
     full.listen(0).unwrap();
     let silent = full.local_addr().unwrap().as_socket().unwrap();
     let _first = TcpStream::connect(silent).unwrap();
-    let connect = |candidates: Vec<SocketAddr>| port.runtime.block_on(connect_any("name", candidates));
+    let connect = |candidates: Vec<SocketAddr>| {
+        port.runtime.block_on(connect_any("name", candidates.into_iter().map(|addr| (None, addr)).collect()))
+    };
     for candidates in [vec![port.addr], vec![free, port.addr], vec![silent, port.addr], vec![silent, free, port.addr]] {
         assert_eq!(connect(candidates).unwrap().peer_addr().unwrap(), port.addr);
     }

@@ -42,7 +42,7 @@ fn a_preserve_list_may_begin_with_a_minus() {
 
 #[test]
 fn what_is_not_built_is_unknown() {
-    for absent in ["--path", "--extra-checksum", "--deadline", "--report", "--ssh"] {
+    for absent in ["--extra-checksum", "--deadline", "--report", "--ssh"] {
         assert!(Cli::try_parse_from(["longhaul", "copy", absent, "x", "a", "b"]).is_err(), "{absent}");
     }
     for absent in ["bench", "doctor", "check", "set", "job", "completions", "man", "config"] {

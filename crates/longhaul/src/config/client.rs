@@ -150,7 +150,7 @@ mod tests {
             ("chunk-size = \"1MiB\"\nchunk_size = \"2MiB\"", "/c/config.toml:"),
             ("lanes = ", "/c/config.toml:1:"),
             ("[limits]\nx = 1", "/c/config.toml:1:2: unknown key 'limits'"),
-            ("path = \"10.0.0.1\"", "/c/config.toml:1:1: unknown key 'path'"),
+            ("deadline = \"1h\"", "/c/config.toml:1:1: unknown key 'deadline'"),
         ] {
             let said = parse(text).unwrap_err().to_string();
             assert!(said.starts_with(want), "{said} / {want}");

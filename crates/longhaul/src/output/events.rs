@@ -11,8 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Fault, Mtime, RelPath};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Listed, ListedKind, ListedPartial, Progress,
-    Protection, Report, Start,
+    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Listed, ListedKind, ListedPartial, PathFigures,
+    Progress, Protection, Report, Start,
 };
 use serde::Serialize;
 
@@ -58,6 +58,8 @@ pub struct Summary<'a> {
     #[serde(serialize_with = "as_map")]
     stages: &'a [(&'static str, f64)],
     io: Option<IoBody>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<PathBody>,
 }
 
 /// The I/O engine of this side, and what it really did.
@@ -110,6 +112,19 @@ struct ProgressBody<'a> {
     bytes_per_s: u64,
     eta_s: Option<f64>,
     limited_by: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct PathsBody {
+    paths: Vec<PathBody>,
+}
+
+#[derive(Debug, Serialize)]
+struct PathBody {
+    path: String,
+    lanes: u32,
+    bytes: u64,
+    down: bool,
 }
 
 #[derive(Serialize)]
@@ -218,6 +233,11 @@ impl<W: Write> JsonLines<W> {
         self.say("progress", body)
     }
 
+    /// What each of several paths has carried.
+    pub(super) fn paths(&mut self, figures: &[PathFigures]) -> io::Result<()> {
+        self.say("paths", PathsBody { paths: path_bodies(figures) })
+    }
+
     /// The sending side changed its lanes, or decided not to.
     pub(super) fn lanes(&mut self, tuned: &LanesTuned) -> io::Result<()> {
         let LanesTuned { seconds, lanes, change, reason } = tuned;
@@ -311,6 +331,7 @@ impl Summary<'_> {
             limited_by: None,
             stages: &[],
             io: None,
+            paths: Vec::new(),
         }
     }
 
@@ -335,6 +356,7 @@ impl Summary<'_> {
             limited_by: known(report.limited_by),
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
+            paths: path_bodies(&report.paths),
             ..Summary::nothing(exit)
         }
     }
@@ -346,6 +368,14 @@ pub(super) fn protection(level: Protection) -> &'static str {
         Protection::Private => "private",
         Protection::Safe => "safe",
     }
+}
+
+fn path_bodies(figures: &[PathFigures]) -> Vec<PathBody> {
+    let body = |figure: &PathFigures| {
+        let PathFigures { path, lanes, bytes, is_down } = figure.clone();
+        PathBody { path, lanes, bytes, down: is_down }
+    };
+    figures.iter().map(body).collect()
 }
 
 fn io_body(io: &EngineReport) -> IoBody {

@@ -8,7 +8,7 @@ use std::io::{self, Stdout, Write};
 
 use longhaul_core::{ByteCount, Fault, FaultCode};
 use longhaul_engine::{
-    EngineReport, Event, FileEvent, FileStatus, LanesTuned, Progress, Redial, Report, Start, StopTrigger,
+    EngineReport, Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
 };
 
 use super::events::{engine as engine_name, protection};
@@ -103,6 +103,7 @@ impl Narrator {
                 self.aside(|talker| talker.note(format_args!("connected again, session {session}")))
             }
             Event::Lanes(tuned) => self.lanes(&tuned),
+            Event::Paths(figures) => self.paths(&figures),
             Event::Fault(fault) => self.fault(fault),
         }
     }
@@ -214,6 +215,12 @@ impl Narrator {
         self.aside(|talker| talker.note(format_args!("{fault}; dialling again in {seconds:.1} s")));
         if self.telling.json {
             self.print(|json| json.fault(fault));
+        }
+    }
+
+    fn paths(&mut self, figures: &[PathFigures]) {
+        if self.telling.json {
+            self.print(|json| json.paths(figures));
         }
     }
 

@@ -93,6 +93,24 @@ impl<'a> Layers<'a> {
         }
     }
 
+    /// Every text of an option that may be repeated, from the first place that has any.
+    ///
+    /// # Errors
+    /// [`Error::Option`] that names the place of the first that cannot be used.
+    pub fn parsed_all<T>(&self, name: &'static str, flags: &[OsString], parse: Parse<T>) -> Result<Vec<T>, Error> {
+        let flag = |text: &OsString| Given { text: text.clone(), origin: Origin::Flag(name) };
+        let mut given: Vec<_> = flags.iter().map(flag).collect();
+        for place in [Layers::in_environment, Layers::in_file] {
+            if given.is_empty() {
+                given = place(self, name);
+            }
+        }
+        let value = |Given { text, origin }: Given| {
+            text.to_str().ok_or(Flaw::NotUtf8).and_then(parse).map_err(|flaw| Error::Option { origin, flaw })
+        };
+        given.into_iter().map(value).collect()
+    }
+
     /// Whether a switch is on: by its flag, else as the environment or the file says.
     ///
     /// # Errors
@@ -101,13 +119,13 @@ impl<'a> Layers<'a> {
         if flag { Ok(true) } else { Ok(self.parsed(name, &None, values::switch)?.unwrap_or(false)) }
     }
 
-    /// What the option's variable says: for patterns one a line, else the whole text.
+    /// What the option's variable says: for options that may be repeated one a line, else the whole text.
     pub fn in_environment(&self, name: &str) -> Vec<Given> {
         let variable = variable(name);
         let Some(text) = (self.environment)(&variable).filter(|text| !text.is_empty()) else { return Vec::new() };
         let given = |text: &OsStr| Given { text: text.to_owned(), origin: Origin::Variable(variable.clone()) };
         match name {
-            crate::cli::INCLUDE | crate::cli::EXCLUDE => {
+            crate::cli::INCLUDE | crate::cli::EXCLUDE | crate::cli::PATH => {
                 let lines = text.as_bytes().split(|&b| b == b'\n').filter(|line| !line.is_empty());
                 lines.map(|line| given(OsStr::from_bytes(line))).collect()
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX};
 use longhaul_core::units::{RateError, SizeError, parse_rate, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, Escaped, IfExists, Preserve};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, RATE_MIN, Verify};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Verify};
 use longhaul_net::PublicKey;
 
 use super::ProgressForm;
@@ -132,6 +132,12 @@ pub(crate) fn depth(text: &str) -> Result<Option<usize>, Flaw> {
 
 pub(super) fn size(text: &str) -> Result<ByteCount, Flaw> {
     Ok(parse_size(text)?)
+}
+
+/// A pair of addresses.
+pub(super) fn path(text: &str) -> Result<NetPath, Flaw> {
+    text.parse()
+        .map_err(|_| Flaw::Form { given: text.to_owned(), form: "LOCAL or LOCAL=REMOTE, IP addresses of one family" })
 }
 
 /// Bytes/s.

@@ -1,0 +1,176 @@
+//! The paths of a run, when it was given several: which one the next lane is dialled over, and what each has carried.
+//!
+//! In: addresses, lanes that joined, dials that failed. Out: a path for each dial, figures for observers. A path that does not
+//! answer is tried by one lane at a time until it does; all others run over those that do. Data needs no share of its own: every
+//! lane takes from one queue, so a path carries what it can. Knows no sessions.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_net::{LaneHandle, NetPath};
+
+use crate::api::{Event, Observer, PathFigures};
+
+/// The paths. Clones share them.
+#[derive(Clone)]
+pub(super) struct Paths(Arc<Vec<NetPath>>, Arc<Mutex<Vec<Carried>>>);
+
+/// What is known of one path.
+#[derive(Default)]
+struct Carried {
+    lanes: Vec<Lane>,
+    /// Lanes that are being dialled over it.
+    dialling: usize,
+    /// It did not answer when it was last dialled.
+    is_down: bool,
+    /// Bytes of lanes that are gone.
+    gone: u64,
+}
+
+struct Lane {
+    handle: LaneHandle,
+    /// Bytes that it carried when it was last looked at.
+    bytes: u64,
+}
+
+/// A path chosen for a dial; says itself when it is over.
+pub(super) struct Chosen {
+    paths: Paths,
+    place: usize,
+}
+
+impl Paths {
+    pub(super) fn new(paths: &[NetPath]) -> Paths {
+        let carried = paths.iter().map(|_| Carried::default()).collect();
+        Paths(Arc::new(paths.to_vec()), Arc::new(Mutex::new(carried)))
+    }
+
+    pub(super) fn as_slice(&self) -> &[NetPath] {
+        &self.0
+    }
+
+    /// The path for the next dial; none where there is nothing to choose.
+    pub(super) fn choose(&self) -> Option<Chosen> {
+        let mut all = self.look();
+        let place = choose(&all)?;
+        all[place].dialling += 1;
+        Some(Chosen { paths: self.clone(), place })
+    }
+
+    /// What each has carried so far; empty unless there are several.
+    pub(super) fn figures(&self) -> Vec<PathFigures> {
+        if self.0.len() < 2 {
+            return Vec::new();
+        }
+        let figure = |(path, carried): (&NetPath, &Carried)| PathFigures {
+            path: path.to_string(),
+            lanes: carried.lanes.len() as u32,
+            bytes: carried.gone + carried.lanes.iter().map(|lane| lane.bytes).sum::<u64>(),
+            is_down: carried.is_down,
+        };
+        self.0.iter().zip(self.look().iter()).map(figure).collect()
+    }
+
+    /// The state, after a look at the lanes.
+    fn look(&self) -> MutexGuard<'_, Vec<Carried>> {
+        let mut all = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in all.iter_mut() {
+            let mut gone = 0;
+            path.lanes.retain_mut(|lane| match lane.handle.state() {
+                Some(state) => {
+                    lane.bytes = lane.bytes.max(state.acked + state.received);
+                    true
+                }
+                None => {
+                    gone += lane.bytes;
+                    false
+                }
+            });
+            path.gone += gone;
+        }
+        all
+    }
+}
+
+/// One that is down and that nobody tries; else, of those that are up, the one with the fewest lanes.
+fn choose(all: &[Carried]) -> Option<usize> {
+    let mut places = 0..all.len();
+    let untried = places.clone().find(|&place| all[place].is_down && all[place].dialling == 0);
+    let lanes = |place: &usize| (all[*place].is_down, all[*place].lanes.len() + all[*place].dialling);
+    untried.or_else(|| places.by_ref().min_by_key(lanes))
+}
+
+impl Chosen {
+    /// Where to dial from, and where to, if the daemon is at `addr` by the route.
+    pub(super) fn addresses(&self, addr: SocketAddr) -> (Option<IpAddr>, SocketAddr) {
+        let path = &self.paths.0[self.place];
+        (path.local, path.remote.map_or(addr, |remote| SocketAddr::new(remote, addr.port())))
+    }
+
+    /// A lane joined over it.
+    pub(super) fn joined(&self, handle: LaneHandle) {
+        let mut all = self.paths.look();
+        all[self.place].is_down = false;
+        all[self.place].lanes.push(Lane { handle, bytes: 0 });
+    }
+
+    /// It did not answer.
+    pub(super) fn failed(&self) {
+        self.paths.look()[self.place].is_down = true;
+    }
+}
+
+impl Drop for Chosen {
+    fn drop(&mut self) {
+        self.paths.look()[self.place].dialling -= 1;
+    }
+}
+
+impl fmt::Debug for Paths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter()).finish()
+    }
+}
+
+/// Tells the figures of the paths with the counters of each second.
+pub(super) struct WithPaths {
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) paths: Paths,
+}
+
+impl Observer for WithPaths {
+    fn event(&self, event: Event) {
+        let is_progress = matches!(event, Event::Progress(_));
+        self.observer.event(event);
+        let figures = if is_progress { self.paths.figures() } else { Vec::new() };
+        if !figures.is_empty() {
+            self.observer.event(Event::Paths(figures));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(lanes: usize, dialling: usize, is_down: bool) -> Carried {
+        // A lane of a socket that is gone counts as long as nobody looks.
+        let handle = || longhaul_net::LaneStream::pair().expect("a pair").0.handle();
+        let lanes = (0..lanes).map(|_| Lane { handle: handle(), bytes: 0 }).collect();
+        Carried { lanes, dialling, is_down, gone: 0 }
+    }
+
+    #[test]
+    fn lanes_go_where_there_are_fewest_and_one_at_a_time_tries_a_path_that_is_down() {
+        let chosen = |all: &[(usize, usize, bool)]| {
+            choose(&all.iter().map(|&(lanes, dialling, down)| path(lanes, dialling, down)).collect::<Vec<_>>())
+        };
+        assert_eq!(chosen(&[]), None);
+        assert_eq!(chosen(&[(2, 0, false), (1, 0, false)]), Some(1));
+        assert_eq!(chosen(&[(2, 0, false), (1, 2, false)]), Some(0));
+        assert_eq!(chosen(&[(4, 0, false), (0, 0, true)]), Some(1), "nobody tries it yet");
+        assert_eq!(chosen(&[(4, 0, false), (0, 1, true)]), Some(0), "somebody does");
+        assert_eq!(chosen(&[(0, 1, true), (0, 2, true)]), Some(0), "there is no other");
+    }
+}
