@@ -52,7 +52,8 @@ fn a_daemon_lists_what_is_left_of_ones_own_files_and_of_nobody_elses() {
 
 #[test]
 fn scripts_read_all_that_is_known_of_a_partial() {
-    let site = Site::new();
+    // So old a partial would be collected.
+    let site = Site::with(DaemonConfig::default().line("[limits]\npartials = 0"));
     let (mine, root) = (of_client(&site), site.root());
     let one = left(1, &mine, "b");
     one.lay(&root);

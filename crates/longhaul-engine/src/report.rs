@@ -103,10 +103,11 @@ impl Totals {
         if self.later { durable.saturating_sub(resumed) } else { durable }
     }
 
-    /// Bytes that this session has still to send after `sent`, if the scan is over.
+    /// Bytes that this session has still to send after `sent`, if the scan is over. Of a file that failed nobody knows how much
+    /// was sent.
     pub(crate) fn left_to_send(&self, sent: u64, resumed: u64) -> Option<u64> {
         let settled = self.bytes_done_without + self.before.bytes_committed;
-        self.scanned.then(|| self.bytes_total.saturating_sub(settled + sent + resumed))
+        (self.scanned && self.files_failed == 0).then(|| self.bytes_total.saturating_sub(settled + sent + resumed))
     }
 
     /// A file of this many bytes was committed by an earlier session: they were not lost after all.

@@ -73,12 +73,10 @@ impl Pulse {
 
     /// Waits until `pacer` lets `bytes` through.
     pub(crate) fn paced(&self, pacer: &Pacer, bytes: usize) {
-        if pacer.is_ahead() {
+        if pacer.rate().is_some() {
             self.0.doing.store(PACED, Ordering::Relaxed);
             pacer.admit(bytes);
             self.0.doing.store(MOVING, Ordering::Relaxed);
-        } else {
-            pacer.admit(bytes);
         }
     }
 

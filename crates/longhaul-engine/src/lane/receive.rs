@@ -127,9 +127,9 @@ fn receive(
         times.count(Stage::Hash, || hasher.update_zeros(piece.unit_len));
         return Ok(Some((None, hasher.finish())));
     }
-    pulse.paced(pacer, piece.len as usize);
     let Some(mut slot) = pulse.waiting(|| slab.claim()) else { return Ok(None) };
     for part in slot[..piece.len as usize].chunks_mut(PIECE_BYTES) {
+        pulse.paced(pacer, part.len());
         times.count(Stage::Net, || stream.recv_exact(part)).map_err(|e| lane_fault(&e))?;
         pulse.beat();
         times.count(Stage::Hash, || hasher.update(part));

@@ -309,7 +309,11 @@ async fn welcome(
             protection: handshake::from_wire(prepared.transfer.protect),
             open: Expecting::ids(count),
             next: count,
-            congestion: congestion(&prepared.transfer.flow),
+            congestion: match prepared.transfer.role {
+                // The name is the receiver's wish for what is sent from here.
+                Role::Receiver => congestion(&prepared.transfer.flow),
+                Role::Sender => Congestion::Auto,
+            },
             sink: events.0.clone(),
         },
     );

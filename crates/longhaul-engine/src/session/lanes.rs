@@ -277,6 +277,9 @@ impl Lanes {
         let look = |(id, lane): (&LaneId, &mut Running)| {
             (*id, lane.handle.clone(), std::mem::take(&mut lane.looked), lane.pulse.read().doing)
         };
+        // A unit that a lane has in hand is counted as sent when all of it is.
+        let in_hand = self.running.values().filter(|lane| lane.pulse.read().doing != Doing::Nothing).count() as u64;
+        let remaining = remaining.map(|bytes| bytes.saturating_sub(in_hand * self.unit));
         // At the end those that shall take no more are the ones that are waited for.
         let standing = self.running.iter_mut().filter(|(_, lane)| !lane.retiring || remaining == Some(0));
         let lanes: Vec<_> = standing.map(look).collect();
@@ -291,17 +294,24 @@ impl Lanes {
         let changes = tuning.second(now, &looks, self.pacer.rate(), remaining);
         for change in &changes {
             match &change.what {
-                What::Add(count) => self.set_target(self.target.saturating_add(*count)),
+                What::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count)),
+                // Lanes that were to be added and never joined are not waited for any more.
                 What::Retire(lanes) => {
-                    self.set_target(self.target.saturating_sub(lanes.len() as u32));
                     lanes.iter().for_each(|lane| self.retire(*lane));
+                    self.set_target(self.standing(&[]));
                 }
                 // Nothing shall take the place of what is lost at the end.
-                What::Lose(lanes) => self.set_target(self.target.saturating_sub(lanes.len() as u32)),
+                What::Lose(lanes) => self.set_target(self.standing(lanes)),
                 What::Nothing => {}
             }
         }
         changes
+    }
+
+    /// Lanes that go on: neither to end nor among `lost`.
+    fn standing(&self, lost: &[LaneId]) -> u32 {
+        let goes_on = |(id, lane): &(&LaneId, &Running)| !lane.retiring && !lost.contains(id);
+        self.running.iter().filter(goes_on).count() as u32
     }
 
     /// Lanes that stand.
@@ -335,7 +345,11 @@ impl Lanes {
     /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
     pub(crate) fn pieces(&self) -> (u64, bool) {
         let readings = || self.running.values().map(|lane| lane.pulse.read());
-        let held_up = readings().any(|reading| reading.doing == Doing::Waiting);
+        let held_up = readings().any(|reading| match reading.doing {
+            Doing::Waiting => true,
+            Doing::Paced => self.role == Role::Receiver,
+            Doing::Nothing | Doing::Moving => false,
+        });
         (self.gone.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
     }
 

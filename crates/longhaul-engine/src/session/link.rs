@@ -154,7 +154,8 @@ impl Link {
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         let now = Instant::now();
         // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
-        let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), self.lanes.grant_at()];
+        let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
+        let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), grant_at];
         let due = due.into_iter().flatten().min().unwrap_or(now);
         self.lanes.sample();
         if now >= due {

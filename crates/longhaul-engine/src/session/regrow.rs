@@ -51,13 +51,14 @@ impl Grants {
     /// `first` ids were granted already, counted from 0.
     pub(crate) fn new(first: u32, open: Open) -> Grants {
         let until = Instant::now() + GOOD_FOR;
-        Grants {
-            open,
-            pending: (0..first).map(|id| (LaneId(id), until)).collect(),
-            next: Some(until),
-            in_vain: 0,
-            units: 0,
-        }
+        Grants { open, pending: (0..first).map(|id| (LaneId(id), until)).collect(), next: None, in_vain: 0, units: 0 }
+    }
+}
+
+impl Grants {
+    /// When to look whether lanes are missing: as was decided, or when an id that nobody used is no longer good.
+    fn due(&self) -> Option<Instant> {
+        self.next.or_else(|| self.pending.values().min().copied())
     }
 }
 
@@ -84,7 +85,7 @@ impl Regrow {
     /// When [`Regrow::grant`] has something to do.
     pub(crate) fn grant_at(&self) -> Option<Instant> {
         match self {
-            Regrow::Grant(grants) => grants.next,
+            Regrow::Grant(grants) => grants.due(),
             _ => None,
         }
     }
@@ -92,7 +93,7 @@ impl Regrow {
     /// The ids to grant now, where `running` lanes stand and `target` should, and `units` went through so far.
     pub(crate) fn grant(&mut self, now: Instant, running: usize, target: u32, units: u64) -> Vec<LaneId> {
         let Regrow::Grant(grants) = self else { return Vec::new() };
-        if grants.next.is_none_or(|next| now < next) {
+        if grants.due().is_none_or(|due| now < due) {
             return Vec::new();
         }
         grants.pending.retain(|_, until| now < *until);
@@ -196,6 +197,19 @@ mod tests {
         regrow.joined(LaneId(4));
         assert_eq!(regrow.grant(later + GOOD_FOR, 4, 4, 10), []);
         assert_eq!(regrow.grant_at(), None);
+    }
+
+    #[test]
+    fn an_id_that_was_named_at_the_start_and_never_used_is_replaced() {
+        let mut next = 2;
+        let open = move || {
+            next += 1;
+            Some(LaneId(next - 1))
+        };
+        let mut regrow = Regrow::Grant(Grants::new(2, Box::new(open)));
+        regrow.joined(LaneId(0));
+        let due = regrow.grant_at().expect("the other may not come");
+        assert_eq!(regrow.grant(due, 1, 2, 0), [LaneId(2)]);
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Tuning {
         let (what, change, why) = match decision {
             Decision::Add(count, why) => (What::Add(count), format!("+{count}"), why),
             Decision::Retire(lanes, why) => {
-                let change = format!("-{}", lanes.len());
+                let change = if lanes.is_empty() { "=".to_owned() } else { format!("-{}", lanes.len()) };
                 (What::Retire(lanes), change, why)
             }
             Decision::Lose(lanes, why) => {

@@ -30,6 +30,8 @@ pub(super) struct Agreed {
     pub(super) control: Control,
     pub(super) welcome: Welcome,
     pub(super) lanes: Vec<JoinedLane>,
+    /// Lanes that there should be at first: some of them may still be missing.
+    pub(super) granted: u32,
     /// Lanes that there may come to be.
     pub(super) lanes_max: u32,
     /// Dials further lanes of the session.
@@ -74,6 +76,7 @@ impl Run {
         dialling: &mut Dialling,
     ) -> Result<Agreed, Fault> {
         let mut control = connect_over(remote, self.paths.as_slice()).await?;
+        self.paths.lead_to(control.peer_addr)?;
         let protection = self.settings.protect.unwrap_or(Protection::Private);
         let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(LANES_AUTO_MAX), slots);
         let first = if control.rtt >= budget::FAR { LANES_FAR } else { LANES_DEFAULT };
@@ -106,8 +109,8 @@ impl Run {
         dialling.patience.has_met();
         let dial = self.dial_of(remote, &control, &welcome, protection);
         let lanes = dial_lanes(&dial, &granted).await?;
-        let lanes_max = welcome.lanes_max.min(lanes_max);
-        Ok(Agreed { control, welcome, lanes, lanes_max, dial, again })
+        let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
+        Ok(Agreed { control, welcome, lanes, granted: granted.count, lanes_max, dial, again })
     }
 
     /// How the data may flow.
@@ -138,7 +141,9 @@ impl Run {
             if let Some(path) = chosen {
                 match &joined {
                     Ok(lane) => path.joined(lane.stream.handle()),
-                    Err(_) => path.failed(),
+                    Err(fault) if matches!(fault.code, FaultCode::Unreachable | FaultCode::TimedOut) => path.failed(),
+                    // It answered: what went wrong there is not the path's.
+                    Err(_) => {}
                 }
             }
             joined

@@ -34,10 +34,10 @@ impl Run {
         }
         let rules = LaneRules {
             role,
-            target: agreed.lanes.len() as u32,
+            target: agreed.granted,
             lanes_max: agreed.lanes_max,
             tuning: (role == Role::Sender).then(|| TuningRules {
-                lanes: agreed.lanes.len() as u32,
+                lanes: agreed.granted,
                 lanes_max: agreed.lanes_max,
                 unit: agreed.welcome.chunk.bytes(),
                 choose_congestion: self.settings.congestion == Congestion::Auto,

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_net::{LaneHandle, NetPath};
 
 use crate::api::{Event, Observer, PathFigures};
@@ -48,6 +49,25 @@ impl Paths {
 
     pub(super) fn as_slice(&self) -> &[NetPath] {
         &self.0
+    }
+
+    /// Whether lanes can be dialled over all of them, when control is connected to `addr`.
+    ///
+    /// # Errors
+    /// A usage fault for paths of which it is not known where they lead.
+    pub(super) fn lead_to(&self, addr: SocketAddr) -> Result<(), Fault> {
+        let usage = |message: String| {
+            Fault::new(FaultCode::Usage, Blame::Local, message).hint("write --path LOCAL=REMOTE for each path")
+        };
+        let unnamed: Vec<_> = self.0.iter().filter(|path| path.remote.is_none()).collect();
+        if !unnamed.is_empty() && unnamed.len() < self.0.len() {
+            return Err(usage("some paths have a REMOTE and some have none".to_owned()));
+        }
+        let other_family = |path: &&&NetPath| path.local.is_some_and(|local| local.is_ipv4() != addr.is_ipv4());
+        match unnamed.iter().find(other_family) {
+            Some(path) => Err(usage(format!("{path} and {} are not of one family of addresses", addr.ip()))),
+            None => Ok(()),
+        }
     }
 
     /// The path for the next dial; none where there is nothing to choose.
@@ -93,10 +113,12 @@ impl Paths {
     }
 }
 
-/// One that is down and that nobody tries; else, of those that are up, the one with the fewest lanes.
+/// One that is down and that nobody tries, as long as another carries something; else, of those that are up, the one with the
+/// fewest lanes.
 fn choose(all: &[Carried]) -> Option<usize> {
     let mut places = 0..all.len();
-    let untried = places.clone().find(|&place| all[place].is_down && all[place].dialling == 0);
+    let carried = all.iter().any(|path| !path.is_down && path.lanes.len() + path.dialling > 0);
+    let untried = places.clone().find(|&place| carried && all[place].is_down && all[place].dialling == 0);
     let lanes = |place: &usize| (all[*place].is_down, all[*place].lanes.len() + all[*place].dialling);
     untried.or_else(|| places.by_ref().min_by_key(lanes))
 }
@@ -171,6 +193,20 @@ mod tests {
         assert_eq!(chosen(&[(2, 0, false), (1, 2, false)]), Some(0));
         assert_eq!(chosen(&[(4, 0, false), (0, 0, true)]), Some(1), "nobody tries it yet");
         assert_eq!(chosen(&[(4, 0, false), (0, 1, true)]), Some(0), "somebody does");
+        assert_eq!(chosen(&[(0, 0, true), (0, 0, false)]), Some(1), "the only lane goes where it can");
         assert_eq!(chosen(&[(0, 1, true), (0, 2, true)]), Some(0), "there is no other");
+    }
+
+    #[test]
+    fn paths_of_which_it_is_not_known_where_they_lead_are_refused() {
+        let leads = |paths: &[&str], addr: &str| {
+            let paths: Vec<NetPath> = paths.iter().map(|path| path.parse().expect("a path")).collect();
+            Paths::new(&paths).lead_to(addr.parse().expect("an address")).map_err(|fault| fault.code)
+        };
+        assert_eq!(leads(&[], "[::1]:7214"), Ok(()));
+        assert_eq!(leads(&["10.0.0.1", "10.0.1.1"], "10.9.9.9:7214"), Ok(()));
+        assert_eq!(leads(&["10.0.0.1=10.0.0.2", "fd00::1=fd00::2"], "10.0.0.2:7214"), Ok(()));
+        assert_eq!(leads(&["10.0.0.1", "fd00::1"], "10.9.9.9:7214"), Err(FaultCode::Usage));
+        assert_eq!(leads(&["10.0.0.1", "10.0.1.1=10.0.1.2"], "10.9.9.9:7214"), Err(FaultCode::Usage));
     }
 }
