@@ -220,7 +220,8 @@ const PROGRESS: &[Field] = &[
     ("bytes_committed", Value::is_u64),
     ("bytes_per_s", is_number),
     ("eta_s", |value| value.is_null() || is_number(value)),
-    ("limited_by", |value| value.is_null() || is_text(value)),
+    ("limited_by", is_limit),
+    ("limited_share", |value| value.is_null() || is_number(value)),
 ];
 const FILE: &[Field] = &[
     ("path", Value::is_string),
@@ -251,9 +252,18 @@ const SUMMARY: &[Field] = &[
     ("seconds", is_number),
     ("bytes_per_s", is_number),
     ("cpu_s_per_gb", Value::is_object),
-    ("limited_by", |value| value.is_null() || is_text(value)),
+    ("limited_by", is_limit),
+    ("limited_share", |value| value.is_null() || is_number(value)),
+    ("limits", Value::is_object),
     ("stages", Value::is_object),
 ];
+
+fn is_limit(value: &Value) -> bool {
+    value.is_null() || value.as_str().is_some_and(|name| LIMITS.contains(&name))
+}
+
+const LIMITS: [&str; 9] =
+    ["source", "hash", "cpu", "network:loss", "network:window", "network:rate", "receiver", "target", "memory"];
 
 fn is_text(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use longhaul_wan::{Change, Config, Counters, Link, Path, Wan};
+use longhaul_wan::{Change, Config, Counters, Link, Path, Tuning, Wan};
+use rustix::process::Signal;
 
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Run, Running, files};
@@ -30,7 +31,10 @@ impl Far {
 
     /// The same, with this in the daemon's `[limits]`.
     fn with(path: &str, limits: &str) -> Far {
-        let wan = wan(path);
+        Far::over(wan(path, &[]), limits)
+    }
+
+    fn over(wan: Wan, limits: &str) -> Far {
         let (client, server) = (Host::new(), Host::new());
         let root = server.make_dir("data");
         let config = DaemonConfig::default().listen(wan.far().address(0)).root("data", &root, ALL_RIGHTS);
@@ -64,10 +68,13 @@ impl Far {
     }
 }
 
-fn wan(path: &str) -> Wan {
+/// With these kernel settings at both ends.
+fn wan(path: &str, sysctls: &[(&str, &str)]) -> Wan {
     let mut link = Link { mtu: 9000, ..Link::even(Path::default()) };
     link.apply(&path.parse::<Change>().unwrap());
-    Wan::new(&Config { links: vec![link], ..Config::default() }).unwrap()
+    let sysctls = sysctls.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    let tuning = Tuning { sysctls, ..Tuning::default() };
+    Wan::new(&Config { links: vec![link], tuning, ..Config::default() }).unwrap()
 }
 
 /// A tree of small and large files, with directories and a link.
@@ -231,4 +238,46 @@ fn two_paths_carry_together_and_one_that_dies_hands_over_and_comes_back() {
     assert_eq!(outcome.code, 0, "{outcome}\n{}", daemon.log());
     assert_eq!(outcome.summary()["paths"].as_array().map(Vec::len), Some(2), "{outcome}");
     tree::assert_same(&Tree::of(client.path("f")), &Tree::of(root.join("f")), &outcome);
+}
+
+/// A path, kernel settings, options, MiB to move, and what is to be named.
+type Limiting<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [&'a str], usize, &'a str);
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn what_of_the_network_limits_is_named_at_either_end() {
+    const QUICK: &str = "rate=1Gbit/s,rtt=60ms,loss=0";
+    let cases: &[Limiting] = &[
+        ("rate=80Mbit/s,rtt=20ms,loss=0", &[], &[], 40, "network:rate"),
+        (QUICK, &[], &["--rate", "80Mbit/s"], 40, "network:rate"),
+        ("rate=1Gbit/s,rtt=60ms,loss=3e-3", &[], &["--lanes", "1", "--congestion", "cubic"], 40, "network:loss"),
+        (QUICK, &[("net.ipv4.tcp_wmem", "4096 16384 131072")], &["--lanes", "1"], 8, "network:window"),
+        (QUICK, &[("net.ipv4.tcp_rmem", "4096 131072 131072")], &["--lanes", "1"], 8, "network:window"),
+    ];
+    for (path, sysctls, options, size, want) in cases {
+        let far = Far::over(wan(path, sysctls), "");
+        files::make(far.client.path("f"), 1, size * MIB);
+        files::make(far.root.join("f"), 1, size * MIB);
+        let push = far.run("push").args(*options).arg("f").arg(far.daemon.url("data/g"));
+        let pull = far.run("pull").args(*options).arg(far.daemon.url("data/f")).arg("g");
+        for run in [push, pull] {
+            let outcome = run.finish();
+            assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+            let summary = outcome.summary();
+            assert_eq!(summary["limited_by"], *want, "{path} {sysctls:?} {options:?}: {summary}\n{outcome}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_receiver_that_takes_nothing_and_says_nothing_is_named() {
+    let far = Far::new("rate=200Mbit/s,rtt=20ms");
+    files::make(far.client.path("f"), 1, 100 * MIB);
+    let running = far.run("push").arg("f").arg(far.daemon.url("data/f")).start();
+    running.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > 4 << 20));
+    far.daemon.signal(Signal::STOP);
+    running.wait_event(|event| (event["limited_by"] == "receiver").then_some(()));
+    far.daemon.signal(Signal::CONT);
+    assert_eq!(running.finish().code, 0, "{}", far.daemon.log());
 }

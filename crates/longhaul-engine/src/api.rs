@@ -11,6 +11,7 @@ use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, 
 use longhaul_disk::{DirectMode, EngineKind, EngineReport};
 use longhaul_net::{Congestion, Identity, NetPath, Protection, PublicKey};
 use longhaul_proto::receiver::SyncGroup;
+use longhaul_proto::wire::message::{self, Limit};
 use tokio::sync::watch;
 
 /// A transfer to run.
@@ -267,8 +268,29 @@ pub struct Progress {
     pub bytes_committed: u64,
     /// Bytes of files that were skipped or failed: they will not come.
     pub bytes_done_without: u64,
-    /// Who limits, as far as known.
-    pub limited_by: &'static str,
+    /// What limited the last second, as far as known.
+    pub limited_by: Option<Limited>,
+}
+
+/// A part of the path from disk to disk that limited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limited {
+    /// `source`, `hash`, `cpu`, `network:loss`, `network:window`, `network:rate`, `receiver`, `target` or `memory`.
+    pub by: &'static str,
+    /// For how much of the time, 0 to 1.
+    pub share: f64,
+}
+
+impl std::convert::From<message::Limited> for Limited {
+    fn from(limited: message::Limited) -> Limited {
+        Limited { by: limited.by.name(), share: limited.share() }
+    }
+}
+
+impl std::convert::From<(Limit, f64)> for Limited {
+    fn from((limit, share): (Limit, f64)) -> Limited {
+        Limited { by: limit.name(), share }
+    }
 }
 
 /// A settled name.
@@ -337,8 +359,8 @@ pub struct Report {
     pub sender_cpu: Option<f64>,
     /// CPU seconds of the receiving process, where known.
     pub receiver_cpu: Option<f64>,
-    /// What limited the transfer.
-    pub limited_by: &'static str,
+    /// What limited the transfer, with shares of the time in which that is known: the largest first.
+    pub limits: Vec<Limited>,
     /// CPU seconds by stage on this side.
     pub stages: Vec<(&'static str, f64)>,
     /// The I/O engine of this side, and what it really did.

@@ -33,12 +33,14 @@ impl StageTimes {
         result
     }
 
+    /// CPU seconds of one stage.
+    pub(crate) fn of(&self, stage: Stage) -> f64 {
+        self.nanos[stage as usize].load(Ordering::Relaxed) as f64 / 1e9
+    }
+
     /// CPU seconds by stage.
     pub(crate) fn seconds(&self) -> Vec<(&'static str, f64)> {
-        STAGES
-            .iter()
-            .map(|(stage, name)| (*name, self.nanos[*stage as usize].load(Ordering::Relaxed) as f64 / 1e9))
-            .collect()
+        STAGES.iter().map(|(stage, name)| (*name, self.of(*stage))).collect()
     }
 }
 

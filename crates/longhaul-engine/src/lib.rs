@@ -22,8 +22,8 @@ mod transfer;
 mod workers;
 
 pub use api::{
-    Event, FileEvent, FileStatus, From, Job, LanesTuned, LocalDest, LocalSource, Observer, PathFigures, Progress,
-    RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger, To, Trust, Verify,
+    Event, FileEvent, FileStatus, From, Job, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures,
+    Progress, RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger, To, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
 pub use list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};

@@ -2,8 +2,9 @@
 
 use longhaul_core::{EntryKind, Fault, FaultCode};
 use longhaul_disk::EngineReport;
+use longhaul_proto::tuning::limit::Spent;
 
-use crate::api::{FileStatus, Progress, Report};
+use crate::api::{FileStatus, Limited, Progress, Report};
 
 /// What one side of a transfer counted. Directories count only when they fail.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +32,8 @@ pub(crate) struct Totals {
     bytes_lost: u64,
     pub(crate) sender_cpu_us: Option<u64>,
     pub(crate) receiver_cpu_us: Option<u64>,
+    /// Time by what limited in it.
+    limits: Spent,
     pub(crate) stages: Vec<(&'static str, f64)>,
     pub(crate) io: Option<EngineReport>,
 }
@@ -125,6 +128,11 @@ impl Totals {
         *self.receiver_cpu_us.get_or_insert(0) += us;
     }
 
+    /// What limited a session that is over.
+    pub(crate) fn add_limits(&mut self, limits: &Spent) {
+        self.limits.add_all(limits);
+    }
+
     /// CPU seconds by stage of a session that is over.
     pub(crate) fn add_stages(&mut self, stages: Vec<(&'static str, f64)>) {
         if self.stages.is_empty() {
@@ -193,7 +201,7 @@ impl Totals {
             bytes_total: self.bytes_total,
             scanned: self.scanned,
             bytes_done_without: self.bytes_done_without,
-            limited_by: LIMIT_UNKNOWN,
+            limited_by: session.limited_by,
         }
     }
 
@@ -217,13 +225,10 @@ impl Totals {
             seconds,
             sender_cpu: cpu(self.sender_cpu_us),
             receiver_cpu: cpu(self.receiver_cpu_us),
-            limited_by: LIMIT_UNKNOWN,
+            limits: self.limits.shares().into_iter().map(Limited::from).collect(),
             stages: self.stages,
             io: self.io,
             paths: Vec::new(),
         }
     }
 }
-
-/// Nothing measures the limit yet.
-const LIMIT_UNKNOWN: &str = "unknown";

@@ -15,8 +15,9 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
     Answer, CheckChunks, CheckFiles, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Heartbeat,
-    Hello, LaneClosed, LaneLost, LaneTarget, Lanes, Listed, ListedKind, ListedPartial, Listing, Offer, Outcome, Page,
-    PageCredit, Placing, Protect, Rate, Request, Resume, Settlement, Tally, Transfer, Verdict, WantChunks, Welcome,
+    Hello, LaneClosed, LaneLost, LaneTarget, Lanes, Limit, Limited, Limiting, Listed, ListedKind, ListedPartial,
+    Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, Resume, Settlement, Tally, Transfer,
+    Verdict, WantChunks, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -202,10 +203,12 @@ fn messages() -> Vec<(Message, &'static str)> {
         (check_files(), GOLDEN[30]),
         (Message::LaneTarget(LaneTarget { count: 300 }), GOLDEN[32]),
         (Message::Rate(Rate { bytes_per_s: 300 }), GOLDEN[33]),
+        (Message::Limiting(Limiting { by: Some(Limited { by: Limit::Target, thousandths: 300 }) }), GOLDEN[34]),
+        (Message::Limiting(Limiting { by: None }), GOLDEN[35]),
     ]
 }
 
-const GOLDEN: [&str; 34] = [
+const GOLDEN: [&str; 36] = [
     "39000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02",
     "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e2222222222222222222222222222222201ac0203626272ac02",
     "050000000101010001",
@@ -240,6 +243,8 @@ const GOLDEN: [&str; 34] = [
     "240000000e010105abababababababababababababababababababababababababababababababab",
     "030000001aac02",
     "030000001bac02",
+    "050000001c0107ac02",
+    "020000001c00",
 ];
 
 fn resume() -> Message {
@@ -280,8 +285,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=27).collect::<Vec<_>>());
-    for new in [22, 28] {
+    assert_eq!(numbers, (1..=21).chain(23..=28).collect::<Vec<_>>());
+    for new in [22, 29] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }
@@ -380,3 +385,16 @@ const JOIN: [&str; 3] = [
     "81a56e51a6493b82f634264e7526d1b0fc3a23c47e3a86291164792d8243fbf9",
     "bc360ad0948c09ec703d51756b1b3d23e66330a3c5308c03f0c90c2ba41d3708",
 ];
+
+/// Limits travel by their place in the enum too.
+#[test]
+fn limits_keep_their_places() {
+    let names = (0..9).map(|place| match Message::decode(&[28, 1, place, 0]) {
+        Ok(Message::Limiting(Limiting { by: Some(limited) })) => limited.by.name(),
+        other => panic!("{place}: {other:?}"),
+    });
+    let want =
+        ["source", "hash", "cpu", "network:loss", "network:window", "network:rate", "receiver", "target", "memory"];
+    assert!(names.eq(want));
+    assert!(Message::decode(&[28, 1, 9, 0]).is_err(), "a new limit needs its place here");
+}

@@ -143,7 +143,7 @@ pub(crate) mod tests {
             seconds: 0.0,
             sender_cpu: None,
             receiver_cpu: None,
-            limited_by: "",
+            limits: Vec::new(),
             stages: Vec::new(),
             io: None,
             paths: Vec::new(),

@@ -251,22 +251,30 @@ impl Lanes {
         matches!(self.regrow, Regrow::Grant(_))
     }
 
-    /// Looks what the lanes are at; called often, acts several times a second.
-    pub(crate) fn sample(&mut self) {
+    /// Looks what the lanes are at; called often, tells it several times a second.
+    pub(crate) fn sample(&mut self) -> Option<Vec<Doing>> {
         let now = Instant::now();
         if now < self.next_sample {
-            return;
+            return None;
         }
         self.next_sample = now + SAMPLE_EVERY;
-        for lane in self.running.values_mut() {
+        let look = |lane: &mut Running| {
+            let doing = lane.pulse.read().doing;
             lane.looked.0 += 1;
-            lane.looked.1 += u32::from(lane.pulse.read().doing == Doing::Nothing);
-        }
+            lane.looked.1 += u32::from(doing == Doing::Nothing);
+            doing
+        };
+        Some(self.running.values_mut().map(look).collect())
     }
 
     /// When [`Lanes::sample`] wants to be called.
-    pub(crate) fn sample_at(&self) -> Option<Instant> {
-        self.tuning.is_some().then_some(self.next_sample)
+    pub(crate) fn sample_at(&self) -> Instant {
+        self.next_sample
+    }
+
+    /// The lanes that stand.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = (LaneId, &LaneHandle)> {
+        self.running.iter().map(|(id, lane)| (*id, &lane.handle))
     }
 
     /// What the search for the number of lanes decides, once a second. Lanes that are to end are told already.

@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_net::LaneStream;
-use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Rate};
+use longhaul_proto::tuning::limit::Spent;
+use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Limited, Limiting, Rate};
 use longhaul_proto::{Message, Timestamp};
 use tokio::sync::mpsc;
 
 use super::Event;
 use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
+use super::limit::{Limiter, WaitsFor};
 use super::tuning::{Change, What};
 use crate::api::{self, Observer, Stop};
 use crate::control::{Outbox, ReadHalf, WriteHalf, read_message, start_writer};
@@ -61,6 +63,9 @@ pub(crate) struct Link {
     role: Role,
     /// Lanes that the search gave up.
     to_lose: Vec<LaneId>,
+    limiter: Limiter,
+    /// What a lane of this side that can do nothing waits for now.
+    pub(crate) waits_for: WaitsFor,
     /// Bytes that this side has yet to give to lanes, if it knows.
     pub(crate) remaining: Option<u64>,
     stop: Stop,
@@ -110,6 +115,8 @@ impl Link {
             writer,
             reader,
             role: parts.rules.role,
+            limiter: Limiter::new(parts.rules.role),
+            waits_for: WaitsFor::Other,
             to_lose: Vec::new(),
             remaining: None,
             lanes: Lanes::new(parts.rules),
@@ -157,7 +164,9 @@ impl Link {
         let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
         let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), grant_at];
         let due = due.into_iter().flatten().min().unwrap_or(now);
-        self.lanes.sample();
+        if let Some(doing) = self.lanes.sample() {
+            self.limiter.look(&doing, self.waits_for);
+        }
         if now >= due {
             self.next_tick = now + TICK;
             return self.tick();
@@ -165,7 +174,7 @@ impl Link {
         if let Ok(event) = self.events.try_recv() {
             return self.hear(event);
         }
-        let ticks = self.lanes.sample_at().map_or(due, |sample| sample.min(due)).saturating_duration_since(now);
+        let ticks = self.lanes.sample_at().min(due).saturating_duration_since(now);
         let until = timeout.map_or(ticks, |t| Duration::from_micros(t.0.saturating_sub(self.now().0)).min(ticks));
         tokio::select! {
             biased;
@@ -211,6 +220,10 @@ impl Link {
                     }
                     Message::Rate(rate) if self.role == Role::Sender => {
                         self.lanes.set_rates(|rates| rates.asked = Rates::from_wire(rate.bytes_per_s));
+                        Wake::Time
+                    }
+                    Message::Limiting(limiting) => {
+                        self.limiter.hear(self.heard, limiting.by);
                         Wake::Time
                     }
                     message => Wake::Event(Event::Control(message)),
@@ -291,6 +304,30 @@ impl Link {
             self.say(Message::Heartbeat(Heartbeat { stalled, answer }));
         }
         Wake::Time
+    }
+
+    /// A second is over, or half of one, or the session: names what limited it, and says so to the other side.
+    pub(crate) fn judge(&mut self) {
+        let Some(by) = self.limiter.second(self.lanes.handles(), &self.times) else { return };
+        // No sign of life: a stalled disk is told by heartbeats, which silence alone brings about.
+        if let Some(outbox) = self.outbox.as_ref().filter(|_| !self.ending) {
+            outbox.send(Message::Limiting(Limiting { by }));
+        }
+    }
+
+    /// How long ago what limits was named last.
+    pub(crate) fn judged_for(&self) -> Duration {
+        self.limiter.since().elapsed()
+    }
+
+    /// What limited the last second, as far as known.
+    pub(crate) fn limited(&self) -> Option<Limited> {
+        self.limiter.limited()
+    }
+
+    /// What limited all of the session.
+    pub(crate) fn limits(&self) -> &Spent {
+        self.limiter.spent()
     }
 
     /// Says something to the other side.

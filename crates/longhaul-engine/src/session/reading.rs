@@ -67,10 +67,14 @@ pub(crate) struct ChunkOrder {
 /// The source side. Dropping it waits until no read is outstanding.
 pub(crate) struct Reading {
     shared: Arc<Shared>,
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<(Order, Pending)>>,
     feeder: Option<JoinHandle<()>>,
     queue: Receiver<Ready>,
+    pending: Pending,
 }
+
+/// Held once by each order of which nothing is in the lanes' queue yet.
+type Pending = Arc<()>;
 
 struct Shared {
     tree: Arc<dyn SourceTree>,
@@ -120,12 +124,17 @@ impl Reading {
             .name("feed".to_owned())
             .spawn(move || feed(&feeding, &order_queue, &ready))
             .map_err(|e| system_fault("the reading thread", &e))?;
-        Ok(Reading { shared, orders: Some(orders), feeder: Some(feeder), queue })
+        Ok(Reading { shared, orders: Some(orders), feeder: Some(feeder), queue, pending: Arc::default() })
     }
 
     /// The queue that lanes take from. It ends when [`Reading`] was closed and everything ordered is through.
     pub(crate) fn queue(&self) -> Receiver<Ready> {
         self.queue.clone()
+    }
+
+    /// Whether something was ordered, and nothing of it is there for a lane to take.
+    pub(crate) fn is_behind(&self) -> bool {
+        Arc::strong_count(&self.pending) > 1 && self.queue.is_empty()
     }
 
     /// Orders a chunk.
@@ -141,7 +150,7 @@ impl Reading {
 
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            let _ = orders.send(order);
+            let _ = orders.send((order, self.pending.clone()));
         }
     }
 
@@ -182,11 +191,11 @@ impl Drop for Reading {
 }
 
 /// Carries out orders one after the other, as slots become free.
-fn feed(shared: &Arc<Shared>, orders: &Receiver<Order>, ready: &Sender<Ready>) {
-    for order in orders {
+fn feed(shared: &Arc<Shared>, orders: &Receiver<(Order, Pending)>, ready: &Sender<Ready>) {
+    for (order, pending) in orders {
         let alive = match order {
-            Order::Chunk(chunk) => shared.feed_chunk(&chunk, ready),
-            Order::Bundle { bundle, attempt, files } => shared.feed_bundle(bundle, attempt, files, ready),
+            Order::Chunk(chunk) => shared.feed_chunk(&chunk, pending, ready),
+            Order::Bundle { bundle, attempt, files } => shared.feed_bundle((bundle, attempt), files, pending, ready),
         };
         if alive.is_none() {
             return;
@@ -196,7 +205,7 @@ fn feed(shared: &Arc<Shared>, orders: &Receiver<Order>, ready: &Sender<Ready>) {
 
 impl Shared {
     /// Reads one chunk into a slot of its own; `None` when there are no more slots for this session.
-    fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, ready: &Sender<Ready>) -> Option<()> {
+    fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, pending: Pending, ready: &Sender<Ready>) -> Option<()> {
         let ChunkOrder { file, index, attempt, map, expect, ref origin } = *chunk;
         let unit = Unit::Chunk { file, index };
         let Some(source) = self.opened(file, origin) else { return Some(()) };
@@ -209,9 +218,12 @@ impl Shared {
         }
         let slot = self.slab.claim()?;
         let (ready, shared) = (ready.clone(), self.clone());
-        let done = move |slot: Slot, result: Result<(), longhaul_disk::DiskError>| match result {
-            Ok(()) => drop(ready.send(made(Payload::Slot(slot)))),
-            Err(e) => shared.unreadable(file, e.fault()),
+        let done = move |slot: Slot, result: Result<(), longhaul_disk::DiskError>| {
+            match result {
+                Ok(()) => drop(ready.send(made(Payload::Slot(slot)))),
+                Err(e) => shared.unreadable(file, e.fault()),
+            }
+            drop(pending);
         };
         self.io.read(source, start.0, len as usize, slot, Box::new(done));
         Some(())
@@ -248,9 +260,9 @@ impl Shared {
     /// Packs a bundle on one of the packing threads; `None` when there are no more slots for this session.
     fn feed_bundle(
         self: &Arc<Self>,
-        bundle: BundleId,
-        attempt: Attempt,
+        (bundle, attempt): (BundleId, Attempt),
         files: Vec<(Small, Origin)>,
+        pending: Pending,
         ready: &Sender<Ready>,
     ) -> Option<()> {
         let mut slot = self.slab.claim()?;
@@ -272,6 +284,7 @@ impl Shared {
                     chunk: shared.chunk,
                 });
             }
+            drop(pending);
         });
         Some(())
     }

@@ -3,7 +3,7 @@
 //! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, IfExists};
 use longhaul_disk::{ChunkIo, TargetTree};
@@ -15,6 +15,7 @@ use longhaul_sys::Slab;
 
 use super::course::ReceiveCourse;
 use super::lanes::{LaneEnd, Reins};
+use super::limit::WaitsFor;
 use super::link::Wake;
 use super::writing::{Report, Writing, WritingOptions};
 use super::{Event, JoinedLane, Link};
@@ -126,6 +127,8 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
+/// What limits at this end is said so often: the sender, which names what limits the whole each second, is to know it then.
+const SAY_EVERY: Duration = Duration::from_millis(500);
 
 impl Loop<'_> {
     fn absorb(&mut self, wake: Wake) {
@@ -243,6 +246,10 @@ impl Loop<'_> {
         if std::mem::take(&mut self.batch_over) {
             self.writing.end_batch();
         }
+        self.link.waits_for = if self.writing.is_full() { WaitsFor::Target } else { WaitsFor::Buffers };
+        if self.verdict.is_none() && self.link.judged_for() >= SAY_EVERY {
+            self.link.judge();
+        }
         let second = self.link.seconds() as u64;
         let tally = self.machine.tally();
         if self.verdict.is_none() && second > self.told.0 {
@@ -257,6 +264,7 @@ impl Loop<'_> {
     fn act(&mut self, action: Action) {
         match action {
             Action::Send(Message::Complete(ending)) => {
+                self.link.judge();
                 let cpu_us = self.link.cpu_us();
                 self.link.ending = true;
                 self.link.say(Message::Complete(Ending { cpu_us, ..ending }));
@@ -311,12 +319,14 @@ impl Loop<'_> {
             seconds: self.link.seconds(),
             bytes_received: tally.received,
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
+            limited_by: self.link.limited().map(Into::into),
             ..Progress::default()
         })
     }
 
     /// Ends everything in order: lanes, then disk work, then what was not published goes.
     async fn finish(mut self, io: ChunkIo) {
+        self.link.judge();
         self.link.observer.event(api::Event::Progress(self.progress()));
         let (tally, resent) = (self.machine.tally(), self.machine.bytes_resent());
         let totals = &mut self.course.totals;
@@ -341,6 +351,7 @@ impl Loop<'_> {
             resent,
             lost: tally.received.saturating_sub(fresh),
         });
+        totals.add_limits(self.link.limits());
         totals.add_receiver_cpu(self.link.cpu_us());
         totals.io = Some(io.report());
         totals.add_stages(self.link.times.seconds());

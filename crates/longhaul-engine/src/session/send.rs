@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use super::course::{Known, SendCourse, Source, Wanted};
 use super::lanes::{LaneEnd, Reins};
+use super::limit::WaitsFor;
 use super::link::Wake;
 use super::reading::{ChunkOrder, Origin, Reading, Report};
 use super::receive::tell_settled;
@@ -265,16 +266,25 @@ impl Loop<'_> {
         }
         let (sent, resent) = self.machine.bytes_sent();
         self.link.remaining = self.course.totals.left_to_send(sent - resent, self.machine.tally().resumed);
+        self.link.waits_for = self.waits_for();
         let second = self.link.seconds() as u64;
         if self.verdict.is_none() && second > self.told {
             self.told = second;
+            self.link.judge();
             self.link.observer.event(api::Event::Progress(self.progress()));
         }
+    }
+
+    /// What a lane that has nothing in hand waits for.
+    fn waits_for(&mut self) -> WaitsFor {
+        let scanning = self.machine.has_room() && self.course.scan().is_some();
+        if self.reading.is_behind() || scanning { WaitsFor::Source } else { WaitsFor::Wants }
     }
 
     fn act(&mut self, action: Action) {
         match action {
             Action::Send(Message::Bye(ending)) => {
+                self.link.judge();
                 let cpu_us = self.link.cpu_us();
                 self.link.ending = true;
                 self.link.say(Message::Bye(Ending { cpu_us, ..ending }));
@@ -342,12 +352,14 @@ impl Loop<'_> {
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             bytes_committed: tally.committed,
             files_committed: tally.files,
+            limited_by: self.link.limited().map(Into::into),
             ..Progress::default()
         })
     }
 
     /// Ends everything in order: the lanes' queue, the lanes, the reads.
     async fn finish(mut self, io: ChunkIo) {
+        self.link.judge();
         self.link.observer.event(api::Event::Progress(self.progress()));
         let (sent, resent) = self.machine.bytes_sent();
         let totals = &mut self.course.totals;
@@ -371,6 +383,7 @@ impl Loop<'_> {
             resent,
             lost: (sent - resent).saturating_sub(tally.durable.saturating_sub(tally.resumed)),
         });
+        totals.add_limits(self.link.limits());
         totals.add_sender_cpu(self.link.cpu_us());
         totals.io = Some(io.report());
         totals.add_stages(self.link.times.seconds());

@@ -99,6 +99,10 @@ pub(crate) struct Writing {
     options: WritingOptions,
     times: StageTimes,
     sink: UnboundedSender<Event>,
+    /// Held once by each write, and by each job, that is under way or waits for its turn.
+    writes: Arc<()>,
+    jobs: Arc<()>,
+    depth: usize,
     payload: HashMap<Ticket, Payload>,
     /// Directories that this session made and whose content is still coming: no more than a path has levels.
     fresh: Arc<Mutex<HashSet<RelPath>>>,
@@ -155,11 +159,14 @@ impl Writing {
     ) -> Result<Writing, Fault> {
         let pool = |name, n| Workers::start(name, n).map_err(|e| system_fault("file threads", &e));
         Ok(Writing {
+            depth: io.report().depth,
             tree,
             io,
             options,
             times,
             sink,
+            writes: Arc::default(),
+            jobs: Arc::default(),
             payload: HashMap::new(),
             fresh: Arc::default(),
             files: HashMap::new(),
@@ -192,10 +199,19 @@ impl Writing {
     /// Runs `job` on a pool and sends what it reports.
     fn report(&self, pool: &Workers, job: impl FnOnce(&dyn TargetTree) -> Report + Send + 'static) {
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
+        let under_way = self.jobs.clone();
         pool.run(move || {
             let report = times.count(Stage::Files, || job(&*tree));
+            drop(under_way);
             let _ = sink.send(Event::Wrote(report));
         });
+    }
+
+    /// Whether the disk has all the work that it takes at a time.
+    pub(crate) fn is_full(&self) -> bool {
+        let under_way = |held: &Arc<()>| Arc::strong_count(held) - 1;
+        let jobs = under_way(&self.jobs);
+        jobs >= STAGERS || under_way(&self.writes) + jobs >= self.depth
     }
 
     /// Looks at what stands under the names of a page, making its directories.
@@ -281,9 +297,9 @@ impl Writing {
             return;
         };
         let place = target.place(start);
-        let sink = self.sink.clone();
+        let (sink, under_way) = (self.sink.clone(), self.writes.clone());
         let done = move |slot: Slot, result: Result<(), DiskError>| {
-            drop(slot);
+            drop((slot, under_way));
             let _ = sink.send(Event::Wrote(Report::Written { file, index, result: result.map_err(|e| e.fault()) }));
         };
         self.io.write(target, place, len, slot, Box::new(done));

@@ -1,10 +1,11 @@
-//! How many lanes, with which congestion control: found while data flows, by what was delivered.
+//! How many lanes, with which congestion control: found while data flows, by what was delivered. And [`limit`]: what limits.
 //!
 //! In: what each lane did in the last second. Out: decisions, each with its reason. Sans-I/O: the engine reads the kernel's
 //! counters, and adds, retires and switches lanes. Knows no sockets, no messages and no clock.
 
 mod algorithm;
 mod lanes;
+pub mod limit;
 #[cfg(test)]
 mod tests;
 

@@ -11,6 +11,7 @@ use longhaul_proto::wire::message::*;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 fn paths() -> impl Strategy<Value = RelPath> {
     vec("[a-z\u{e9}\n]{1,20}", 0..6).prop_map(|names| RelPath::new(names.join("/")).expect("a path"))
@@ -208,6 +209,10 @@ fn opening_messages() -> impl Strategy<Value = Message> {
         any::<[u32; 2]>().prop_map(|[first, count]| Message::Lanes(Lanes { first: LaneId(first), count })),
         any::<u32>().prop_map(|count| Message::LaneTarget(LaneTarget { count })),
         any::<u64>().prop_map(|bytes_per_s| Message::Rate(Rate { bytes_per_s })),
+        option::of((select(&Limit::ALL[..]), any::<u16>())).prop_map(|limited| {
+            let by = limited.map(|(by, thousandths)| Limited { by, thousandths });
+            Message::Limiting(Limiting { by })
+        }),
         any::<u32>().prop_map(|lane| Message::LaneLost(LaneLost { lane: LaneId(lane) })),
         (any::<u32>(), any::<u64>())
             .prop_map(|(lane, landed)| Message::LaneClosed(LaneClosed { lane: LaneId(lane), landed })),

@@ -11,8 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_core::{Fault, Mtime, RelPath};
 use longhaul_engine::{
-    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Listed, ListedKind, ListedPartial, PathFigures,
-    Progress, Protection, Report, Start,
+    EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
+    PathFigures, Progress, Protection, Report, Start,
 };
 use serde::Serialize;
 
@@ -54,7 +54,11 @@ pub struct Summary<'a> {
     seconds: f64,
     bytes_per_s: u64,
     cpu_s_per_gb: CpuPerGb,
-    limited_by: Option<&'a str>,
+    /// What limited, and for how much of the time in which that is known.
+    limited_by: Option<&'static str>,
+    limited_share: Option<f64>,
+    #[serde(serialize_with = "limits")]
+    limits: &'a [Limited],
     #[serde(serialize_with = "as_map")]
     stages: &'a [(&'static str, f64)],
     io: Option<IoBody>,
@@ -100,7 +104,7 @@ struct StartBody<'a> {
 }
 
 #[derive(Serialize)]
-struct ProgressBody<'a> {
+struct ProgressBody {
     t_s: f64,
     files_total: u64,
     files_committed: u64,
@@ -111,7 +115,8 @@ struct ProgressBody<'a> {
     bytes_committed: u64,
     bytes_per_s: u64,
     eta_s: Option<f64>,
-    limited_by: Option<&'a str>,
+    limited_by: Option<&'static str>,
+    limited_share: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -228,7 +233,8 @@ impl<W: Write> JsonLines<W> {
             bytes_committed: progress.bytes_committed,
             bytes_per_s: pace.bytes_per_s as u64,
             eta_s: pace.eta_s.map(millis),
-            limited_by: known(progress.limited_by),
+            limited_by: progress.limited_by.map(|limited| limited.by),
+            limited_share: progress.limited_by.map(|limited| millis(limited.share)),
         };
         self.say("progress", body)
     }
@@ -329,6 +335,8 @@ impl Summary<'_> {
             bytes_per_s: 0,
             cpu_s_per_gb: CpuPerGb { sender: None, receiver: None },
             limited_by: None,
+            limited_share: None,
+            limits: &[],
             stages: &[],
             io: None,
             paths: Vec::new(),
@@ -353,7 +361,9 @@ impl Summary<'_> {
             seconds: millis(report.seconds),
             bytes_per_s: bytes_per_s as u64,
             cpu_s_per_gb: CpuPerGb { sender: per_gb(report.sender_cpu), receiver: per_gb(report.receiver_cpu) },
-            limited_by: known(report.limited_by),
+            limited_by: report.limits.first().map(|limited| limited.by),
+            limited_share: report.limits.first().map(|limited| millis(limited.share)),
+            limits: &report.limits,
             stages: &report.stages,
             io: report.io.as_ref().map(io_body),
             paths: path_bodies(&report.paths),
@@ -411,13 +421,13 @@ fn target(path: &RelPath) -> Target<'_> {
     std::str::from_utf8(bytes).map_or_else(|_| Target::Bytes(STANDARD.encode(bytes)), Target::Text)
 }
 
-fn known(limit: &str) -> Option<&str> {
-    Some(limit).filter(|limit| units::is_known(limit))
-}
-
 /// Finer than a millisecond is noise.
 fn millis(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
+}
+
+fn limits<S: serde::Serializer>(limits: &&[Limited], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(limits.iter().map(|limited| (limited.by, millis(limited.share))))
 }
 
 fn as_map<S: serde::Serializer>(stages: &&[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {

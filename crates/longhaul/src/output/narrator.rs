@@ -322,8 +322,8 @@ fn last_line(report: &Report, dry_run: bool) -> String {
     if report.bytes_misread > 0 {
         line.push_str(&format!(" ({} of it WRONG: suspect the disk)", ByteCount(report.bytes_misread)));
     }
-    if units::is_known(report.limited_by) {
-        line.push_str(&format!(", limited by {}", report.limited_by));
+    if let Some(limited) = report.limits.first() {
+        line.push_str(&format!(", limited by {} ({:.0} % of the time)", limited.by, limited.share * 100.0));
     }
     line
 }
@@ -352,6 +352,8 @@ fn omission_lines(omissions: &Omissions) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_engine::Limited;
+
     use super::*;
     use crate::exit::tests::report;
 
@@ -359,9 +361,10 @@ mod tests {
     fn the_last_line_counts_what_happened() {
         let done = Report { files_committed: 2, bytes_committed: 1 << 30, seconds: 2.0, ..report() };
         assert_eq!(last_line(&done, false), "2 files committed, 1.0 GiB in 2.0 s, 4.29 Gbit/s (537 MB/s)");
-        let mixed = Report { files_skipped: 3, files_failed: 1, limited_by: "target disk", ..report() };
+        let limits = vec![Limited { by: "target", share: 0.826 }, Limited { by: "hash", share: 0.174 }];
+        let mixed = Report { files_skipped: 3, files_failed: 1, limits, ..report() };
         let line = last_line(&mixed, false);
-        assert!(line.ends_with(", 3 skipped, 1 failed, limited by target disk"), "{line}");
+        assert!(line.ends_with(", 3 skipped, 1 failed, limited by target (83 % of the time)"), "{line}");
         assert_eq!(last_line(&Report { files_total: 4, ..report() }, true), "dry run: 4 files found, nothing moved");
     }
 

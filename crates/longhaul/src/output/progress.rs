@@ -115,8 +115,8 @@ fn line(progress: &Progress, pace: &Pace) -> String {
     if let Some(eta) = pace.eta_s {
         text.push_str(&format!(", {} left", units::span(eta)));
     }
-    if units::is_known(progress.limited_by) {
-        text.push_str(&format!(", limited by {}", progress.limited_by));
+    if let Some(limited) = progress.limited_by {
+        text.push_str(&format!(", limited by {}", limited.by));
     }
     text
 }
@@ -127,6 +127,8 @@ const PLAIN_SLOW_AFTER_SECONDS: f64 = 60.0;
 
 #[cfg(test)]
 mod tests {
+    use longhaul_engine::Limited;
+
     use super::*;
 
     #[test]
@@ -161,13 +163,13 @@ mod tests {
             files_committed: 2,
             files_total: 5,
             scanned: true,
-            limited_by: "target disk",
+            limited_by: Some(Limited { by: "target", share: 0.7 }),
             ..Progress::default()
         };
         let pace = Pace { bytes_per_s: 1.176e9, eta_s: Some(62.0), bytes_to_move: 4 << 30 };
         assert_eq!(
             line(&progress, &pace),
-            "3.0 GiB of 4.0 GiB, 2 of 5 files, 9.41 Gbit/s (1.18 GB/s), 1:02 left, limited by target disk"
+            "3.0 GiB of 4.0 GiB, 2 of 5 files, 9.41 Gbit/s (1.18 GB/s), 1:02 left, limited by target"
         );
         let early = line(&Progress::default(), &Pace { bytes_per_s: 0.0, eta_s: None, bytes_to_move: 0 });
         assert_eq!(early, "0 B of 0 B+, 0 of 0+ files, 0 bit/s (0 B/s)");

@@ -16,11 +16,6 @@ pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Whether the engine could tell what limits.
-pub(super) fn is_known(limit: &str) -> bool {
-    !matches!(limit, "" | "unknown")
-}
-
 /// Three digits and a decimal prefix.
 fn decimal(value: f64) -> String {
     let mut value = if value.is_finite() { value.max(0.0) } else { 0.0 };

@@ -3,12 +3,14 @@
 //! Who may send what, and under whose credit, stands with each message.
 
 mod flow;
+mod limiting;
 mod listing;
 mod opening;
 
 use longhaul_core::{Entry, EntryKind, Fault};
 
 pub use flow::*;
+pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
 
@@ -132,6 +134,8 @@ messages! {
     26 LaneTarget(LaneTarget) Want,
     /// Receiver: from now on the sender keeps this rate, or its own if that is lower.
     27 Rate(Rate) Want,
+    /// Either, about each second: what limits, as it sees it.
+    28 Limiting(Limiting) Verdict,
 }
 
 impl Message {

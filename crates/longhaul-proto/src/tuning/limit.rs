@@ -1,0 +1,294 @@
+//! What limits a transfer, named from what each side saw in one second.
+//!
+//! In: shares of instants and of time, from the engine. Out: a [`Limited`]. A receiver names only what stands at its own end
+//! ([`of_receiver`]) and tells the sender, who names what limits the whole ([`of_transfer`]) and tells it back. Knows no
+//! sockets, no disks and no clock.
+//!
+//! An instant counts for the first part that is found waiting for another: a sending lane that has nothing in hand though
+//! chunks were ordered waits for the source, however much the other lanes move. For the same reason a receiving lane that has
+//! no free buffer accuses the target: were the network slower, there would be one.
+
+use crate::wire::message::{Limit, Limited};
+
+/// What a receiver saw at its own end. Shares are parts of 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Receiving {
+    /// Instants in which a lane waited for a buffer and the disk had all the work that it takes at a time.
+    pub target: f64,
+    /// Instants in which a lane waited for a buffer and the disk had less than that.
+    pub memory: f64,
+    /// Instants in which a lane waited as there is a rate to keep.
+    pub paced: f64,
+    /// This side's processors.
+    pub processors: Processors,
+}
+
+/// What a sender saw. Shares are parts of 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sending {
+    /// Instants in which a lane had nothing in hand, and what was ordered was not read yet.
+    pub source: f64,
+    /// Instants in which no lane had anything in hand, and nothing was ordered.
+    pub unwanted: f64,
+    /// Instants in which a lane waited as there is a rate to keep.
+    pub paced: f64,
+    /// What the kernel counted; none within a host.
+    pub path: Option<Path>,
+    /// This side's processors.
+    pub processors: Processors,
+}
+
+/// What the kernel counted of all lanes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Path {
+    /// Of the time in which there was something to send: that in which the other host's window was full.
+    pub receiver: f64,
+    /// Of the same: that in which this host's send buffer was.
+    pub buffer: f64,
+    /// Payload that was sent again, of all that was sent.
+    pub resent: f64,
+    /// The round trip, as a multiple of the shortest of late.
+    pub stretch: f64,
+}
+
+/// How busy a side was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Processors {
+    /// Of the time that its processors have for it, or its lanes' threads, whichever is the larger share.
+    pub busy: f64,
+    /// What most of that went into: [`Limit::Hash`], or [`Limit::Cpu`] for anything else.
+    pub most: Limit,
+}
+
+impl Default for Processors {
+    fn default() -> Processors {
+        Processors { busy: 0.0, most: Limit::Cpu }
+    }
+}
+
+impl Processors {
+    fn limit(&self) -> Option<Limit> {
+        (self.busy >= BUSY).then_some(self.most)
+    }
+}
+
+/// What a sender heard from its receiver of late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing.
+    Silence,
+    /// What limits there, or that nothing does.
+    Says(Option<Limited>),
+}
+
+/// What stands at the receiver's end; none if nothing there does.
+pub fn of_receiver(seen: &Receiving) -> Option<Limited> {
+    let Receiving { target, memory, paced, processors } = *seen;
+    let mut shares = Shares::default();
+    shares.add(Limit::Target, target);
+    shares.add(Limit::Memory, memory);
+    shares.add(Limit::NetworkRate, paced);
+    if let Some(limit) = processors.limit() {
+        shares.add(limit, 1.0 - target - memory - paced);
+    }
+    shares.most().filter(|limited| limited.thousandths >= WORTH_SAYING)
+}
+
+/// What limits the transfer.
+pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
+    let Sending { source, unwanted, paced, path, processors } = *seen;
+    let mut shares = Shares::default();
+    shares.add(Limit::Source, source);
+    shares.add(Limit::NetworkRate, paced);
+    let moving = (1.0 - source - unwanted - paced).max(0.0);
+    let full = path.map_or(0.0, |path| path.receiver);
+    // A receiver whose lanes wait for nothing takes in whatever comes: its window is full as it is too small for the path.
+    let (there, wants_nothing, held) = match heard {
+        Heard::Says(Some(limited)) => (limited.by, limited.by, limited.share().max(full)),
+        Heard::Says(None) => (Limit::NetworkWindow, Limit::Target, full),
+        Heard::Silence => (Limit::Receiver, Limit::Receiver, full),
+    };
+    shares.add(wants_nothing, unwanted);
+    shares.add(there, moving * held);
+    let rest = moving * (1.0 - held);
+    match (processors.limit(), path) {
+        (Some(limit), _) => shares.add(limit, rest),
+        // Between two processes of a host, or two halves of one, nothing else is left, but what was not told yet.
+        (None, None) if heard == Heard::Silence => {}
+        (None, None) => shares.add(processors.most, rest),
+        (None, Some(path)) => {
+            shares.add(Limit::NetworkWindow, rest * path.buffer);
+            shares.add(path.line(), rest * (1.0 - path.buffer));
+        }
+    }
+    shares.most()
+}
+
+impl Path {
+    /// What holds back a lane that may send and whose windows have room.
+    fn line(&self) -> Limit {
+        // Where a queue stands on the way, the line is full, and what is lost is what the queue had no place for.
+        if self.resent >= LOSSY && self.stretch < QUEUED { Limit::NetworkLoss } else { Limit::NetworkRate }
+    }
+}
+
+/// Time by what limited in it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spent(Shares);
+
+impl Spent {
+    /// So many seconds were limited by this.
+    pub fn add(&mut self, by: Limit, seconds: f64) {
+        self.0.add(by, seconds);
+    }
+
+    /// And those of another.
+    pub fn add_all(&mut self, other: &Spent) {
+        self.0.0.iter_mut().zip(&other.0.0).for_each(|(sum, more)| *sum += more);
+    }
+
+    /// Each that ever limited with its share of the time, the largest first.
+    pub fn shares(&self) -> Vec<(Limit, f64)> {
+        let total: f64 = self.0.0.iter().sum();
+        let named = Limit::ALL.into_iter().zip(self.0.0).filter(|(_, seconds)| *seconds > 0.0);
+        let mut shares: Vec<_> = named.map(|(limit, seconds)| (limit, seconds / total)).collect();
+        shares.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        shares
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Shares([f64; Limit::ALL.len()]);
+
+impl Shares {
+    fn add(&mut self, limit: Limit, share: f64) {
+        self.0[limit as usize] += share.max(0.0);
+    }
+
+    /// The largest; none if all are zero.
+    fn most(&self) -> Option<Limited> {
+        let largest = Limit::ALL.into_iter().zip(self.0).max_by(|(_, a), (_, b)| a.total_cmp(b));
+        largest.filter(|(_, share)| *share > 0.0).map(|(by, share)| Limited::new(by, share))
+    }
+}
+
+/// From here on a side has no time left: what is lacking is what a thread needs to be woken.
+const BUSY: f64 = 0.85;
+/// A receiver that waits less is not what limits.
+const WORTH_SAYING: u16 = 100;
+/// A connection that backs off at each loss has less than 40 segments on their way at this share (a window of `1.22/sqrt(p)`, Mathis
+/// et al. 1997).
+const LOSSY: f64 = 0.001;
+/// A round trip that is so much longer than the shortest one has a queue in it.
+const QUEUED: f64 = 1.3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Processors = Processors { busy: 0.3, most: Limit::Hash };
+    const FREE: Path = Path { receiver: 0.0, buffer: 0.0, resent: 0.0, stretch: 1.0 };
+    const WELL: Heard = Heard::Says(None);
+
+    fn says(by: Limit, share: f64) -> Heard {
+        Heard::Says(Some(Limited::new(by, share)))
+    }
+
+    #[test]
+    fn each_part_is_named_when_it_is_what_limits() {
+        let sending = Sending { path: Some(FREE), processors: IDLE, ..Sending::default() };
+        let over = |path| Sending { path: Some(path), ..sending };
+        let busy = |most| Sending { processors: Processors { busy: 0.9, most }, ..sending };
+        let lossy = Path { resent: 0.002, ..FREE };
+        let cases = [
+            ("reads lag", Sending { source: 0.6, ..sending }, WELL, Limit::Source, 0.6),
+            ("paced", Sending { paced: 0.7, ..sending }, WELL, Limit::NetworkRate, 1.0),
+            ("nothing wanted", Sending { unwanted: 0.8, ..sending }, WELL, Limit::Target, 0.8),
+            (
+                "nothing wanted, as said",
+                Sending { unwanted: 0.8, ..sending },
+                says(Limit::Memory, 0.2),
+                Limit::Memory,
+                0.84,
+            ),
+            ("hashing", busy(Limit::Hash), WELL, Limit::Hash, 1.0),
+            ("sealing", busy(Limit::Cpu), WELL, Limit::Cpu, 1.0),
+            (
+                "its window full, target behind",
+                over(Path { receiver: 0.9, ..FREE }),
+                says(Limit::Target, 0.3),
+                Limit::Target,
+                0.9,
+            ),
+            ("target behind", sending, says(Limit::Target, 0.8), Limit::Target, 0.8),
+            ("target hardly behind", sending, says(Limit::Target, 0.3), Limit::NetworkRate, 0.7),
+            ("its hashing", sending, says(Limit::Hash, 0.9), Limit::Hash, 0.9),
+            (
+                "its window full, nothing heard",
+                over(Path { receiver: 0.9, ..FREE }),
+                Heard::Silence,
+                Limit::Receiver,
+                0.9,
+            ),
+            ("its window too small", over(Path { receiver: 0.9, ..FREE }), WELL, Limit::NetworkWindow, 0.9),
+            ("own window too small", over(Path { buffer: 0.9, ..FREE }), WELL, Limit::NetworkWindow, 0.9),
+            ("losses", over(lossy), WELL, Limit::NetworkLoss, 1.0),
+            ("hardly a loss", over(Path { resent: 0.0009, ..FREE }), WELL, Limit::NetworkRate, 1.0),
+            ("losses of a full queue", over(Path { stretch: 1.3, ..lossy }), WELL, Limit::NetworkRate, 1.0),
+            ("the line", sending, WELL, Limit::NetworkRate, 1.0),
+            ("within a host", Sending { path: None, ..sending }, WELL, Limit::Hash, 1.0),
+            (
+                "within a host, target behind",
+                Sending { path: None, ..sending },
+                says(Limit::Target, 0.8),
+                Limit::Target,
+                0.8,
+            ),
+        ];
+        for (what, seen, heard, by, share) in cases {
+            assert_eq!(of_transfer(&seen, heard), Some(Limited::new(by, share)), "{what}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_named_within_a_host_before_the_receiver_was_heard() {
+        assert_eq!(of_transfer(&Sending { processors: IDLE, ..Sending::default() }, Heard::Silence), None);
+    }
+
+    #[test]
+    fn a_receiver_names_what_stands_at_its_own_end_or_nothing() {
+        let busy = Processors { busy: 0.9, most: Limit::Hash };
+        let cases = [
+            (Receiving { target: 0.5, memory: 0.1, ..Receiving::default() }, Some((Limit::Target, 0.5))),
+            (Receiving { target: 0.1, memory: 0.5, ..Receiving::default() }, Some((Limit::Memory, 0.5))),
+            (Receiving { paced: 0.4, ..Receiving::default() }, Some((Limit::NetworkRate, 0.4))),
+            (Receiving { target: 0.2, processors: busy, ..Receiving::default() }, Some((Limit::Hash, 0.8))),
+            (Receiving { target: 0.1, ..Receiving::default() }, Some((Limit::Target, 0.1))),
+            (Receiving { target: 0.099, processors: IDLE, ..Receiving::default() }, None),
+        ];
+        for (seen, want) in cases {
+            assert_eq!(of_receiver(&seen), want.map(|(by, share)| Limited::new(by, share)), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn time_adds_up_by_what_limited_in_it_and_the_largest_is_named_first() {
+        let (mut first, mut second) = (Spent::default(), Spent::default());
+        assert!(first.shares().is_empty());
+        first.add(Limit::Source, 1.0);
+        second.add(Limit::Target, 2.0);
+        second.add(Limit::Source, 0.5);
+        second.add(Limit::Target, 0.5);
+        first.add_all(&second);
+        assert_eq!(first.shares(), [(Limit::Target, 0.625), (Limit::Source, 0.375)]);
+    }
+
+    #[test]
+    fn every_limit_has_its_place_and_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<_> = Limit::ALL.map(Limit::name).into();
+        assert_eq!(names.len(), Limit::ALL.len());
+        for (place, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, place, "{limit:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What sender and receiver say to each other of what limits the transfer.
+//!
+//! Plain data; [`tuning::limit`](crate::tuning::limit) decides it.
+
+use serde::{Deserialize, Serialize};
+
+/// What limits, as one side sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limiting {
+    /// From a receiver: what stands at its own end. From a sender: what limits the transfer. None: nothing that it knows of.
+    pub by: Option<Limited>,
+}
+
+/// A part that limits, and how much of the last second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limited {
+    /// The part.
+    pub by: Limit,
+    /// Thousandths of the second; a peer's word, so more than 1000 is taken for 1000.
+    pub thousandths: u16,
+}
+
+impl Limited {
+    /// Of a share, a part of 1.
+    pub fn new(by: Limit, share: f64) -> Limited {
+        Limited { by, thousandths: (share.clamp(0.0, 1.0) * 1000.0).round() as u16 }
+    }
+
+    /// The share, a part of 1.
+    pub fn share(self) -> f64 {
+        f64::from(self.thousandths.min(1000)) / 1000.0
+    }
+}
+
+/// A part of the path from disk to disk that can be what limits. Only ever appended to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Limit {
+    /// The sender's disk, or its scan.
+    Source,
+    /// Hashing, at either end.
+    Hash,
+    /// The processors, at either end, with other work than hashing.
+    Cpu,
+    /// Losses on the way, which make connections hold back.
+    NetworkLoss,
+    /// Buffers of connections, at either end, that are too small for the path.
+    NetworkWindow,
+    /// The line, or a rate that was asked for.
+    NetworkRate,
+    /// The receiver, which does not say why.
+    Receiver,
+    /// The receiver's disk.
+    Target,
+    /// The receiver's memory: with more of it, its disk would have more to do at a time.
+    Memory,
+}
+
+impl Limit {
+    /// All of them, in order.
+    pub const ALL: [Limit; 9] = [
+        Limit::Source,
+        Limit::Hash,
+        Limit::Cpu,
+        Limit::NetworkLoss,
+        Limit::NetworkWindow,
+        Limit::NetworkRate,
+        Limit::Receiver,
+        Limit::Target,
+        Limit::Memory,
+    ];
+
+    /// Its name, for people and scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Source => "source",
+            Limit::Hash => "hash",
+            Limit::Cpu => "cpu",
+            Limit::NetworkLoss => "network:loss",
+            Limit::NetworkWindow => "network:window",
+            Limit::NetworkRate => "network:rate",
+            Limit::Receiver => "receiver",
+            Limit::Target => "target",
+            Limit::Memory => "memory",
+        }
+    }
+}
