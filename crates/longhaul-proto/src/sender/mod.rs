@@ -350,6 +350,14 @@ impl Sender {
             Finding::Good(digest) => self.acknowledge_bundle(id, digest),
             Finding::Again if attempt.0 >= ATTEMPTS_MAX => Err(once_too_often(Unit::Bundle(id))),
             Finding::Again => {
+                // Where files are read back, those that stand have their outcome already.
+                let before = bundle.files.len();
+                bundle.files.retain(|small| self.entries.contains_key(&small.file));
+                self.files_bundled -= before - bundle.files.len();
+                if bundle.files.is_empty() {
+                    self.bundles.remove(&id);
+                    return Ok(());
+                }
                 bundle.attempt = attempt.next();
                 bundle.sent = None;
                 bundle.good = None;
