@@ -82,9 +82,11 @@ impl Env {
     /// After an operation: what it changed is not what a final name shows, or is what it may show.
     pub(crate) fn check_op(&mut self, op: &Op) {
         let ino = match op {
-            Op::Rename { to, .. } => {
+            Op::Rename { from, to } => {
                 let path = to.clone();
-                if self.fs.cached().file(&path).is_some_and(|ino| self.fs.is_unsettled(ino)) {
+                // One that failed leaves what stood, whose times a comparison may have set and not synced.
+                let happened = !self.fs.cached().names.contains_key(from);
+                if happened && self.fs.cached().file(&path).is_some_and(|ino| self.fs.is_unsettled(ino)) {
                     self.violate(|| format!("{path} is renamed before all of it is durable"));
                 }
                 return self.check_name(&path);
@@ -258,6 +260,18 @@ impl Env {
             self.violate(|| format!("{path} is called committed, but is not durably what was offered"));
         }
         self.check_name(path);
+    }
+
+    /// A session says that what stands is what it would be sent: it is, durably.
+    pub(crate) fn check_equal(&mut self, path: &str, stamp: SourceStamp, root: Hash32) {
+        self.seen.equal += 1;
+        self.ledger.committed.insert(path.to_owned());
+        let medium = self.fs.medium();
+        let stands = medium.file(path).map(|ino| &medium.content(ino).bytes);
+        let offered = self.source.versions(path).iter().find(|v| v.stamp == stamp).map(|v| &v.bytes);
+        if stands != offered || stands.is_none_or(|bytes| root != *blake3::hash(bytes).as_bytes()) {
+            self.violate(|| format!("{path} is called equal, but is not durably what was offered"));
+        }
     }
 
     /// After everything: the destination is the source, durably, and nothing of ours is left.

@@ -42,6 +42,8 @@ pub enum Mutant {
     LaneStaysOpen,
     /// It is said to have brought one unit more than it did.
     LaneOvercounts,
+    /// A chunk of what stands that is the same is called copied, but is not.
+    EqualNotCopied,
 }
 
 impl Mutant {
@@ -65,5 +67,6 @@ impl Mutant {
         Mutant::Forgetful,
         Mutant::LaneStaysOpen,
         Mutant::LaneOvercounts,
+        Mutant::EqualNotCopied,
     ];
 }

@@ -124,6 +124,17 @@ impl Plan {
             if_exists: if rng.permille(150) { IfExists::Replace } else { IfExists::SkipSame },
         }
         .losing_lanes(rng)
+        .comparing(rng)
+    }
+
+    /// In some worlds what stands is compared: more stands there, and is in part what is sent.
+    fn comparing(mut self, rng: &mut Rng) -> Plan {
+        if !rng.permille(250) {
+            return self;
+        }
+        self.if_exists = IfExists::Verify;
+        self.before = self.items.iter().filter_map(|item| nearly(rng, item)).collect();
+        self
     }
 
     fn losing_lanes(mut self, rng: &mut Rng) -> Plan {
@@ -262,6 +273,20 @@ fn standing(rng: &mut Rng, item: &Item) -> Option<(String, Vec<u8>)> {
     // Its directory must stand as well: only the top one does.
     let at_top = path.matches('/').count() == 1;
     (at_top && rng.permille(200)).then(|| (path.clone(), rng.bytes(len)))
+}
+
+/// The same content under the same name, or one that differs in some chunks, in most cases.
+fn nearly(rng: &mut Rng, item: &Item) -> Option<(String, Vec<u8>)> {
+    let Item::File { path, bytes, .. } = item else { return None };
+    let mut bytes = bytes.clone();
+    let differs = *rng.pick(&[0, 0, 200, 1000]);
+    for chunk in bytes.chunks_mut(CHUNK) {
+        if rng.permille(differs) {
+            chunk[0] ^= 1;
+        }
+    }
+    let at_top = path.matches('/').count() == 1;
+    (at_top && rng.permille(800)).then(|| (path.clone(), bytes))
 }
 
 const LARGE: &[usize] = &[

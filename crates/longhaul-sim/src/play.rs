@@ -56,6 +56,10 @@ pub struct Tallies {
     pub revised: u64,
     /// Chunks that were declared without payload, for the receiver had them.
     pub same: u64,
+    /// Chunks of what stands that were copied, ...
+    pub copied: u64,
+    /// ... and files that stood as they would have been sent.
+    pub equal: u64,
     /// Lanes that were lost and replaced.
     pub lanes_lost: u64,
     /// Payload bytes sent.
@@ -136,6 +140,8 @@ impl Tallies {
         self.continued += other.continued;
         self.revised += other.revised;
         self.same += other.same;
+        self.copied += other.copied;
+        self.equal += other.equal;
         self.lanes_lost += other.lanes_lost;
         self.sent += other.sent;
         self.tree += other.tree;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use longhaul_core::digest::digest_of;
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, Digest, DigestKind, EntryKind, Fault, FaultCode, FileId,
-    FileOffset, LaneId, SourceStamp, Unit,
+    FileOffset, IfExists, LaneId, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
 use longhaul_proto::sender::{Action, Config, Sender, Small, Unfinished};
@@ -190,7 +190,7 @@ impl SendSession {
         if self.told.len() != self.offered.len() {
             env.violate(|| "the sender is done and has not heard of every entry".to_owned());
         }
-        let good = |outcome: &Outcome| matches!(outcome, Outcome::Committed(_) | Outcome::Skipped);
+        let good = |outcome: &Outcome| matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_));
         for (id, _) in self.told.iter().filter(|(_, outcome)| good(outcome)) {
             let Offered { path, is_leaf, .. } = self.offered[id.0 as usize].clone();
             // A directory is well only when its end is.
@@ -202,9 +202,9 @@ impl SendSession {
 
     /// Whether every leaf of the tree was there already.
     pub(crate) fn was_all_skipped(&self) -> bool {
-        self.told
-            .iter()
-            .all(|(id, outcome)| matches!(outcome, Outcome::Skipped) || !self.offered[id.0 as usize].is_file)
+        self.told.iter().all(|(id, outcome)| {
+            matches!(outcome, Outcome::Skipped | Outcome::Equal(_)) || !self.offered[id.0 as usize].is_file
+        })
     }
 
     /// Whether every file is still the version that was offered.
@@ -324,7 +324,9 @@ impl SendSession {
             return self.close_lane(env, id, Some(Unfinished { unit: ready.unit, attempt: ready.attempt }));
         }
         let (mut frame, sent) = self.lanes[at].send(ready, safe);
-        self.payload_bytes += frame.payload.len() as u64;
+        // What only names files that stand is none: it is a table.
+        let bare = matches!(ready.unit, Unit::Bundle(_)) && env.plan.if_exists == IfExists::Verify;
+        self.payload_bytes += if bare { 0 } else { frame.payload.len() as u64 };
         if env.mishap(rates.flips) {
             frame.flip(&mut env.rng);
         }

@@ -276,8 +276,12 @@ impl World {
             }
             (Some(SenderEnd::Complete), _) => {
                 self.succeeded = Succeeded::Twice;
-                let anew = self.env.plan.if_exists == IfExists::Replace;
-                if !anew && (!sender.was_all_skipped() || sender.payload_bytes > 0) {
+                let if_exists = self.env.plan.if_exists;
+                let anew = if_exists == IfExists::Replace;
+                // Where a partial is spoken of whose temporary is gone (its end could not be written down), what stands may be
+                // copied and committed once more. It is not sent.
+                let whole = if_exists == IfExists::Verify || sender.was_all_skipped();
+                if !anew && (!whole || sender.payload_bytes > 0) {
                     self.env.violate(|| "the command sends again what it has committed".to_owned());
                 }
             }

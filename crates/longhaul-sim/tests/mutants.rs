@@ -47,4 +47,5 @@ caught! {
     forgetting_what_was_journalled_is_caught: Forgetful within 50,
     a_lane_that_goes_on_after_it_was_said_to_be_closed_is_caught: LaneStaysOpen within 500,
     a_lane_that_is_said_to_have_brought_more_than_it_did_is_caught: LaneOvercounts within 20,
+    a_chunk_that_is_called_copied_and_is_not_is_caught: EqualNotCopied within 200,
 }

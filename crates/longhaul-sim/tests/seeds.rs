@@ -21,6 +21,7 @@ fn worlds_crash_continue_and_compare() {
     let seeds = 300;
     let seen = play_many(0, seeds, 1, Options::default()).expect("every promise is kept");
     assert!(seen.crashes > seeds / 4 && seen.sessions > 3 * seeds, "{seen:?}");
+    assert!(seen.equal > seeds / 4 && seen.copied > seeds / 4, "{seen:?}");
     assert!(seen.lanes_lost > seeds / 4 && seen.ideal_us > 0, "{seen:?}");
     assert!(seen.continued > seeds / 2 && seen.revised > seeds / 20 && seen.same > seeds / 20, "{seen:?}");
 }

@@ -36,12 +36,14 @@ struct Chunk {
     sent: Option<Digest>,
     /// A good verdict that overtook the lane's report.
     good: Option<Digest>,
+    /// A bad verdict did: the chunk is read again once it is known what was sent.
+    again: bool,
     carrier: Carrier,
 }
 
 impl Chunk {
     fn wanted(attempt: Attempt, first: Option<Digest>) -> Chunk {
-        Chunk { attempt, first, sent: None, good: None, carrier: Carrier::None }
+        Chunk { attempt, first, sent: None, good: None, again: false, carrier: Carrier::None }
     }
 }
 
@@ -62,11 +64,16 @@ impl Large {
     }
 
     /// Takes chunks for lost whose carrier is `down`: which, and which sending. What was sent of them is not what will be
-    /// acknowledged: the source may give other bytes when it is read again.
+    /// acknowledged: the source may give other bytes when it is read again. One that was judged bad all the same arrived, and
+    /// is wanted as the next sending.
     pub(super) fn lose(&mut self, down: impl Fn(&Carrier) -> bool) -> Vec<(ChunkIndex, Attempt)> {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
         let lose = |(index, chunk): (&ChunkIndex, &mut Chunk)| {
-            (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
+            if chunk.again {
+                *chunk = Chunk::wanted(chunk.attempt.next(), chunk.first);
+            } else {
+                (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
+            }
             (*index, chunk.attempt)
         };
         lost.map(lose).collect()
@@ -178,13 +185,9 @@ impl Sender {
     pub(super) fn chunk_sent(&mut self, file: FileId, index: ChunkIndex, sent: &Sent) {
         let digest = sent.digest;
         let Some(large) = self.large(file) else { return };
-        let Some(chunk) = large.chunks.get_mut(&index) else { return };
-        // A report that was overtaken by the next attempt still says what was read first.
-        if chunk.attempt == sent.attempt {
-            chunk.sent = Some(digest);
-            chunk.carrier = Carrier::of(sent);
-        }
-        let good = chunk.good;
+        let Some(chunk) = large.chunks.get_mut(&index).filter(|chunk| chunk.attempt == sent.attempt) else { return };
+        (chunk.sent, chunk.carrier) = (Some(digest), Carrier::of(sent));
+        let (good, again) = (chunk.good, chunk.again);
         let first = *chunk.first.get_or_insert(digest);
         if first != digest {
             let fault = Fault::new(
@@ -198,9 +201,23 @@ impl Sender {
             Some(good) => self.acknowledge(file, index, good),
             None => Ok(()),
         });
+        if again {
+            self.read_again(file, index);
+        }
         if let Err(fault) = result {
             self.abort(fault);
         }
+    }
+
+    /// Orders the next sending of a chunk. Only what was sent before and reported can be told from it: were it read sooner, it
+    /// might arrive well and the file be sealed before it turns out that a sending between had other bytes.
+    fn read_again(&mut self, file: FileId, index: ChunkIndex) {
+        let Some(large) = self.large(file) else { return };
+        let map = large.map;
+        let Some(chunk) = large.chunks.get_mut(&index) else { return };
+        let attempt = chunk.attempt.next();
+        *chunk = Chunk::wanted(attempt, chunk.first);
+        self.actions.push_back(Action::ReadChunk { file, index, attempt, map, expect: None });
     }
 
     /// Takes a chunk that was read for the first time into the file's tree; the last of them ends the reading.
@@ -264,17 +281,14 @@ impl Sender {
             Some(State::Idle) => return Ok(()),
             _ => return Err(Fault::protocol(format_args!("a verdict on {unit}, which is not outstanding"))),
         };
-        let map = large.map;
-        let Some(chunk) = large.chunks.get_mut(&index).filter(|c| c.attempt == attempt) else {
+        let Some(chunk) = large.chunks.get_mut(&index).filter(|c| c.attempt == attempt && !c.again) else {
             return Err(Fault::protocol(format_args!("a verdict on {unit} that was not sent so")));
         };
         match finding {
             Finding::Good(digest) => return self.acknowledge(file, index, digest),
             Finding::Again if attempt.0 >= ATTEMPTS_MAX => return Err(once_too_often(unit)),
-            Finding::Again => {
-                *chunk = Chunk::wanted(attempt.next(), chunk.first);
-                self.actions.push_back(Action::ReadChunk { file, index, attempt: attempt.next(), map, expect: None });
-            }
+            Finding::Again if chunk.sent.is_none() => chunk.again = true,
+            Finding::Again => self.read_again(file, index),
             Finding::GivenUp => {
                 large.chunks.remove(&index);
                 self.chunks_outstanding -= 1;

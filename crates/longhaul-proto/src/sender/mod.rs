@@ -6,24 +6,24 @@
 
 #[cfg(test)]
 mod audit;
+mod bundles;
 mod files;
 mod lanes;
 mod manifest;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
-use longhaul_core::{
-    Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit,
-};
+use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FileId, LaneId, Unit};
 
 use crate::wire::bundle::bundled_max;
-use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
+use crate::wire::message::{Declared, Ending, FileFault, Message, Outcome, Settlement, Tally, Verdict};
 
+use bundles::Bundle;
 use files::Large;
+use lanes::Lanes;
 pub use lanes::Unfinished;
-use lanes::{Carrier, Lanes};
 use manifest::Manifest;
 
 /// What is to be done next.
@@ -141,17 +141,6 @@ enum State {
     Small,
     /// A file that goes in chunks.
     Large(Box<Large>),
-}
-
-/// A bundle that was not sent, or has no good verdict.
-#[derive(Debug)]
-struct Bundle {
-    files: Vec<Small>,
-    attempt: Attempt,
-    sent: Option<Digest>,
-    /// A good verdict that overtook the lane's report.
-    good: Option<Digest>,
-    carrier: Carrier,
 }
 
 impl Sender {
@@ -275,52 +264,6 @@ impl Sender {
         }
     }
 
-    fn bundle_sent(&mut self, id: BundleId, sent: &Sent) {
-        let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == sent.attempt) else { return };
-        bundle.sent = Some(sent.digest);
-        bundle.carrier = Carrier::of(sent);
-        if let Some(good) = bundle.good
-            && let Err(fault) = self.acknowledge_bundle(id, good)
-        {
-            self.abort(fault);
-        }
-    }
-
-    fn acknowledge_bundle(&mut self, id: BundleId, good: Digest) -> Result<(), Fault> {
-        let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
-        match bundle.sent {
-            None => bundle.good = Some(good),
-            Some(sent) if sent != good => return Err(wrong_digest(Unit::Bundle(id))),
-            Some(_) => drop(self.forget_bundle(id)),
-        }
-        Ok(())
-    }
-
-    fn forget_bundle(&mut self, id: BundleId) -> Vec<Small> {
-        let files = self.bundles.remove(&id).map(|bundle| bundle.files).unwrap_or_default();
-        self.files_bundled -= files.len();
-        files
-    }
-
-    /// Files of a bundle dropped out while it was packed; `empty` when none was left, so that nothing is sent.
-    pub fn handle_packed(&mut self, id: BundleId, missing: Vec<(FileId, Fault)>, empty: bool) {
-        if self.over {
-            return;
-        }
-        if let Some(bundle) = self.bundles.get_mut(&id).filter(|_| !missing.is_empty()) {
-            let gone: HashSet<FileId> = missing.iter().map(|(file, _)| *file).collect();
-            let before = bundle.files.len();
-            bundle.files.retain(|small| !gone.contains(&small.file));
-            self.files_bundled -= before - bundle.files.len();
-        }
-        for (file, fault) in missing {
-            self.say_file_fault(file, &fault);
-        }
-        if empty {
-            self.forget_bundle(id);
-        }
-    }
-
     fn declare(&mut self, declared: Declared) {
         self.undeclared.push(declared);
         if self.undeclared.len() >= DECLARATIONS_MAX {
@@ -339,31 +282,6 @@ impl Sender {
         match verdict.unit {
             Unit::Chunk { file, index } => self.on_chunk_verdict(file, index, verdict.attempt, verdict.finding),
             Unit::Bundle(id) => self.on_bundle_verdict(id, verdict.attempt, verdict.finding),
-        }
-    }
-
-    fn on_bundle_verdict(&mut self, id: BundleId, attempt: Attempt, finding: Finding) -> Result<(), Fault> {
-        let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == attempt) else {
-            return Err(Fault::protocol(format_args!("a verdict on {} that was not sent so", Unit::Bundle(id))));
-        };
-        match finding {
-            Finding::Good(digest) => self.acknowledge_bundle(id, digest),
-            Finding::Again if attempt.0 >= ATTEMPTS_MAX => Err(once_too_often(Unit::Bundle(id))),
-            Finding::Again => {
-                bundle.attempt = attempt.next();
-                bundle.sent = None;
-                bundle.good = None;
-                bundle.carrier = Carrier::None;
-                let pack = Action::Pack { bundle: id, attempt: bundle.attempt, files: bundle.files.clone() };
-                self.actions.push_back(pack);
-                Ok(())
-            }
-            Finding::GivenUp => {
-                let fault = Fault::new(FaultCode::Mismatch, Blame::Path, "its bundle arrived damaged every time");
-                let files = self.forget_bundle(id);
-                files.iter().for_each(|small| self.say_file_fault(small.file, &fault));
-                Ok(())
-            }
         }
     }
 

@@ -140,10 +140,15 @@ fn a_chunk_or_bundle_is_not_sent_again_without_end() {
         sender.handle_message(want(0, 0, 4));
         for attempt in 1..=ATTEMPTS_MAX {
             assert!(!sender.is_over());
+            sender.handle_sent(sent(unit, attempt, Digest::Cv([1; 32])));
             sender.handle_message(verdict(unit, attempt, Finding::Again));
         }
         assert_refused(sender, "another sending");
     }
+    let mut sender = asked_for(vec![file("large", 4 * CHUNK)]);
+    sender.handle_message(want(0, 0, 4));
+    (0..2).for_each(|_| sender.handle_message(verdict(chunk(0), 1, Finding::Again)));
+    assert_refused(sender, "a second verdict on one sending");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Messages of a lower class overtake those of a higher: each such case that once could break a session, by name.
 
-use longhaul_core::{Blame, BundleId, ChunkIndex, Digest, Fault, FaultCode, FileId, Unit};
+use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, Digest, Fault, FaultCode, FileId, LaneId, Unit};
 
 use super::hostile_receiver::{asked_for, sent, settled, verdict, want};
 use super::plan::{CHUNK, Plan, file};
 use super::victim::{CV, NOW, Victim, chunk, fault};
 use super::world::World;
 use crate::receiver::{Action, Created, Seen};
-use crate::wire::message::{Finding, Message, Outcome};
+use crate::sender::{self, Sender, Unfinished};
+use crate::wire::message::{Finding, LaneClosed, Message, Outcome};
 
 /// Plays `plan` with a disk that fails often, in many orders.
 fn play_failing(plan: impl Fn() -> Plan) {
@@ -88,6 +89,70 @@ fn a_source_may_fail_after_its_end_was_said() {
             assert!(!world.source.bad.contains(id) || matches!(outcome, Outcome::Failed(_)));
         }
     }
+}
+
+#[test]
+fn a_chunk_that_changed_in_a_sending_between_fails_its_file_before_a_good_one_can_seal_it() {
+    let (one, other) = (Digest::Cv([1; 32]), Digest::Cv([2; 32]));
+    let reads = |sender: &mut Sender| {
+        sender.audit();
+        let actions: Vec<_> = std::iter::from_fn(|| sender.poll_action()).collect();
+        let read = |action: &sender::Action| matches!(action, sender::Action::ReadChunk { attempt: Attempt(3), .. });
+        let changed = |action: &sender::Action| matches!(action, sender::Action::Send(Message::FileFault(fault)) if fault.code == FaultCode::Changed);
+        (actions.iter().any(read), actions.iter().any(changed))
+    };
+    for (second, read, changed) in [(other, false, true), (one, true, false)] {
+        let mut sender = asked_for(vec![file("large", 2 * CHUNK)]);
+        sender.handle_message(want(0, 0, 2));
+        (0..2).for_each(|index| sender.handle_sent(sent(chunk(index), 1, one)));
+        sender.handle_checked(FileId(0), Ok(()));
+        sender.handle_message(verdict(chunk(0), 1, Finding::Again));
+        // The verdict on the second sending overtakes the report of what it had.
+        sender.handle_message(verdict(chunk(0), 2, Finding::Again));
+        assert_eq!(reads(&mut sender), (false, false));
+        sender.handle_sent(sent(chunk(0), 2, second));
+        assert_eq!(reads(&mut sender), (read, changed));
+        sender.handle_message(verdict(chunk(1), 1, Finding::Good(one)));
+        assert!(!sender.is_over());
+    }
+}
+
+#[test]
+fn a_chunk_that_was_judged_bad_and_went_down_with_its_lane_is_sent_as_the_next_sending() {
+    let mut sender = asked_for(vec![file("large", 2 * CHUNK)]);
+    sender.handle_lane_joined(LaneId(0));
+    sender.handle_message(want(0, 0, 1));
+    sender.handle_message(verdict(chunk(0), 1, Finding::Again));
+    sender.handle_lane_ended(LaneId(0), Some(Unfinished { unit: chunk(0), attempt: Attempt(1) }));
+    sender.handle_message(Message::LaneClosed(LaneClosed { lane: LaneId(0), landed: 1 }));
+    let actions: Vec<_> = std::iter::from_fn(|| sender.poll_action()).collect();
+    let read = actions.iter().rev().find_map(|action| match action {
+        sender::Action::ReadChunk { attempt, .. } => Some(*attempt),
+        _ => None,
+    });
+    assert_eq!(read, Some(Attempt(2)), "{actions:?}");
+    assert!(!sender.is_over());
+}
+
+#[test]
+fn a_bundle_that_is_wanted_again_is_packed_without_the_files_that_have_their_outcome() {
+    let bundle = Unit::Bundle(BundleId(0));
+    let mut sender = asked_for(vec![file("small", 10)]);
+    sender.handle_sent(sent(bundle, 1, Digest::Root([1; 32])));
+    sender.handle_message(settled(0, Outcome::Committed(Some([3; 32]))));
+    sender.handle_message(verdict(bundle, 1, Finding::Again));
+    sender.audit();
+    let actions: Vec<_> = std::iter::from_fn(|| sender.poll_action()).collect();
+    let files = actions.iter().rev().find_map(|action| match action {
+        sender::Action::Pack { attempt: Attempt(2), files, .. } => Some(files),
+        _ => None,
+    });
+    let ids: Option<Vec<u64>> = files.map(|files| files.iter().map(|small| small.file.0).collect());
+    assert_eq!(ids, Some((1..8).collect()), "{actions:?}");
+    (1..8).for_each(|file| sender.handle_message(settled(file, Outcome::Committed(Some([3; 32])))));
+    sender.handle_message(verdict(bundle, 2, Finding::Again));
+    sender.audit();
+    assert!(!std::iter::from_fn(|| sender.poll_action()).any(|action| matches!(action, sender::Action::Pack { .. })));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use longhaul_core::{ChunkIndex, Fault, FileId};
 use longhaul_proto::journal::Record;
-use longhaul_proto::receiver::{self, Created, Held};
+use longhaul_proto::receiver::{self, Base, Created, Held};
 
 use crate::fs::{Op, OpId};
 
@@ -65,6 +65,9 @@ pub(super) enum Then {
     Surveyed(Vec<Arc<Held>>, Vec<String>),
     Created(FileId, Created),
     Written(FileId, ChunkIndex),
+    Standing(Vec<Arc<Held>>),
+    StandingChunks(Base, Vec<ChunkIndex>),
+    Retouched(Vec<FileId>),
     Staged(Vec<FileId>),
     Synced(FileId),
     ReadBack(FileId, Vec<ChunkIndex>),

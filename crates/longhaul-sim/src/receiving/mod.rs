@@ -8,6 +8,7 @@ mod book;
 pub(crate) mod job;
 mod orders;
 mod reports;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

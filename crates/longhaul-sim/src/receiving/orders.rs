@@ -26,10 +26,12 @@ impl RecvSession {
             Action::MakeLink(held) => self.make_link(env, &held),
             Action::Write { file, index, ticket } => self.write(env, file, index, ticket),
             Action::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
-            Action::ReadStanding(_)
-            | Action::ReadStandingChunks { .. }
-            | Action::Copy { .. }
-            | Action::Retouch { .. } => env.violate(|| "compares though it was not asked to".to_owned()),
+            Action::ReadStanding(files) => self.start_job(env, Job::new(Then::Standing(files))),
+            Action::ReadStandingChunks { base, chunks } => {
+                self.start_job(env, Job::new(Then::StandingChunks(base, chunks)));
+            }
+            Action::Copy { base, index, digest } => self.copy(env, &base, index, digest),
+            Action::Retouch { files, metadata } => self.retouch(env, &files, metadata),
             Action::Drop(ticket) => self.drop_payload(env, ticket),
             Action::SyncData(file) => self.sync_data(env, file),
             Action::ReadBack { file, chunks } => self.start_job(env, Job::new(Then::ReadBack(file, chunks))),
@@ -292,6 +294,10 @@ impl RecvSession {
                     self.afterlife.insert(held.id, (temp.ino, temp.map));
                     self.write_late(env);
                 }
+            }
+            (Outcome::Equal(root), Some(stamp)) => {
+                env.check_equal(&path, stamp, *root);
+                self.drop_stale(env, &path);
             }
             (Outcome::Skipped, Some(_)) => self.drop_stale(env, &path),
             _ => drop(self.temps.remove(&held.id)),

@@ -39,6 +39,15 @@ impl RecvSession {
                 self.machine.handle_created(now, *file, result.map(|()| *created));
             }
             Then::Written(file, index) => self.machine.handle_written(now, *file, *index, result),
+            Then::Standing(files) => {
+                let found = files.iter().map(|held| (held.id, self.read_standing(env, held))).collect();
+                self.machine.handle_standing(now, found);
+            }
+            Then::StandingChunks(base, chunks) => {
+                let read = |index: &ChunkIndex| (*index, self.read_standing_chunk(env, base, *index));
+                self.machine.handle_standing_chunks(now, base.held.id, chunks.iter().map(read).collect());
+            }
+            Then::Retouched(ids) => self.machine.handle_retouched(now, each(ids)),
             Then::Staged(ids) => {
                 let results = each(ids);
                 for (id, result) in &results {

@@ -1,0 +1,74 @@
+//! Reads what stands under final names, to be compared, and copies what is the same into the temporary.
+//!
+//! Takes orders; gives digests and starts jobs. Nobody but the sessions writes to what stands, so there is no version to
+//! watch here. Judges nothing.
+
+use std::sync::Arc;
+
+use longhaul_core::digest::{Digest, Hash32, digest_of};
+use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileOffset};
+use longhaul_proto::receiver::{Base, Held};
+
+use super::RecvSession;
+use super::book::text;
+use super::job::{Job, Step, Then};
+use crate::env::Env;
+use crate::fs::{Ino, Op};
+use crate::mutants::Mutant;
+
+impl RecvSession {
+    /// The root of what stands under a small file's name.
+    pub(super) fn read_standing(&self, env: &Env, held: &Held) -> Result<Hash32, Fault> {
+        let bytes = &env.fs.cached().content(standing(env, held)?).bytes;
+        Ok(*digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes())
+    }
+
+    /// The digest of what stands in the place of a chunk.
+    pub(super) fn read_standing_chunk(&self, env: &Env, base: &Base, index: ChunkIndex) -> Result<Digest, Fault> {
+        let bytes = standing_chunk(env, base, index)?;
+        Ok(digest_of(&bytes, base.map.kind(), base.map.start_of(index)))
+    }
+
+    /// Writes a chunk of what stands to the temporary, if it still has its digest.
+    pub(super) fn copy(&mut self, env: &mut Env, base: &Base, index: ChunkIndex, digest: Digest) {
+        let mut job = Job::new(Then::Written(base.held.id, index));
+        let Some(temp) = self.temps.get(&base.held.id) else {
+            return env.violate(|| format!("a copy of {:?} without its temporary", base.held.id));
+        };
+        let (start, ino) = (base.map.start_of(index), temp.ino);
+        env.seen.copied += 1;
+        match standing_chunk(env, base, index) {
+            Ok(bytes) if digest_of(&bytes, base.map.kind(), start) != digest => {
+                job.failed = Some(Fault::new(FaultCode::Busy, Blame::Local, "what stands there was written to"));
+            }
+            Ok(_) if env.is(Mutant::EqualNotCopied) => {}
+            Ok(bytes) => job = job.op(Op::Write { ino, offset: start.0 as usize, bytes }),
+            Err(fault) => job.failed = Some(fault),
+        }
+        self.start_job(env, job);
+    }
+
+    /// Sets the times of what was found the same.
+    pub(super) fn retouch(&mut self, env: &mut Env, files: &[Arc<Held>], metadata: bool) {
+        let mut job = Job::new(Then::Retouched(files.iter().map(|held| held.id).collect()));
+        for held in files.iter().filter(|_| metadata) {
+            if let Ok(ino) = standing(env, held) {
+                job = job.step(Step::new(Op::SetTime(ino, held.entry.meta.mtime)).of(held.id));
+            }
+        }
+        self.start_job(env, job);
+    }
+}
+
+/// The file that stands under an entry's name.
+fn standing(env: &Env, held: &Held) -> Result<Ino, Fault> {
+    let gone = || Fault::new(FaultCode::NotFound, Blame::Local, "nothing stands there any more");
+    env.fs.cached().file(&text(&held.placed)).ok_or_else(gone)
+}
+
+fn standing_chunk(env: &Env, base: &Base, index: ChunkIndex) -> Result<Vec<u8>, Fault> {
+    let bytes = &env.fs.cached().content(standing(env, &base.held)?).bytes;
+    let (start, len) = (base.map.start_of(index).0 as usize, base.map.len_of(index).unwrap_or(0) as usize);
+    let short = || Fault::new(FaultCode::Busy, Blame::Local, "what stands there is shorter than it was");
+    Ok(bytes.get(start..start + len).ok_or_else(short)?.to_vec())
+}
