@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct TcpState {
     /// Payload that the other host has acknowledged (and one byte for the opening, at the end that dialled).
     pub acked: u64,
+    /// Segments that the other host has, also those behind a gap that keeps [`TcpState::acked`] where it is. Wraps around.
+    pub delivered_segments: u32,
     /// Payload that was sent, repeats with it.
     pub sent: u64,
     /// Payload that was sent again.
@@ -46,6 +48,7 @@ pub fn state(socket: impl AsFd) -> io::Result<TcpState> {
         .then(|| Duration::from_micros(info.tcpi_min_rtt.into()));
     Ok(TcpState {
         acked: info.tcpi_bytes_acked,
+        delivered_segments: info.tcpi_delivered,
         sent: info.tcpi_bytes_sent,
         resent: info.tcpi_bytes_retrans,
         unsent: info.tcpi_notsent_bytes,
@@ -171,6 +174,7 @@ mod tests {
         let state = state(&near).expect("TCP");
         // The kernel counts the opening of the connection as a byte.
         assert!((5000..=5001).contains(&state.acked), "{state:?}");
+        assert!(state.delivered_segments > 0, "{state:?}");
         assert_eq!((state.sent, state.resent, state.unsent), (5000, 0, 0));
         assert!(state.min_rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{state:?}");
     }

@@ -61,7 +61,7 @@ pub(crate) struct Link {
     role: Role,
     /// Lanes that the search gave up.
     to_lose: Vec<LaneId>,
-    /// Bytes that this side has yet to give to lanes, if it knows.
+    /// Bytes that lanes have not sent, if this side knows; what they have in hand is among them.
     pub(crate) remaining: Option<u64>,
     stop: Stop,
     presence: Arc<Presence>,
