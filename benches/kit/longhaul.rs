@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 
@@ -78,10 +79,15 @@ impl Longhaul {
         Some(command)
     }
 
-    /// Starts a daemon that serves `dir`.
+    /// Starts a daemon that serves `dir`, on loopback.
     pub(crate) fn serve(&self, dir: &Path) -> Result<Daemon> {
+        self.serve_at(dir, IpAddr::V4(Ipv4Addr::LOCALHOST), |_| {})
+    }
+
+    /// Starts one that listens at `address`, which is where `place` has the command run.
+    pub(crate) fn serve_at(&self, dir: &Path, address: IpAddr, place: impl FnOnce(&mut Command)) -> Result<Daemon> {
         let (config, log) = (self.home.join("serve.toml"), File::create(self.home.join("daemon.log"))?);
-        fs::write(&config, self.config(dir)?)?;
+        fs::write(&config, self.config(dir, SocketAddr::new(address, 0))?)?;
         let mut command = self.command();
         command
             .arg("serve")
@@ -91,6 +97,7 @@ impl Longhaul {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);
+        place(&mut command);
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
         let mut out = BufReader::new(child.stdout.take().context("a daemon without output")?);
         let child = Kept(child);
@@ -111,11 +118,17 @@ impl Longhaul {
 
     /// The same by way of another address.
     pub(crate) fn push_to(&self, daemon: &Daemon, addr: &str, protect: &str, source: &Path, dir: &str) -> Command {
-        let mut command = self.command();
-        command.arg("push").arg("--identity").arg(self.home.join("client.key")).args(["--peer-key", &daemon.key]);
+        let mut command = self.push_by_default(daemon);
         command.args(["--protect", protect, "--retry-for", "0", "--progress", "none"]);
         let slash = if dir.is_empty() { "" } else { "/" };
         command.arg(source).arg(format!("lh://{addr}/bench/{dir}{slash}"));
+        command
+    }
+
+    /// A push that is told the keys and nothing else; source and destination are still to be added.
+    pub(crate) fn push_by_default(&self, daemon: &Daemon) -> Command {
+        let mut command = self.command();
+        command.arg("push").arg("--identity").arg(self.home.join("client.key")).args(["--peer-key", &daemon.key]);
         command
     }
 
@@ -129,7 +142,7 @@ impl Longhaul {
         Ok(ran.out.trim().to_owned())
     }
 
-    fn config(&self, dir: &Path) -> Result<String> {
+    fn config(&self, dir: &Path, listen: SocketAddr) -> Result<String> {
         let quoted = |path: &Path| {
             let text = path.to_str().filter(|text| !text.contains(['\'', '\n']));
             Ok::<_, anyhow::Error>(format!(
@@ -139,7 +152,7 @@ impl Longhaul {
         };
         let (identity, target, key) = (quoted(&self.home.join("daemon.key"))?, quoted(dir)?, &self.client_key);
         Ok(format!(
-            "listen = [\"127.0.0.1:0\"]\nidentity = {identity}\n\
+            "listen = [\"{listen}\"]\nidentity = {identity}\n\
              [[root]]\nname = \"bench\"\ntargets = [{target}]\nallow = [\"read\", \"create\", \"modify\"]\n\
              protect = [\"private\", \"safe\"]\n\
              [[client]]\nname = \"bench\"\nkey = \"{key}\"\nroots = {{ bench = [\"read\", \"create\", \"modify\"] }}\n"

@@ -6,6 +6,7 @@
 #![allow(dead_code, unused_imports, reason = "each bench uses its part")]
 #![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]
 
+mod account;
 mod bench;
 mod data;
 mod longhaul;
@@ -17,6 +18,7 @@ mod rounds;
 mod rsync;
 mod stats;
 
+pub(crate) use account::{Account, Sample};
 pub(crate) use bench::Bench;
 pub(crate) use data::{FileData, Scratch, TreeData, make_cold};
 pub(crate) use longhaul::{Daemon, Longhaul, Summary};

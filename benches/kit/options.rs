@@ -26,11 +26,15 @@ impl Options {
     /// measurement.
     pub(crate) fn parse() -> Option<Options> {
         let options = <Options as Parser>::parse();
-        if !options.bench {
+        options.is_bench().then_some(options)
+    }
+
+    /// Likewise, for a bench that parses further options besides.
+    pub(crate) fn is_bench(&self) -> bool {
+        if !self.bench {
             eprintln!("not a measurement: run it with `cargo bench -p longhaul --bench NAME`");
-            return None;
         }
-        Some(options)
+        self.bench
     }
 
     /// How many rounds to run.

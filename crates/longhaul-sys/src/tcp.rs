@@ -13,6 +13,8 @@ pub struct TcpState {
     pub acked: u64,
     /// Payload that came in.
     pub received: u64,
+    /// Segments that the other host has, also those behind a gap that keeps [`TcpState::acked`] where it is. Wraps around.
+    pub delivered_segments: u32,
     /// Payload that was sent, repeats with it.
     pub sent: u64,
     /// Payload that was sent again.
@@ -49,6 +51,7 @@ pub fn state(socket: impl AsFd) -> io::Result<TcpState> {
     Ok(TcpState {
         acked: info.tcpi_bytes_acked,
         received: info.tcpi_bytes_received,
+        delivered_segments: info.tcpi_delivered,
         sent: info.tcpi_bytes_sent,
         resent: info.tcpi_bytes_retrans,
         unsent: info.tcpi_notsent_bytes,
@@ -174,6 +177,7 @@ mod tests {
         let state = state(&near).expect("TCP");
         // The kernel counts the opening of the connection as a byte.
         assert!((5000..=5001).contains(&state.acked), "{state:?}");
+        assert!(state.delivered_segments > 0, "{state:?}");
         assert_eq!((state.sent, state.resent, state.unsent), (5000, 0, 0));
         assert!(state.min_rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{state:?}");
     }

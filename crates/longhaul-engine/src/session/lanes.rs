@@ -277,29 +277,28 @@ impl Lanes {
         self.running.iter().map(|(id, lane)| (*id, &lane.handle))
     }
 
-    /// What the search for the number of lanes decides, once a second. Lanes that are to end are told already.
+    /// What the search for the number of lanes decides, once a second. `remaining` are bytes that lanes have not sent. Lanes that
+    /// are to end are told already.
     pub(crate) fn tune(&mut self, remaining: Option<u64>) -> Vec<Change> {
         let now = Instant::now();
         let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= LOOK_EVERY) else { return Vec::new() };
         self.tuned = now;
         let look = |(id, lane): (&LaneId, &mut Running)| {
-            (*id, lane.handle.clone(), std::mem::take(&mut lane.looked), lane.pulse.read().doing)
+            (*id, lane.handle.clone(), std::mem::take(&mut lane.looked), lane.pulse.read().doing, lane.retiring)
         };
-        // A unit that a lane has in hand is counted as sent when all of it is.
-        let in_hand = self.running.values().filter(|lane| lane.pulse.read().doing != Doing::Nothing).count() as u64;
-        let remaining = remaining.map(|bytes| bytes.saturating_sub(in_hand * self.unit));
-        // At the end those that shall take no more are the ones that are waited for.
-        let standing = self.running.iter_mut().filter(|(_, lane)| !lane.retiring || remaining == Some(0));
-        let lanes: Vec<_> = standing.map(look).collect();
+        let lanes: Vec<_> = self.running.iter_mut().map(look).collect();
         let looks: Vec<_> = lanes
             .iter()
-            .map(|(lane, handle, (looked, idle), doing)| {
+            .map(|(lane, handle, (looked, idle), doing, retiring)| {
                 let idle = (idle * 1000).checked_div(*looked).unwrap_or(0) as u16;
                 let in_hand = if *doing == Doing::Nothing { 0 } else { self.unit / 2 };
-                Look { lane: *lane, handle, idle, in_hand }
+                Look { lane: *lane, handle, idle, in_hand, retiring: *retiring }
             })
             .collect();
-        let changes = tuning.second(now, &looks, self.pacer.rate(), remaining);
+        // What a lane has in hand counts as sent when all of it is in its socket: at the end that is all there is.
+        let in_hand = self.unit * lanes.iter().filter(|(.., doing, _)| *doing != Doing::Nothing).count() as u64;
+        let to_give = remaining.map(|bytes| bytes.saturating_sub(in_hand));
+        let changes = tuning.second(now, &looks, self.pacer.rate(), to_give);
         for change in &changes {
             match &change.what {
                 What::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count)),

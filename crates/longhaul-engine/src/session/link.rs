@@ -66,7 +66,7 @@ pub(crate) struct Link {
     limiter: Limiter,
     /// What a lane of this side that can do nothing waits for now.
     pub(crate) waits_for: WaitsFor,
-    /// Bytes that this side has yet to give to lanes, if it knows.
+    /// Bytes that lanes have not sent, if this side knows; what they have in hand is among them.
     pub(crate) remaining: Option<u64>,
     stop: Stop,
     presence: Arc<Presence>,

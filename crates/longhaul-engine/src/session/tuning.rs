@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::LaneId;
 use longhaul_net::LaneHandle;
 use longhaul_proto::tuning::{Config, Decision, LaneSample, Second, Tuner};
+use longhaul_sys::tcp::TcpState;
 
 /// What the search is begun with.
 #[derive(Clone, Debug)]
@@ -33,9 +34,10 @@ pub(crate) struct Tuning {
 }
 
 /// A lane at the last look.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     acked: u64,
+    delivered_segments: u32,
     receiver_limited: Duration,
     algorithm: Option<usize>,
 }
@@ -49,6 +51,8 @@ pub(crate) struct Look<'a> {
     pub(crate) idle: u16,
     /// Bytes of what it has in hand, at most.
     pub(crate) in_hand: u64,
+    /// It was told to take no more.
+    pub(crate) retiring: bool,
 }
 
 /// What to do about the lanes, in words as well.
@@ -94,7 +98,7 @@ impl Tuning {
     pub(crate) fn joined(&mut self, lane: LaneId, handle: &LaneHandle) {
         let place = self.tuner.algorithm_for(lane);
         let taken = place.filter(|place| self.algorithms.get(*place).is_some_and(|name| handle.set_congestion(name)));
-        let seen = Seen { acked: 0, receiver_limited: Duration::ZERO, algorithm: taken };
+        let seen = Seen { algorithm: taken, ..Seen::default() };
         self.seen.insert(lane, seen);
     }
 
@@ -108,7 +112,10 @@ impl Tuning {
     ) -> Vec<Change> {
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
         self.seen.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
-        let samples: Vec<_> = lanes.iter().filter_map(|look| self.sample(look, elapsed)).collect();
+        // Each is looked at, so that its speed is known when it counts: at the end, those that take no more are waited for.
+        let looked = lanes.iter().map(|look| (look, self.sample(look, elapsed)));
+        let counts = |look: &Look<'_>| !look.retiring || remaining == Some(0);
+        let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
         let decisions = self.tuner.second(&Second { elapsed, lanes: &samples, rate, remaining });
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
     }
@@ -120,13 +127,14 @@ impl Tuning {
         let sample = LaneSample {
             lane: look.lane,
             algorithm: seen.algorithm,
-            acked: state.acked.saturating_sub(seen.acked),
+            acked: seen.delivered_until(&state),
             idle: look.idle,
             held_back: thousandths(held_back, elapsed),
             rtt: state.rtt,
             backlog: u64::from(state.unsent) + state.sent.saturating_sub(state.resent + state.acked) + look.in_hand,
         };
-        (seen.acked, seen.receiver_limited) = (state.acked, state.receiver_limited);
+        (seen.acked, seen.delivered_segments) = (state.acked, state.delivered_segments);
+        seen.receiver_limited = state.receiver_limited;
         Some(sample)
     }
 
@@ -159,6 +167,18 @@ impl Tuning {
     }
 }
 
+impl Seen {
+    /// Bytes that the other host took in since. A segment behind a gap counts when it arrives: by what is acknowledged alone a lane
+    /// would stand still at each loss and then leap, by as much as its path holds.
+    fn delivered_until(&self, now: &TcpState) -> u64 {
+        match now.delivered_segments {
+            // A kernel that does not count them.
+            0 => now.acked.saturating_sub(self.acked),
+            segments => u64::from(segments.wrapping_sub(self.delivered_segments)) * u64::from(now.segment_bytes),
+        }
+    }
+}
+
 /// The congestion controls to choose from: BBR, which bears loss, and what the kernel chose for the lane itself. Only those that
 /// this process may use.
 fn candidates(lane: &LaneHandle) -> Vec<String> {
@@ -179,4 +199,24 @@ fn candidates(lane: &LaneHandle) -> Vec<String> {
 pub(crate) fn thousandths(part: Duration, whole: Duration) -> u16 {
     let share = part.as_secs_f64() / whole.as_secs_f64().max(1e-6);
     (share * 1000.0).clamp(0.0, 1000.0) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_arrived_behind_a_gap_counts_at_once_and_not_again() {
+        let state = |acked, delivered_segments| TcpState {
+            acked,
+            delivered_segments,
+            segment_bytes: 1000,
+            ..TcpState::default()
+        };
+        let seen = Seen { acked: 5000, delivered_segments: u32::MAX - 1, ..Seen::default() };
+        assert_eq!(seen.delivered_until(&state(5000, 8)), 10_000, "the counter went around");
+        let seen = Seen { acked: 5000, delivered_segments: 15, ..Seen::default() };
+        assert_eq!(seen.delivered_until(&state(15_000, 15)), 0, "the gap was filled");
+        assert_eq!(seen.delivered_until(&state(7000, 0)), 2000, "the kernel does not count segments");
+    }
 }

@@ -1,0 +1,115 @@
+//! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against the path's rate; and a tree
+//! of small files over a long path against the same tree over none.
+//!
+//! See docs/BENCHMARKS.md.
+
+#![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]
+
+#[path = "wan/case.rs"]
+mod case;
+#[path = "wan/far.rs"]
+mod far;
+mod kit;
+#[path = "wan/large.rs"]
+mod large;
+#[path = "wan/said.rs"]
+mod said;
+#[path = "wan/small.rs"]
+mod small;
+
+use std::fs;
+
+use anyhow::Result;
+use case::Plan;
+use clap::Parser;
+use kit::{Bench, Longhaul, table};
+use large::Moved;
+
+fn main() -> Result<()> {
+    let plan = Plan::parse();
+    if !plan.common.is_bench() {
+        return Ok(());
+    }
+    let (cases, small) = (plan.cases(), plan.has_small_files());
+    let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
+    let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
+    let moved = large_files(&bench, &longhaul, &cases)?;
+    if !moved.is_empty() {
+        print(&moved);
+    }
+    if small {
+        small::measure(&bench, &longhaul)?;
+    }
+    bench.finish();
+    Ok(())
+}
+
+/// Runs each case once; those of one rate share a source.
+fn large_files(bench: &Bench, longhaul: &Longhaul, cases: &[case::Case]) -> Result<Vec<Moved>> {
+    let mut moved = Vec::new();
+    for group in cases.chunk_by(|one, next| one.rate == next.rate) {
+        let seconds = bench.options.amount(SECONDS, SECONDS_QUICK);
+        let source = bench.scratch.file("source", group[0].rate.as_bits() / 8 * seconds)?;
+        for case in group {
+            let run = large::push(bench, longhaul, case, &source)?;
+            eprintln!("  {}: {:.3} of the rate in {:.2} s", case.name(), run.ratio, run.seconds);
+            bench.recorder.record(&run)?;
+            moved.push(run);
+        }
+        fs::remove_file(&source.path)?;
+    }
+    Ok(moved)
+}
+
+fn print(moved: &[Moved]) {
+    let head =
+        ["path", "goodput Mbit/s", "ratio", "target", "handshake s", "seconds", "client MiB", "daemon MiB", "CPU"];
+    print_rows(&head, moved, |run| {
+        let target = run.target.map_or("-".to_owned(), |target| format!("{target:.2}"));
+        let mib = |bytes: u64| format!("{:.0}", bytes as f64 / f64::from(1 << 20));
+        vec![
+            format!("{:.0}", run.goodput_bits_per_s / 1e6),
+            format!("{:.3}", run.ratio),
+            target,
+            format!("{:.2}", run.handshake_s),
+            format!("{:.2}", run.seconds),
+            mib(run.client_bytes),
+            mib(run.daemon_bytes),
+            format!("{:.0} %", run.machine_cpu_share * 100.0),
+        ]
+    });
+    println!(
+        "\nwhere the seconds went: what the payload takes at the rate, what else was on the wire, and when the wire was idle"
+    );
+    let head =
+        ["path", "payload", "headers, resent", "idle: start", "between", "end", "tail", "late us max", "not true"];
+    print_rows(&head, moved, |run| {
+        let account = &run.account;
+        let times =
+            [account.payload_s, account.overhead_s, account.idle_start_s, account.idle_between_s, account.idle_end_s];
+        let mut row: Vec<String> = times.iter().map(|seconds| format!("{seconds:.2}")).collect();
+        row.push(format!("{:.2}", account.tail_s));
+        row.push(format!("{}", run.forward.late_us_max));
+        row.push(format!("{}", run.forward.dropped_emulator + run.forward.dropped_device));
+        row
+    });
+    println!("\nwhat limited it by its own account, and what it decided");
+    for run in moved {
+        println!("{}: {}; {}", run.case.name(), run.said.limits(), run.said.decisions());
+    }
+    println!("memory bound: 320 MiB per process; `not true`: packets that the emulator lost, not the path");
+}
+
+fn print_rows(head: &[&str], moved: &[Moved], cells: impl Fn(&Moved) -> Vec<String>) {
+    let mut rows = vec![head.iter().map(|&cell| cell.to_owned()).collect()];
+    rows.extend(moved.iter().map(|run| {
+        let mut row = vec![run.case.name()];
+        row.extend(cells(run));
+        row
+    }));
+    print!("{}", table(&rows));
+}
+
+/// Of data at the path's rate.
+const SECONDS: u64 = 30;
+const SECONDS_QUICK: u64 = 3;

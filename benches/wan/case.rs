@@ -1,0 +1,129 @@
+//! Owns which paths are measured, and what is aimed at on each. Takes the command line; must not know how anything is run.
+
+use std::time::Duration;
+
+use clap::Parser;
+use longhaul_wan::{Rate, units};
+use serde::{Serialize, Serializer};
+
+use crate::kit::Options;
+
+/// Goodput over emulated paths. Without a choice: all of what docs/BENCHMARKS.md lists; with one, the product of what is chosen
+#[derive(Debug, Parser)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) common: Options,
+    /// Round trips [default with another choice: 20ms,100ms,300ms]
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = units::time)]
+    rtt: Vec<Duration>,
+    /// Shares of packets lost [default with another choice: 0,1e-4,1e-3,1e-2]
+    #[arg(long, value_name = "SHARE", value_delimiter = ',', value_parser = units::share)]
+    loss: Vec<f64>,
+    /// Largest packets [default with another choice: 9000]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    mtu: Vec<u32>,
+    /// Rates [default with another choice: 1Gbit/s]
+    #[arg(long, value_name = "RATE", value_delimiter = ',')]
+    rate: Vec<Rate>,
+    /// Only the small files
+    #[arg(long)]
+    small: bool,
+}
+
+/// A path to measure; its queue is one BDP.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Case {
+    #[serde(rename = "rate_bits_per_s", serialize_with = "bits")]
+    pub(crate) rate: Rate,
+    #[serde(rename = "rtt_ms", serialize_with = "millis")]
+    pub(crate) rtt: Duration,
+    pub(crate) loss: f64,
+    pub(crate) mtu: u32,
+}
+
+impl Plan {
+    /// Whether the small files are to be measured.
+    pub(crate) fn has_small_files(&self) -> bool {
+        self.small || !self.is_choice()
+    }
+
+    /// The paths for the large file, those of one rate together.
+    pub(crate) fn cases(&self) -> Vec<Case> {
+        if self.small {
+            return Vec::new();
+        }
+        if self.is_choice() {
+            let or = |chosen: &[u64], all: &[u64]| if chosen.is_empty() { all.to_vec() } else { chosen.to_vec() };
+            let rates = or(&self.rate.iter().map(|rate| rate.as_bits()).collect::<Vec<_>>(), &[GIGABIT]);
+            let mtus = or(&self.mtu.iter().map(|mtu| u64::from(*mtu)).collect::<Vec<_>>(), &[u64::from(JUMBO)]);
+            let rtts = if self.rtt.is_empty() { RTT_MS.map(Duration::from_millis).to_vec() } else { self.rtt.clone() };
+            let losses = if self.loss.is_empty() { LOSS.to_vec() } else { self.loss.clone() };
+            let mtus: Vec<u32> = mtus.iter().map(|mtu| *mtu as u32).collect();
+            return product(&rates, &mtus, &rtts, &losses);
+        }
+        let hundred = [Duration::from_millis(100)];
+        if self.common.quick {
+            return product(&[GIGABIT], &[JUMBO], &hundred, &[0.0, 1e-2]);
+        }
+        let mut cases = product(&[GIGABIT], &[JUMBO, 1500], &RTT_MS.map(Duration::from_millis), &LOSS);
+        cases.extend(product(&[3 * GIGABIT], &[JUMBO], &hundred, &[0.0, 1e-4]));
+        cases
+    }
+
+    fn is_choice(&self) -> bool {
+        self.small || !(self.rtt.is_empty() && self.loss.is_empty() && self.mtu.is_empty() && self.rate.is_empty())
+    }
+}
+
+impl Case {
+    /// For people.
+    pub(crate) fn name(&self) -> String {
+        let loss = if self.loss == 0.0 { "0".to_owned() } else { format!("{:e}", self.loss) };
+        format!("{} {} ms, loss {loss}, MTU {}", self.rate, self.rtt.as_millis(), self.mtu)
+    }
+
+    /// The share of the rate that is aimed at.
+    pub(crate) fn target(&self) -> Option<f64> {
+        let at = |rtt: u64| self.rtt == Duration::from_millis(rtt);
+        if self.rate.as_bits() == 3 * GIGABIT {
+            return (at(100) && self.loss <= 1e-4 && self.mtu == JUMBO).then_some(0.85);
+        }
+        let row = RTT_MS.iter().position(|rtt| at(*rtt))?;
+        let column = LOSS.iter().position(|loss| *loss == self.loss)?;
+        let target = TARGETS[row][column];
+        match self.mtu {
+            _ if self.rate.as_bits() != GIGABIT => None,
+            JUMBO => Some(target),
+            1500 => Some(target - 0.03),
+            _ => None,
+        }
+    }
+}
+
+fn product(rates: &[u64], mtus: &[u32], rtts: &[Duration], losses: &[f64]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for rate in rates {
+        for mtu in mtus {
+            for rtt in rtts {
+                let case = |loss: &f64| Case { rate: Rate::bits(*rate), rtt: *rtt, loss: *loss, mtu: *mtu };
+                cases.extend(losses.iter().map(case));
+            }
+        }
+    }
+    cases
+}
+
+fn bits<S: Serializer>(rate: &Rate, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(rate.as_bits())
+}
+
+fn millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64() * 1e3)
+}
+
+const GIGABIT: u64 = 1_000_000_000;
+const JUMBO: u32 = 9000;
+const RTT_MS: [u64; 3] = [20, 100, 300];
+const LOSS: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
+/// By round trip, then by loss.
+const TARGETS: [[f64; 4]; 3] = [[0.95, 0.95, 0.93, 0.90], [0.93, 0.93, 0.90, 0.88], [0.88, 0.88, 0.85, 0.80]];

@@ -1,0 +1,46 @@
+//! Owns the emulated path with a daemon at its far end. Takes a case; gives a push that runs at the near end, and what was
+//! counted on the way. Must not know what is moved.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use longhaul_wan::{Change, Config, Counters, Link, Wan};
+
+use crate::case::Case;
+use crate::kit::{Daemon, Longhaul};
+
+/// Both hosts; the daemon is ended before they go.
+pub(crate) struct Far {
+    pub(crate) daemon: Daemon,
+    wan: Wan,
+}
+
+impl Far {
+    /// A daemon of its own that serves `target`.
+    pub(crate) fn new(longhaul: &Longhaul, case: &Case, target: &Path) -> Result<Far> {
+        let mut link = Link { mtu: case.mtu, ..Link::default() };
+        let path = format!("rate={}bit/s,rtt={}us,loss={}", case.rate.as_bits(), case.rtt.as_micros(), case.loss);
+        link.apply(&path.parse::<Change>()?);
+        let wan = Wan::new(&Config { links: vec![link], ..Config::default() })?;
+        let address = wan.far().address(0).into();
+        let daemon = longhaul.serve_at(target, address, |command| wan.far().adopt(command))?;
+        Ok(Far { daemon, wan })
+    }
+
+    /// A push of `source` with no option but the keys, from the near host.
+    pub(crate) fn push(&self, longhaul: &Longhaul, source: &Path) -> Command {
+        let mut command = longhaul.push_by_default(&self.daemon);
+        command.arg(source).arg(format!("lh://{}/bench/", self.daemon.addr()));
+        self.wan.near().adopt(&mut command);
+        command
+    }
+
+    /// What went from near to far so far.
+    pub(crate) fn forward(&self) -> Result<Counters> {
+        Ok(self.wan.counters()?.first().context("a network of one link")?.forward)
+    }
+}
+
+/// Once so much is on its way, it is payload: all handshakes together take less.
+pub(crate) const PAYLOAD_FROM_BYTES: u64 = 100_000;

@@ -1,0 +1,80 @@
+//! Owns what a push said about itself. Takes its events; gives what limited it and what it decided, for people and for the record.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+/// The gist of a push's events.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Said {
+    /// Seconds in which it named this as its limit.
+    limited_by: BTreeMap<String, u32>,
+    /// A decision each: when, how many lanes, what, why.
+    lanes: Vec<Decision>,
+    bytes_resent: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Decision {
+    t_s: f64,
+    lanes: u64,
+    change: String,
+    reason: String,
+}
+
+impl Said {
+    /// Reads `events`; the file that was moved must have the digest `b3`.
+    pub(crate) fn read(events: &str, b3: &str) -> Result<Said> {
+        let mut said = Said::default();
+        let mut digest = None;
+        for line in events.lines() {
+            let event: Value = serde_json::from_str(line)?;
+            match event["type"].as_str().context("an event without type")? {
+                "progress" => {
+                    let limit = event["limited_by"].as_str().unwrap_or("unknown");
+                    *said.limited_by.entry(limit.to_owned()).or_default() += 1;
+                }
+                "lanes" => said.lanes.push(Decision::read(&event)),
+                "file" => digest = event["b3"].as_str().map(str::to_owned),
+                "summary" => said.bytes_resent = event["bytes_resent"].as_u64().unwrap_or(0),
+                _ => {}
+            }
+        }
+        ensure!(digest.as_deref() == Some(b3), "the digest is {digest:?}, not {b3}");
+        Ok(said)
+    }
+
+    /// Each limit with its seconds, the longest first.
+    pub(crate) fn limits(&self) -> String {
+        let mut limits: Vec<_> = self.limited_by.iter().collect();
+        limits.sort_by_key(|(_, seconds)| std::cmp::Reverse(**seconds));
+        limits.iter().map(|(what, seconds)| format!("{what} {seconds} s")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// All decisions in one line.
+    pub(crate) fn decisions(&self) -> String {
+        let one = |decision: &Decision| {
+            let Decision { t_s, lanes, change, reason } = decision;
+            format!("at {t_s:.0} s {change} of {lanes} ({reason})")
+        };
+        if self.lanes.is_empty() {
+            "no decision".to_owned()
+        } else {
+            self.lanes.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+impl Decision {
+    fn read(event: &Value) -> Decision {
+        let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+        Decision {
+            t_s: event["t_s"].as_f64().unwrap_or(0.0),
+            lanes: event["lanes"].as_u64().unwrap_or(0),
+            change: text("change"),
+            reason: text("reason"),
+        }
+    }
+}
