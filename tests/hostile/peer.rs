@@ -56,6 +56,16 @@ impl Speech {
 
     /// The next message; none when the other side has ended the connection.
     pub(super) fn hear(&mut self) -> Option<Message> {
+        loop {
+            match self.hear_next()? {
+                // Said in passing, several times a second.
+                Message::Limiting(_) => {}
+                message => return Some(message),
+            }
+        }
+    }
+
+    fn hear_next(&mut self) -> Option<Message> {
         let reader = &mut self.control.reader;
         let heard = async {
             let mut header = [0; LENGTH_BYTES];
