@@ -1,6 +1,7 @@
 //! What both roles share of a session: events in, messages out, signs of life, the way to an end.
 //!
-//! Owns the control channel's tasks and the [`Lanes`]. Decides only when a session cannot go on.
+//! Owns the control channel's tasks, the [`Lanes`] and the look-out for what limits. Takes in what is said of lanes and rates
+//! itself, and hands all else to the loop. Decides only when a session cannot go on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -156,8 +157,8 @@ impl Link {
         crate::cpu::process_micros().saturating_sub(self.cpu_start)
     }
 
-    /// Waits for the next thing to happen, until `timeout` at most. Cancel-safe; changes nothing but the clock of what
-    /// was heard.
+    /// Waits for the next thing to happen, until `timeout` at most. Looks what lanes are at, and each second does what is due
+    /// before it waits; cancelled while it waits it loses nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         let now = Instant::now();
         // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
