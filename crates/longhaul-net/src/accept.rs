@@ -230,7 +230,7 @@ struct Inside {
 }
 
 /// A place among them; dropping it leaves.
-struct Slot {
+pub(crate) struct Slot {
     slots: Arc<Slots>,
     number: u64,
 }
@@ -240,8 +240,13 @@ impl Slots {
         Slots { at_once: at_once.max(1), inside: Mutex::default() }
     }
 
+    /// Whether half of all places are taken.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lock().queue.len() >= self.at_once / 2
+    }
+
     /// Takes a place, from the oldest if none is free. The receiver resolves when this one is taken in turn.
-    fn enter(self: &Arc<Slots>) -> (Slot, oneshot::Receiver<()>) {
+    pub(crate) fn enter(self: &Arc<Slots>) -> (Slot, oneshot::Receiver<()>) {
         let (evict, evicted) = oneshot::channel();
         let mut inside = self.lock();
         let number = inside.next;

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use quinn::{ConnectionError, TransportErrorCode};
 use rustls::{AlertDescription, CertificateError};
 use thiserror::Error;
 
@@ -114,6 +115,12 @@ pub enum NetError {
         offered: String,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// Lanes over QUIC have no congestion control of this name.
+    #[error("lanes over QUIC have no congestion control {asked:?}, they have: rate bbr cubic")]
+    NoSuchControl {
+        /// The name asked for.
+        asked: String,
     },
     /// A socket could not be made or set up on this side.
     #[error("cannot {doing} for {addr}")]
@@ -236,6 +243,7 @@ impl NetError {
             NetError::Socket { .. } | NetError::Crypto { .. } => NetErrorKind::Local,
             NetError::BadAddress { .. }
             | NetError::Congestion { .. }
+            | NetError::NoSuchControl { .. }
             | NetError::BadKey { .. }
             | NetError::KeyFile { .. }
             | NetError::IdentityExposed { .. }
@@ -279,6 +287,30 @@ impl NetError {
         }
     }
 
+    /// Classifies the end of a QUIC connection. An alert of TLS travels as a code of QUIC's own (RFC 9001, section 4.8).
+    pub(crate) fn quic(peer: &str, error: ConnectionError) -> NetError {
+        let peer = peer.to_owned();
+        let alert = |code: TransportErrorCode| {
+            let alert = u64::from(code).checked_sub(CRYPTO_ERROR_FIRST).and_then(|alert| u8::try_from(alert).ok())?;
+            Some(AlertDescription::from(alert))
+        };
+        let lost = |source: ConnectionError| NetError::Lost { peer: peer.clone(), source: io::Error::other(source) };
+        match &error {
+            ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
+                Some(AlertDescription::NoApplicationProtocol) => NetError::NotLonghaul { peer, saw: error.to_string() },
+                Some(alert) => NetError::tls(&peer, rustls::Error::AlertReceived(alert)),
+                None => lost(error),
+            },
+            ConnectionError::TransportError(fault) if alert(fault.code).is_some() => {
+                NetError::Tls { peer, source: rustls::Error::General(fault.to_string()) }
+            }
+            ConnectionError::VersionMismatch => NetError::NotLonghaul { peer, saw: error.to_string() },
+            ConnectionError::ApplicationClosed(_) => NetError::Truncated { peer },
+            ConnectionError::LocallyClosed => NetError::Closed { peer },
+            _ => lost(error),
+        }
+    }
+
     /// Classifies an error of a standing connection; rustls's own may be inside.
     pub(crate) fn io(peer: &str, source: io::Error) -> NetError {
         match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
@@ -296,6 +328,9 @@ pub(crate) struct KeyMismatch {
     pub(crate) expected: PublicKey,
     pub(crate) got: PublicKey,
 }
+
+/// The first of the 256 codes that stand for alerts of TLS.
+const CRYPTO_ERROR_FIRST: u64 = 0x100;
 
 fn key_mismatch(error: &rustls::Error) -> Option<&KeyMismatch> {
     match error {

@@ -1,6 +1,6 @@
 //! Lanes: full-duplex byte streams for payload, blocking, used by one thread each.
 //!
-//! Owns dialling and the two protections behind one set of calls. Takes addresses and keys from `engine`; gives it bytes
+//! Owns dialling, the two protections and the two transports behind one set of calls. Takes addresses and keys from `engine`; gives it bytes
 //! received straight into its buffers. Must not know frames, chunks or how a lane joins a session.
 
 use std::fmt;
@@ -8,11 +8,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::error::NetError;
+use crate::handle::LaneHandle;
 use crate::handshake::{Handshake, Turn};
 use crate::keys::{Identity, PublicKey};
 use crate::private::Private;
+use crate::quic::{self, QuicStream};
 use crate::tls::{LANE, PeerCheck, client_config};
-use crate::wire::{Congestion, LaneHandle, LaneOptions, More, Want, Wire};
+use crate::wire::{Congestion, LaneOptions, More, Want, Wire};
 
 /// How a lane protects what it carries, in GridFTP's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,9 +26,13 @@ pub enum Protection {
 }
 
 /// Either end of a lane. Dropping it without [`LaneStream::finish`] tells the peer that something went wrong.
-pub struct LaneStream {
-    wire: Wire,
-    private: Option<Box<Private>>,
+pub struct LaneStream(Kind);
+
+/// What it runs over.
+enum Kind {
+    Safe(Wire),
+    Private(Wire, Box<Private>),
+    Quic(Box<QuicStream>),
 }
 
 impl LaneStream {
@@ -58,12 +64,30 @@ impl LaneStream {
         Ok(LaneStream::private(wire, private))
     }
 
+    /// Dials a lane over QUIC, which is always encrypted, to the holder of `pinned`. The options' deadline is for this call
+    /// alone. A firewall in the way drops datagrams without a word: it is found out by the deadline.
+    ///
+    /// # Errors
+    /// As [`LaneStream::dial_private`]; [`NetError::NoSuchControl`].
+    pub fn dial_quic(
+        addr: SocketAddr,
+        identity: &Identity,
+        pinned: PublicKey,
+        options: &LaneOptions,
+    ) -> Result<LaneStream, NetError> {
+        quic::dial(addr, identity, pinned, options).map(LaneStream::quic)
+    }
+
     pub(crate) fn safe(wire: Wire) -> LaneStream {
-        LaneStream { wire, private: None }
+        LaneStream(Kind::Safe(wire))
     }
 
     pub(crate) fn private(wire: Wire, private: Private) -> LaneStream {
-        LaneStream { wire, private: Some(Box::new(private)) }
+        LaneStream(Kind::Private(wire, Box::new(private)))
+    }
+
+    pub(crate) fn quic(stream: QuicStream) -> LaneStream {
+        LaneStream(Kind::Quic(Box::new(stream)))
     }
 
     /// Sends all of the parts, gathered. On a private lane each part begins a record of its own (22 bytes more), so that the
@@ -85,9 +109,10 @@ impl LaneStream {
     }
 
     fn send_with(&mut self, parts: &[&[u8]], more: More) -> Result<(), NetError> {
-        match &mut self.private {
-            Some(private) => private.send(&self.wire, parts, more),
-            None => self.wire.send(parts, more),
+        match &mut self.0 {
+            Kind::Safe(wire) => wire.send(parts, more),
+            Kind::Private(wire, private) => private.send(wire, parts, more),
+            Kind::Quic(quic) => quic.send(parts),
         }
     }
 
@@ -110,9 +135,10 @@ impl LaneStream {
     /// # Errors
     /// As [`LaneStream::recv_exact`].
     pub fn recv_or_end(&mut self, buf: &mut [u8]) -> Result<bool, NetError> {
-        let filled = match &mut self.private {
-            Some(private) => private.recv(&self.wire, buf)?,
-            None => self.wire.recv(buf, Want::All)?,
+        let filled = match &mut self.0 {
+            Kind::Safe(wire) => wire.recv(buf, Want::All)?,
+            Kind::Private(wire, private) => private.recv(wire, buf)?,
+            Kind::Quic(quic) => quic.recv(buf)?,
         };
         match filled {
             n if n == buf.len() => Ok(true),
@@ -123,38 +149,54 @@ impl LaneStream {
 
     /// Ends this side's sending in good order; receiving goes on.
     pub fn finish(&mut self) {
-        match &mut self.private {
-            Some(private) => private.finish(&self.wire),
-            None => self.wire.end(),
+        match &mut self.0 {
+            Kind::Safe(wire) => wire.end(),
+            Kind::Private(wire, private) => private.finish(wire),
+            Kind::Quic(quic) => quic.finish(),
         }
     }
 
-    /// A handle that ends this lane from another thread.
+    /// A hold on this lane for another thread.
     pub fn handle(&self) -> LaneHandle {
-        self.wire.handle()
+        match &self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire.handle(),
+            Kind::Quic(quic) => LaneHandle::quic(quic.handle()),
+        }
     }
 
-    /// The congestion control that the kernel reports; `none` for a pair of local sockets.
+    /// The congestion control in use; `none` for a pair of local sockets.
     pub fn congestion(&self) -> String {
-        self.wire.congestion()
+        match &self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire.congestion(),
+            Kind::Quic(quic) => quic.congestion().to_owned(),
+        }
     }
 
     /// Chooses another; for accepted lanes, where the dialler asks for one.
     ///
     /// # Errors
-    /// [`NetError::Congestion`] if the kernel refuses it.
+    /// [`NetError::Congestion`] if the kernel refuses it, [`NetError::NoSuchControl`] over QUIC.
     pub fn set_congestion(&self, congestion: &Congestion) -> Result<(), NetError> {
-        self.wire.set_congestion(congestion)
+        match &self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire.set_congestion(congestion),
+            Kind::Quic(quic) => quic.set_congestion(congestion),
+        }
     }
 
     /// The other end's address; `None` for a pair within this process.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.wire.peer_addr()
+        match &self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire.peer_addr(),
+            Kind::Quic(quic) => Some(quic.peer_addr()),
+        }
     }
 
     /// How it protects what it carries.
     pub fn protection(&self) -> Protection {
-        if self.private.is_some() { Protection::Private } else { Protection::Safe }
+        match &self.0 {
+            Kind::Safe(_) => Protection::Safe,
+            Kind::Private(..) | Kind::Quic(_) => Protection::Private,
+        }
     }
 
     /// From now on, all sending and receiving together must be over within `left`, however slowly bytes trickle; `None` takes
@@ -163,29 +205,48 @@ impl LaneStream {
     /// # Errors
     /// [`NetError::Socket`] if the kernel refuses it.
     pub fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
-        self.wire.set_deadline(left)
+        match &mut self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire.set_deadline(left),
+            Kind::Quic(quic) => {
+                quic.set_deadline(left);
+                Ok(())
+            }
+        }
+    }
+
+    fn peer(&self) -> &str {
+        match &self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire.peer(),
+            Kind::Quic(quic) => quic.peer(),
+        }
     }
 
     fn truncated(&self) -> NetError {
-        NetError::Truncated { peer: self.wire.peer().to_owned() }
+        NetError::Truncated { peer: self.peer().to_owned() }
     }
 
     /// For tests that put bytes past the protection.
     #[cfg(test)]
     pub(crate) fn wire(&self) -> &Wire {
-        &self.wire
+        match &self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire,
+            Kind::Quic(_) => panic!("a lane over QUIC has no stream of bytes below it"),
+        }
     }
 
     /// For tests that renew keys early.
     #[cfg(test)]
     pub(crate) fn private_mut(&mut self) -> Option<&mut Private> {
-        self.private.as_deref_mut()
+        match &mut self.0 {
+            Kind::Private(_, private) => Some(private),
+            Kind::Safe(_) | Kind::Quic(_) => None,
+        }
     }
 }
 
 impl fmt::Debug for LaneStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneStream").field("wire", &self.wire).field("protection", &self.protection()).finish()
+        f.debug_struct("LaneStream").field("peer", &self.peer()).field("protection", &self.protection()).finish()
     }
 }
 

@@ -8,6 +8,7 @@
 mod accept;
 mod control;
 mod error;
+mod handle;
 mod handshake;
 mod keys;
 mod known_hosts;
@@ -15,6 +16,7 @@ mod lane;
 mod pair;
 mod path;
 mod private;
+mod quic;
 mod records;
 mod tls;
 mod wire;
@@ -22,12 +24,14 @@ mod wire;
 pub use accept::{Greeted, Listener, greet};
 pub use control::{Control, dial_control, dial_control_over};
 pub use error::{NetError, NetErrorKind};
+pub use handle::LaneHandle;
 pub use keys::{Identity, PublicKey};
 pub use known_hosts::KnownHosts;
 pub use lane::{LaneStream, Protection, SAFE_MAGIC};
 pub use path::{NetPath, PathError};
+pub use quic::QuicListener;
 pub use tls::{GreetLimits, PeerCheck, ServerTls};
-pub use wire::{Congestion, LaneHandle, LaneOptions};
+pub use wire::{Congestion, LaneOptions};
 
 #[cfg(test)]
 mod tests;

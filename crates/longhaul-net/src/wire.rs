@@ -6,19 +6,19 @@
 use std::fs;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{
     HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES,
     UNACKNOWLEDGED_SECONDS_MAX,
 };
-use longhaul_sys::tcp::TcpState;
 use rustix::net::{RecvFlags, SendFlags, recv};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::NetError;
+use crate::handle::LaneHandle;
 
 /// How a lane's socket is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,67 +57,6 @@ impl Congestion {
         let failed = |source| NetError::Socket { addr: nowhere.to_string(), doing: "make a socket", source };
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).map_err(failed)?;
         set_congestion(&socket, nowhere, self)
-    }
-}
-
-/// A hold on a lane for another thread: to end it, when blocked calls on it return, to ask how it fares, and to steer how it
-/// sends. Holding one does not keep the socket open.
-#[derive(Clone, Debug)]
-pub struct LaneHandle {
-    socket: Weak<Socket>,
-    closed: Arc<AtomicBool>,
-}
-
-impl LaneHandle {
-    /// Closes both directions. The lane's own calls then give [`NetError::Closed`]; the peer sees a truncated stream.
-    pub fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        if let Some(socket) = self.socket.upgrade() {
-            // It fails only if the connection is gone already.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-    }
-
-    /// How long ago bytes came in on this lane, read or not, as the kernel knows it. None for a lane that is gone or does not run
-    /// over TCP.
-    pub fn quiet(&self) -> Option<Duration> {
-        longhaul_sys::tcp::quiet(&*self.socket.upgrade()?).ok()
-    }
-
-    /// What the kernel knows of the lane as a sender. None for one that is gone or does not run over TCP.
-    pub fn state(&self) -> Option<TcpState> {
-        longhaul_sys::tcp::state(&*self.socket.upgrade()?).ok()
-    }
-
-    /// Lets the lane send no faster than so many bytes a second, from now on; none takes the limit away. For lanes over TCP;
-    /// others stay as they are. See [`longhaul_sys::tcp::set_pace`].
-    pub fn set_pace(&self, bytes_per_s: Option<u64>) {
-        // It fails only if the connection is gone already, or is a pair of local sockets.
-        if let Some(socket) = self.socket.upgrade() {
-            let _ = longhaul_sys::tcp::set_pace(&*socket, bytes_per_s);
-        }
-    }
-
-    /// Has the lane use another congestion control from now on; false if the kernel does not let us.
-    pub fn set_congestion(&self, name: &str) -> bool {
-        self.socket.upgrade().is_some_and(|socket| socket.set_tcp_congestion(name.as_bytes()).is_ok())
-    }
-
-    /// The congestion control that the kernel reports; none for a lane that is gone or does not run over TCP.
-    pub fn congestion(&self) -> Option<String> {
-        congestion(&*self.socket.upgrade()?)
-    }
-
-    /// Whether both ends are addresses of this host.
-    pub fn is_within_host(&self) -> bool {
-        let peer = |socket: &Socket| socket.peer_addr().ok().and_then(|peer| peer.as_socket());
-        self.socket.upgrade().is_some_and(|socket| peer(&socket).is_none_or(|peer| within_host(&socket, peer)))
-    }
-
-    /// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is, or when the
-    /// lane does not run over TCP. See [`longhaul_sys::tcp::unacknowledged`].
-    pub fn unacknowledged(&self) -> Option<Duration> {
-        longhaul_sys::tcp::unacknowledged(&*self.socket.upgrade()?).ok()?
     }
 }
 
@@ -212,9 +151,9 @@ impl Wire {
         }
     }
 
-    /// See [`LaneHandle`].
+    /// See [`crate::LaneHandle`].
     pub(crate) fn handle(&self) -> LaneHandle {
-        LaneHandle { socket: Arc::downgrade(&self.socket), closed: self.closed.clone() }
+        LaneHandle::socket(Arc::downgrade(&self.socket), self.closed.clone())
     }
 
     /// Sends all of the parts, as few system calls as they fit into.
@@ -335,7 +274,7 @@ pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
 
 /// What a control connection wants besides: its reader never stalls, so data that stays unacknowledged means that the other
 /// host is not reached. (Lanes cannot have that: the kernel also counts the time in which the other host takes no data, and
-/// a disk may stall for longer; see [`LaneHandle::unacknowledged`].)
+/// a disk may stall for longer; see [`crate::LaneHandle::unacknowledged`].)
 pub(crate) fn tune_control(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(Duration::from_secs(UNACKNOWLEDGED_SECONDS_MAX)))
 }
@@ -354,7 +293,7 @@ pub(crate) fn connect_error(addr: SocketAddr, source: io::Error) -> NetError {
     }
 }
 
-fn congestion(socket: &Socket) -> Option<String> {
+pub(crate) fn congestion(socket: &Socket) -> Option<String> {
     let name = socket.tcp_congestion().ok()?;
     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
     (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
@@ -377,7 +316,7 @@ fn set_congestion(socket: &Socket, peer: SocketAddr, congestion: &Congestion) ->
     }
 }
 
-fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
+pub(crate) fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
     let peer = peer.ip().to_canonical();
     let local = socket.local_addr().ok().and_then(|local| local.as_socket());
     peer.is_loopback() || local.is_some_and(|local| local.ip().to_canonical() == peer)

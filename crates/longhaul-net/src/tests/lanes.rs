@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use super::quic_lanes::QuicPort;
 use super::{PATIENCE, Port, meanwhile, noise};
 use crate::{Congestion, LaneStream, NetErrorKind};
 
@@ -13,6 +14,7 @@ fn pairs(port: &Port) -> Vec<(&'static str, (LaneStream, LaneStream))> {
         ("private over TCP", port.private_lane()),
         ("safe in process", LaneStream::pair().unwrap()),
         ("private in process", super::private_pair()),
+        ("over QUIC", QuicPort::open().lane()),
     ]
 }
 

@@ -4,6 +4,7 @@ mod accepting;
 mod dialling;
 mod lanes;
 mod private_lanes;
+mod quic_lanes;
 mod speed;
 
 use std::net::SocketAddr;

@@ -1,0 +1,139 @@
+//! A hold on a lane for another thread, whatever the lane runs over.
+//!
+//! Takes sockets from `wire` and connections from `quic`, without keeping either open; gives `engine` a way to end a lane, to
+//! ask how it fares, and to steer how it sends. Must not know what a lane carries.
+
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use longhaul_sys::tcp::TcpState;
+use socket2::Socket;
+
+use crate::quic::QuicHandle;
+use crate::wire::{congestion, within_host};
+
+/// A hold on a lane for another thread: to end it, when blocked calls on it return, to ask how it fares, and to steer how it
+/// sends. Holding one does not keep the lane open.
+#[derive(Clone, Debug)]
+pub struct LaneHandle(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Socket { socket: Weak<Socket>, closed: Arc<AtomicBool> },
+    Quic(QuicHandle),
+}
+
+impl LaneHandle {
+    pub(crate) fn socket(socket: Weak<Socket>, closed: Arc<AtomicBool>) -> LaneHandle {
+        LaneHandle(Kind::Socket { socket, closed })
+    }
+
+    pub(crate) fn quic(handle: QuicHandle) -> LaneHandle {
+        LaneHandle(Kind::Quic(handle))
+    }
+
+    /// Closes both directions. The lane's own calls then give [`crate::NetError::Closed`]; the peer sees a truncated stream.
+    pub fn close(&self) {
+        match &self.0 {
+            Kind::Socket { socket, closed } => {
+                closed.store(true, Ordering::Release);
+                if let Some(socket) = socket.upgrade() {
+                    // It fails only if the connection is gone already.
+                    let _ = socket.shutdown(Shutdown::Both);
+                }
+            }
+            Kind::Quic(quic) => quic.close(),
+        }
+    }
+
+    /// How long ago payload came in on this lane, read or not: as the kernel knows it, or over QUIC as this was last asked. None
+    /// for a lane that is gone or runs between two ends in this process.
+    pub fn quiet(&self) -> Option<Duration> {
+        match &self.0 {
+            Kind::Socket { .. } => longhaul_sys::tcp::quiet(&*self.upgrade()?).ok(),
+            Kind::Quic(quic) => quic.quiet(),
+        }
+    }
+
+    /// What is known of the lane as a sender. None for one that is gone or runs between two ends in this process. A lane over
+    /// QUIC says it in the same terms, as far as they have a meaning there.
+    pub fn state(&self) -> Option<TcpState> {
+        match &self.0 {
+            Kind::Socket { .. } => longhaul_sys::tcp::state(&*self.upgrade()?).ok(),
+            Kind::Quic(quic) => quic.state(),
+        }
+    }
+
+    /// Lets the lane send no faster than so many bytes a second, from now on; none takes the limit away. Over TCP the kernel
+    /// paces (see [`longhaul_sys::tcp::set_pace`]), over QUIC the lane's own bucket; a pair within this process stays as it is.
+    pub fn set_pace(&self, bytes_per_s: Option<u64>) {
+        match &self.0 {
+            Kind::Socket { .. } => {
+                if let Some(socket) = self.upgrade() {
+                    let _ = longhaul_sys::tcp::set_pace(&*socket, bytes_per_s);
+                }
+            }
+            Kind::Quic(quic) => quic.set_pace(bytes_per_s),
+        }
+    }
+
+    /// Lets so many bytes wait at this end, unread or not acknowledged, from now on. For lanes over QUIC, which keep them in this
+    /// process; the kernel's buffers see to TCP.
+    pub fn set_window(&self, bytes: usize) {
+        if let Kind::Quic(quic) = &self.0 {
+            quic.set_window(bytes);
+        }
+    }
+
+    /// Has the lane use another congestion control from now on; false if there is none of this name.
+    pub fn set_congestion(&self, name: &str) -> bool {
+        match &self.0 {
+            Kind::Socket { .. } => {
+                self.upgrade().is_some_and(|socket| socket.set_tcp_congestion(name.as_bytes()).is_ok())
+            }
+            Kind::Quic(quic) => quic.set_congestion(name),
+        }
+    }
+
+    /// The congestion control in use; none for a lane that is gone or has none.
+    pub fn congestion(&self) -> Option<String> {
+        match &self.0 {
+            Kind::Socket { .. } => congestion(&*self.upgrade()?),
+            Kind::Quic(quic) => quic.congestion(),
+        }
+    }
+
+    /// Whether it runs over QUIC.
+    pub fn is_quic(&self) -> bool {
+        matches!(self.0, Kind::Quic(_))
+    }
+
+    /// Whether both ends are addresses of this host.
+    pub fn is_within_host(&self) -> bool {
+        let peer = |socket: &Socket| socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+        match &self.0 {
+            Kind::Socket { .. } => {
+                self.upgrade().is_some_and(|socket| peer(&socket).is_none_or(|peer| within_host(&socket, peer)))
+            }
+            Kind::Quic(quic) => quic.is_within_host(),
+        }
+    }
+
+    /// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is, or when the
+    /// lane runs within this process. See [`longhaul_sys::tcp::unacknowledged`].
+    pub fn unacknowledged(&self) -> Option<Duration> {
+        match &self.0 {
+            Kind::Socket { .. } => longhaul_sys::tcp::unacknowledged(&*self.upgrade()?).ok()?,
+            Kind::Quic(quic) => quic.unacknowledged(),
+        }
+    }
+
+    fn upgrade(&self) -> Option<Arc<Socket>> {
+        match &self.0 {
+            Kind::Socket { socket, .. } => socket.upgrade(),
+            Kind::Quic(_) => None,
+        }
+    }
+}

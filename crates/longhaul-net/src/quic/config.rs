@@ -1,0 +1,86 @@
+//! What both ends of a QUIC lane agree on, and what each decides for itself: windows, MTU, timers, keys.
+//!
+//! Takes TLS configurations from `tls`, the route's MTU from `socket`; gives quinn its own. Opens nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::limits::{KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig,
+    VarInt,
+};
+
+use super::BLOCK_BYTES;
+use super::controller::{Factory, Figures};
+use super::socket::PAYLOAD_MAX;
+use crate::error::NetError;
+
+/// What either end may have on its way or unread, at first: see [`super::stream::QuicStream::set_window`].
+pub(crate) const FIRST_WINDOW_BYTES: usize = 4 << 20;
+
+/// For an endpoint of either kind.
+pub(crate) fn endpoint() -> EndpointConfig {
+    let mut config = EndpointConfig::default();
+    // It fails below 1200 bytes alone.
+    let _ = config.max_udp_payload_size(PAYLOAD_MAX);
+    config
+}
+
+/// For one dialled connection.
+pub(crate) fn client(
+    tls: Arc<rustls::ClientConfig>,
+    figures: &Arc<Figures>,
+    payload_max: u16,
+) -> Result<ClientConfig, NetError> {
+    let crypto = QuicClientConfig::try_from(tls).map_err(|_| NetError::Crypto { doing: "set QUIC up" })?;
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport(figures, payload_max)));
+    Ok(config)
+}
+
+/// For connections that are accepted; each gets [`transport`] of its own besides.
+pub(crate) fn server(tls: Arc<rustls::ServerConfig>) -> Result<ServerConfig, NetError> {
+    let crypto = QuicServerConfig::try_from(tls).map_err(|_| NetError::Crypto { doing: "set QUIC up" })?;
+    Ok(ServerConfig::with_crypto(Arc::new(crypto)))
+}
+
+/// Of one connection.
+pub(crate) fn transport(figures: &Arc<Figures>, payload_max: u16) -> TransportConfig {
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(VarInt::from_u32(PACKETS_PER_ACK));
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(payload_max);
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(blocks(FIRST_WINDOW_BYTES))
+        .stream_receive_window(varint(BLOCK_BYTES))
+        .receive_window(varint(FIRST_WINDOW_BYTES))
+        .send_window(FIRST_WINDOW_BYTES as u64)
+        // Blocks go out one after the other: the other end reads them so.
+        .send_fairness(false)
+        .max_idle_timeout(IdleTimeout::try_from(IDLE_MAX).ok())
+        .keep_alive_interval(Some(Duration::from_secs(KEEPALIVE_INTERVAL_SECONDS)))
+        .mtu_discovery_config(Some(discovery))
+        .ack_frequency_config(Some(acks))
+        .datagram_receive_buffer_size(None)
+        .congestion_controller_factory(Arc::new(Factory(figures.clone())));
+    transport
+}
+
+/// The streams that a window admits: its blocks, and the one whose end was not yet read.
+pub(crate) fn blocks(window: usize) -> VarInt {
+    VarInt::from_u32(u32::try_from(window / BLOCK_BYTES).unwrap_or(u32::MAX).saturating_add(1))
+}
+
+pub(crate) fn varint(bytes: usize) -> VarInt {
+    VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX)
+}
+
+/// Quinn's default is two. Fewer acknowledgements cost both ends less; with far fewer a sender learns late what was lost.
+const PACKETS_PER_ACK: u32 = 10;
+/// A connection of which nothing is heard lasts as long as one over TCP.
+const IDLE_MAX: Duration =
+    Duration::from_secs(KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES as u64);

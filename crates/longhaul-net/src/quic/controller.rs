@@ -1,0 +1,297 @@
+//! What quinn asks how much may be on its way: one of three congestion controls, counted, and changed in flight.
+//!
+//! Owns the [`Figures`] that a lane's handle and its socket look at. Takes acknowledgements and losses from quinn; gives it a
+//! window, and the socket's bucket a rate. Must not know sockets or lanes.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics, CubicConfig};
+use quinn_proto::RttEstimator;
+
+use super::bucket::Bucket;
+use super::rate::{RateControl, Round};
+
+/// A congestion control that QUIC lanes have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    /// Holds a rate: see [`super::rate`].
+    #[default]
+    Rate,
+    /// Quinn's.
+    Bbr,
+    Cubic,
+}
+
+impl Algorithm {
+    const ALL: [Algorithm; 3] = [Algorithm::Rate, Algorithm::Bbr, Algorithm::Cubic];
+
+    /// What people call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Algorithm::Rate => "rate",
+            Algorithm::Bbr => "bbr",
+            Algorithm::Cubic => "cubic",
+        }
+    }
+
+    /// The one of this name.
+    pub(crate) fn named(name: &str) -> Option<Algorithm> {
+        Algorithm::ALL.into_iter().find(|one| one.name() == name)
+    }
+}
+
+/// What is known of a connection as a sender, and asked of it. Bytes are those of QUIC packets.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// Acknowledged so far.
+    pub(crate) acked: AtomicU64,
+    /// Found lost so far.
+    pub(crate) lost: AtomicU64,
+    /// May be on their way at a time.
+    pub(crate) window: AtomicU64,
+    /// Bytes/s that were delivered in the last round.
+    pub(crate) delivered: AtomicU64,
+    /// Bytes/s that are not to be exceeded; 0 is none.
+    ceiling: AtomicU64,
+    wanted: AtomicU8,
+    /// Keeps the rate.
+    pub(crate) bucket: Arc<Bucket>,
+}
+
+impl Figures {
+    /// Is to use `algorithm` from now on.
+    pub(crate) fn want(&self, algorithm: Algorithm) {
+        let place = Algorithm::ALL.iter().position(|one| *one == algorithm).unwrap_or(0);
+        self.wanted.store(place as u8, Ordering::Relaxed);
+    }
+
+    /// What it is to use.
+    pub(crate) fn wanted(&self) -> Algorithm {
+        Algorithm::ALL[usize::from(self.wanted.load(Ordering::Relaxed)) % Algorithm::ALL.len()]
+    }
+
+    /// Is to send no faster than so many bytes/s from now on.
+    pub(crate) fn set_ceiling(&self, ceiling: Option<u64>) {
+        self.ceiling.store(ceiling.unwrap_or(0), Ordering::Relaxed);
+        // Also where no acknowledgement comes that would bring the rate here.
+        if ceiling.is_some() || self.wanted() != Algorithm::Rate {
+            self.bucket.set_rate(ceiling);
+        }
+    }
+
+    fn ceiling(&self) -> Option<u64> {
+        Some(self.ceiling.load(Ordering::Relaxed)).filter(|ceiling| *ceiling > 0)
+    }
+}
+
+/// Makes the [`Watched`] of one connection.
+#[derive(Debug)]
+pub(crate) struct Factory(pub(crate) Arc<Figures>);
+
+impl ControllerFactory for Factory {
+    fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
+        Box::new(Watched::new(self.0.clone(), now, mtu))
+    }
+}
+
+/// The one in use, and what it counts.
+struct Watched {
+    figures: Arc<Figures>,
+    algorithm: Algorithm,
+    inner: Inner,
+    mtu: u16,
+}
+
+enum Inner {
+    Rate(Paced),
+    Quinn(Box<dyn Controller>),
+}
+
+/// The rate control between quinn's callbacks.
+#[derive(Clone)]
+struct Paced {
+    control: Option<RateControl>,
+    since: Instant,
+    acked: u64,
+    lost: u64,
+    starved: bool,
+    rtt: Duration,
+    min_rtt: Duration,
+    initial_window: u64,
+}
+
+impl Watched {
+    fn new(figures: Arc<Figures>, now: Instant, mtu: u16) -> Watched {
+        let algorithm = figures.wanted();
+        let watched = Watched { inner: Inner::new(algorithm, now, mtu), figures, algorithm, mtu };
+        watched.tell();
+        watched
+    }
+
+    /// Takes up what the handle asks for.
+    fn follow(&mut self, now: Instant) {
+        let wanted = self.figures.wanted();
+        if wanted != self.algorithm {
+            self.algorithm = wanted;
+            self.inner = Inner::new(wanted, now, self.mtu);
+            if wanted != Algorithm::Rate {
+                self.figures.bucket.set_rate(self.figures.ceiling());
+            }
+        }
+    }
+
+    fn tell(&self) {
+        self.figures.window.store(self.window(), Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    fn new(algorithm: Algorithm, now: Instant, mtu: u16) -> Inner {
+        match algorithm {
+            Algorithm::Rate => Inner::Rate(Paced {
+                control: None,
+                since: now,
+                acked: 0,
+                lost: 0,
+                starved: false,
+                rtt: Duration::ZERO,
+                min_rtt: Duration::ZERO,
+                initial_window: INITIAL_PACKETS * u64::from(mtu),
+            }),
+            Algorithm::Bbr => Inner::Quinn(Arc::new(BbrConfig::default()).build(now, mtu)),
+            Algorithm::Cubic => Inner::Quinn(Arc::new(CubicConfig::default()).build(now, mtu)),
+        }
+    }
+}
+
+impl Controller for Watched {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        if let Inner::Quinn(inner) = &mut self.inner {
+            inner.on_sent(now, bytes, last_packet_number);
+        }
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.figures.acked.fetch_add(bytes, Ordering::Relaxed);
+        self.follow(now);
+        match &mut self.inner {
+            Inner::Quinn(inner) => inner.on_ack(now, sent, bytes, app_limited, rtt),
+            Inner::Rate(paced) => {
+                paced.acked += bytes;
+                paced.starved |= app_limited;
+                (paced.rtt, paced.min_rtt) = (rtt.get(), rtt.min());
+            }
+        }
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        match &mut self.inner {
+            Inner::Quinn(inner) => inner.on_end_acks(now, in_flight, app_limited, largest),
+            Inner::Rate(paced) => paced.look(now, &self.figures),
+        }
+        self.tell();
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
+        self.figures.lost.fetch_add(lost_bytes, Ordering::Relaxed);
+        match &mut self.inner {
+            Inner::Quinn(inner) => inner.on_congestion_event(now, sent, is_persistent, lost_bytes),
+            Inner::Rate(paced) => {
+                paced.lost += lost_bytes;
+                if let Some(control) = paced.control.as_mut().filter(|_| is_persistent) {
+                    control.cut_off();
+                }
+            }
+        }
+        self.tell();
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.mtu = new_mtu;
+        if let Inner::Quinn(inner) = &mut self.inner {
+            inner.on_mtu_update(new_mtu);
+        }
+    }
+
+    fn window(&self) -> u64 {
+        match &self.inner {
+            Inner::Quinn(inner) => inner.window(),
+            Inner::Rate(paced) => paced.window(self.figures.ceiling()).max(2 * u64::from(self.mtu)),
+        }
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = self.window();
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        let inner = match &self.inner {
+            Inner::Rate(paced) => Inner::Rate(paced.clone()),
+            Inner::Quinn(inner) => Inner::Quinn(inner.clone_box()),
+        };
+        Box::new(Watched { figures: self.figures.clone(), algorithm: self.algorithm, inner, mtu: self.mtu })
+    }
+
+    fn initial_window(&self) -> u64 {
+        match &self.inner {
+            Inner::Quinn(inner) => inner.initial_window(),
+            Inner::Rate(paced) => paced.initial_window,
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl Paced {
+    fn window(&self, ceiling: Option<u64>) -> u64 {
+        match &self.control {
+            None => self.initial_window,
+            Some(control) => (control.window(ceiling.map(|rate| rate as f64)) as u64).max(self.initial_window),
+        }
+    }
+
+    /// Ends the round when it has lasted for a round trip.
+    fn look(&mut self, now: Instant, figures: &Figures) {
+        let elapsed = now.saturating_duration_since(self.since);
+        if elapsed < self.rtt.max(ROUND_MIN) || self.acked == 0 {
+            return;
+        }
+        let ceiling = figures.ceiling().map(|rate| rate as f64);
+        let (rtt, initial) = (self.rtt, self.initial_window);
+        let control = self.control.get_or_insert_with(|| {
+            let rate = initial as f64 / rtt.as_secs_f64().max(1e-4);
+            RateControl::new(
+                ceiling.map_or(rate, |ceiling| rate.min(ceiling)),
+                rtt,
+                DICE.fetch_add(1, Ordering::Relaxed),
+            )
+        });
+        let round = Round {
+            seconds: elapsed.as_secs_f64(),
+            acked: self.acked,
+            lost: self.lost,
+            starved: self.starved,
+            rtt,
+            min_rtt: self.min_rtt,
+        };
+        control.round(&round, ceiling);
+        figures.delivered.store((round.acked as f64 / round.seconds) as u64, Ordering::Relaxed);
+        let rate = ceiling.map_or(control.rate(), |ceiling| control.rate().min(ceiling));
+        figures.bucket.set_rate(Some(rate as u64));
+        (self.since, self.acked, self.lost, self.starved) = (now, 0, 0, false);
+    }
+}
+
+/// Where in its cycle the next one begins.
+static DICE: AtomicUsize = AtomicUsize::new(0);
+/// Of 1200 bytes; they are paced. RFC 6928 has ten of 1460, quinn's BBR 200.
+const INITIAL_PACKETS: u64 = 32;
+/// Round trips within a host are noise.
+const ROUND_MIN: Duration = Duration::from_millis(10);

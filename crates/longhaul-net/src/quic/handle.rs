@@ -1,0 +1,127 @@
+//! A hold on a QUIC lane for another thread; what [`crate::LaneHandle`] is made of where the lane runs over QUIC.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use longhaul_sys::tcp::TcpState;
+
+use super::controller::Algorithm;
+use super::stream::Shared;
+
+/// See the module. Holding one does not keep the connection open.
+#[derive(Clone)]
+pub(crate) struct QuicHandle {
+    shared: Weak<Shared>,
+    seen: Arc<Mutex<Seen>>,
+    stood: Instant,
+}
+
+/// What was counted at the last look, and when it last grew.
+struct Seen {
+    stream_frames: u64,
+    payload_at: Instant,
+    datagrams: u64,
+    sent: u64,
+    /// When something was sent of which nothing was heard since.
+    waiting: Option<Instant>,
+}
+
+impl QuicHandle {
+    pub(crate) fn new(shared: &Arc<Shared>) -> QuicHandle {
+        let now = Instant::now();
+        let seen = Seen { stream_frames: 0, payload_at: now, datagrams: 0, sent: 0, waiting: None };
+        QuicHandle { shared: Arc::downgrade(shared), seen: Arc::new(Mutex::new(seen)), stood: now }
+    }
+
+    pub(crate) fn close(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.give_up();
+        }
+    }
+
+    /// How long ago payload came in, to within the time between two calls.
+    pub(crate) fn quiet(&self) -> Option<Duration> {
+        let frames = self.shared.upgrade()?.connection.stats().frame_rx.stream;
+        let mut seen = self.seen();
+        if frames != seen.stream_frames {
+            (seen.stream_frames, seen.payload_at) = (frames, Instant::now());
+        }
+        Some(seen.payload_at.elapsed())
+    }
+
+    /// How long something was sent and nothing heard, to within the time between two calls. A connection that lives answers each
+    /// sign of life.
+    pub(crate) fn unacknowledged(&self) -> Option<Duration> {
+        let stats = self.shared.upgrade()?.connection.stats();
+        let mut seen = self.seen();
+        if stats.udp_rx.datagrams != seen.datagrams {
+            (seen.datagrams, seen.sent, seen.waiting) = (stats.udp_rx.datagrams, stats.udp_tx.datagrams, None);
+        } else if stats.udp_tx.datagrams != seen.sent {
+            seen.waiting.get_or_insert_with(Instant::now);
+        }
+        seen.waiting.map(|since| since.elapsed())
+    }
+
+    /// In the kernel's terms, as far as they have a meaning here: times in which something else was the limit are not known.
+    pub(crate) fn state(&self) -> Option<TcpState> {
+        let shared = self.shared.upgrade()?;
+        shared.follow_peer();
+        let stats = shared.connection.stats();
+        let count = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        let mtu = u32::from(stats.path.current_mtu).max(1);
+        Some(TcpState {
+            acked: count(&shared.figures.acked),
+            received: stats.udp_rx.bytes,
+            sent: stats.udp_tx.bytes,
+            resent: count(&shared.figures.lost),
+            min_rtt: Some(stats.path.min_rtt),
+            rtt: stats.path.rtt,
+            window_segments: u32::try_from(stats.path.cwnd / u64::from(mtu)).unwrap_or(u32::MAX),
+            segment_bytes: mtu,
+            busy: self.stood.elapsed(),
+            delivery_rate: count(&shared.figures.delivered),
+            ..TcpState::default()
+        })
+    }
+
+    pub(crate) fn set_pace(&self, bytes_per_s: Option<u64>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.figures.set_ceiling(bytes_per_s);
+        }
+    }
+
+    pub(crate) fn set_window(&self, bytes: usize) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.set_window(bytes);
+        }
+    }
+
+    pub(crate) fn set_congestion(&self, name: &str) -> bool {
+        let wanted = self.shared.upgrade().zip(Algorithm::named(name));
+        wanted.map(|(shared, algorithm)| shared.figures.want(algorithm)).is_some()
+    }
+
+    pub(crate) fn congestion(&self) -> Option<String> {
+        self.shared.upgrade().map(|shared| shared.figures.wanted().name().to_owned())
+    }
+
+    pub(crate) fn is_within_host(&self) -> bool {
+        self.shared.upgrade().is_some_and(|shared| {
+            let peer = shared.connection.remote_address().ip().to_canonical();
+            let local = shared.connection.local_ip().or(shared.local);
+            peer.is_loopback() || local.is_some_and(|local| local.to_canonical() == peer)
+        })
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for QuicHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicHandle").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,150 @@
+//! The UDP side of a listening port: QUIC lanes that dial in, greeted within the same deadline and budget as those over TCP.
+//!
+//! Owns the endpoint and the threads that drive its connections. Takes TLS from [`ServerTls`]; gives `engine` lanes whose dialler
+//! has proved its key.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+
+use quinn::{Endpoint, Incoming, ServerConfig, TokioRuntime, VarInt};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::GIVEN_UP;
+use super::config;
+use super::controller::Figures;
+use super::dial::peer_key;
+use super::socket::{self, PacedSocket};
+use super::stream::{QuicStream, Shared, outlive};
+use crate::error::NetError;
+use crate::keys::PublicKey;
+use crate::lane::LaneStream;
+use crate::tls::ServerTls;
+use crate::wire::canonical;
+
+/// A listening UDP socket.
+pub struct QuicListener {
+    addr: SocketAddr,
+    lanes: mpsc::Receiver<(LaneStream, PublicKey)>,
+    endpoint: Endpoint,
+    /// Some while it lives.
+    threads: Option<Runtime>,
+}
+
+impl QuicListener {
+    /// Listens at `addr`, which names a port.
+    ///
+    /// # Errors
+    /// [`NetError::Socket`] if the address is taken or is not this host's; [`NetError::Crypto`].
+    pub fn bind(addr: SocketAddr, tls: &ServerTls) -> Result<QuicListener, NetError> {
+        let failed = |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
+        let server = config::server(tls.lane.clone())?;
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(DRIVERS_MAX);
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("quic")
+            .enable_all()
+            .build()
+            .map_err(failed("start drivers"))?;
+        let (endpoint, socket) = {
+            let _inside = threads.enter();
+            let udp = socket::listening(addr).map_err(failed("listen over UDP"))?;
+            let socket = Arc::new(PacedSocket::new(udp).map_err(failed("set a UDP socket up"))?);
+            let runtime = Arc::new(TokioRuntime);
+            let server = Some(server.clone());
+            let endpoint = Endpoint::new_with_abstract_socket(config::endpoint(), server, socket.clone(), runtime);
+            (endpoint.map_err(failed("set a UDP socket up"))?, socket)
+        };
+        let addr = endpoint.local_addr().map_err(failed("listen over UDP"))?;
+        let (sender, lanes) = mpsc::channel(WAITING_MAX);
+        threads.spawn(accept_all(endpoint.clone(), Greeter { server, tls: tls.clone(), socket, sender }));
+        Ok(QuicListener { addr, lanes, endpoint, threads: Some(threads) })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The next lane, with the key that its dialler has proved; whether it may join is yet to be shown. None when the socket is of
+    /// no more use.
+    pub async fn accept(&mut self) -> Option<(LaneStream, PublicKey)> {
+        self.lanes.recv().await
+    }
+}
+
+impl Drop for QuicListener {
+    fn drop(&mut self) {
+        self.endpoint.close(VarInt::from_u32(GIVEN_UP), b"the daemon ends");
+        // It may be dropped where nothing may block.
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for QuicListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicListener").field("addr", &self.addr).finish_non_exhaustive()
+    }
+}
+
+/// What every greeting needs.
+#[derive(Clone)]
+struct Greeter {
+    server: ServerConfig,
+    tls: ServerTls,
+    socket: Arc<PacedSocket>,
+    sender: mpsc::Sender<(LaneStream, PublicKey)>,
+}
+
+async fn accept_all(endpoint: Endpoint, greeter: Greeter) {
+    while let Some(incoming) = endpoint.accept().await {
+        tokio::spawn(greeter.clone().greet(incoming));
+    }
+}
+
+impl Greeter {
+    /// From the first packet to a lane; what comes to nothing is closed without a word of ours.
+    async fn greet(mut self, incoming: Incoming) {
+        // An address that was not seen to answer may be anybody's: it is asked to show that it receives, before anything is
+        // spent on it, once many are being greeted.
+        if !incoming.remote_address_validated() && self.tls.slots.is_busy() {
+            let _ = incoming.retry();
+            return;
+        }
+        let addr = incoming.remote_address();
+        let figures = Arc::new(Figures::default());
+        let (slot, evicted) = self.tls.slots.enter();
+        let payload_max = socket::route_payload(addr, None);
+        self.server.transport_config(Arc::new(config::transport(&figures, payload_max)));
+        let Ok(connecting) = incoming.accept_with(Arc::new(self.server)) else { return };
+        let connection = tokio::select! {
+            greeted = timeout(self.tls.deadline, connecting) => match greeted {
+                Ok(Ok(connection)) => connection,
+                Ok(Err(error)) => return tracing::debug!(%addr, %error, "a QUIC connection came to nothing"),
+                Err(_) => return tracing::debug!(%addr, "a QUIC connection took too long"),
+            },
+            _ = evicted => return,
+        };
+        drop(slot);
+        let Some(key) = peer_key(&connection) else {
+            return connection.close(VarInt::from_u32(GIVEN_UP), b"no key");
+        };
+        let (lives, lane) = oneshot::channel();
+        let shared = Shared::new(connection.clone(), figures, None, self.socket);
+        let stream = QuicStream::new(shared, lives);
+        tracing::debug!(peer = %canonical(addr), "a QUIC lane dialled in");
+        if self.sender.send((LaneStream::quic(stream), key)).await.is_ok() {
+            outlive(connection, lane).await;
+        }
+    }
+}
+
+/// Threads that drive the connections of one port.
+const DRIVERS_MAX: usize = 8;
+/// Lanes that have shown a key and were not yet taken up.
+const WAITING_MAX: usize = 64;

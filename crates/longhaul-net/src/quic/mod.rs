@@ -1,0 +1,38 @@
+//! Lanes over QUIC: one connection each, with a socket and a driver of its own at the end that dials.
+//!
+//! A lane's bytes travel as a row of blocks, each a unidirectional stream of [`BLOCK_BYTES`]; the receiving end reads the streams
+//! in their order, so that those above see the byte stream that every lane is. A block has at most 1000 packets whatever the
+//! path's MTU: a receiver of quinn gives a connection up whose stream has more than 1024 gaps. No block waits for another's
+//! repair below, and what arrives behind a gap waits in a window that is part of `--memory`.
+//!
+//! | file | |
+//! |---|---|
+//! | `rate` | the congestion control of our own, pure |
+//! | `controller` | that or quinn's, counted |
+//! | `bucket`, `socket` | the rate, kept below QUIC; segments and MTU |
+//! | `config` | what both ends agree on |
+//! | `dial`, `listen` | connections |
+//! | `stream` | the byte stream; `wait` blocks on it; `handle` steers it from elsewhere |
+
+mod bucket;
+mod config;
+mod controller;
+mod dial;
+mod handle;
+mod listen;
+mod rate;
+mod socket;
+mod stream;
+mod wait;
+
+pub(crate) use dial::dial;
+pub(crate) use handle::QuicHandle;
+pub use listen::QuicListener;
+pub(crate) use stream::QuicStream;
+
+/// Bytes of a block: at most 903 packets, even on a path that carries no more than 1200 bytes of UDP payload.
+const BLOCK_BYTES: usize = 1 << 20;
+/// What both ends close a connection with when the lane is over.
+const DONE: u32 = 0;
+/// What either end closes it with when it gives the lane up.
+const GIVEN_UP: u32 = 1;
