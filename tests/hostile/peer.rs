@@ -121,7 +121,7 @@ impl Client {
             speech,
             identity,
             session: [0; 16],
-            lanes: Lanes { first: LaneId(0), count: 0 },
+            lanes: Lanes { first: LaneId(0), count: 0, transport: Transport::Tcp },
             lane: None,
             wanted: Vec::new(),
         }

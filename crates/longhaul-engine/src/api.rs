@@ -105,6 +105,8 @@ pub struct Settings {
     pub lanes: Option<u32>,
     /// Protection of the lanes; none is `private` over a network and `safe` between two local directories.
     pub protect: Option<Protection>,
+    /// What lanes run over.
+    pub transport: Transport,
     /// Congestion control of the lanes.
     pub congestion: Congestion,
     /// Chunk size of the files sent.
@@ -139,6 +141,18 @@ pub struct Settings {
     pub rate: Option<u64>,
     /// How much may be written and not durable where this side receives: what a crash may cost.
     pub sync: SyncGroup,
+}
+
+/// What the lanes of a transfer with a daemon run over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP at first; QUIC, if it turns out to carry more.
+    #[default]
+    Auto,
+    /// TCP.
+    Tcp,
+    /// QUIC, which is always encrypted.
+    Quic,
 }
 
 /// The lowest rate that a transfer may be given, bytes/s: below it a piece would take longer than a peer may be silent.
@@ -196,7 +210,7 @@ pub struct Start {
     pub session: String,
     /// `push`, `pull` or `copy`.
     pub direction: &'static str,
-    /// Kind of lane: `tcp`, or `pair` between two local directories.
+    /// Kind of lane at first: `tcp`, `quic`, or `pair` between two local directories.
     pub transport: &'static str,
     /// Protection of the lanes.
     pub protect: Protection,

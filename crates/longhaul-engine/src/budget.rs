@@ -15,6 +15,9 @@ pub const LANES_DEFAULT: u32 = 4;
 /// Lanes at first when nobody says otherwise and the path is long: each connection begins with ten segments, so twice as many
 /// are a round trip ahead.
 pub(crate) const LANES_FAR: u32 = 8;
+/// Lanes over QUIC when nobody says otherwise: none is slowed down by what it loses, so that more of them serve the processors
+/// alone.
+pub(crate) const LANES_QUIC: u32 = 4;
 /// Lanes that a transfer may come to use when nobody says otherwise: a connection that a loss in a thousand keeps at a thirtieth
 /// of the path then still fills it with the others.
 pub(crate) const LANES_AUTO_MAX: u32 = 32;
@@ -53,6 +56,16 @@ pub(crate) fn largest_chunk(memory: ByteCount, chunk: ChunkSize) -> ChunkSize {
 /// The lanes that `slots` carry: they may hold half of the memory.
 pub(crate) fn lanes(wanted: u32, slots: usize) -> u32 {
     wanted.min(LANES_MAX).min(u32::try_from(slots / 2).unwrap_or(u32::MAX)).max(1)
+}
+
+/// Of `slots`, those that are left for buffers where lanes over QUIC keep payload in this process as well.
+pub(crate) fn beside_windows(slots: usize) -> usize {
+    (slots / 2).max(SLOTS_MIN as usize / 2)
+}
+
+/// Bytes that lanes over QUIC may keep, where a side has so many bytes in all.
+pub(crate) fn windows(memory: u64) -> u64 {
+    memory / 2
 }
 
 /// The buffers and the chunk I/O of one session side.

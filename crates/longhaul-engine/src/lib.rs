@@ -23,7 +23,8 @@ mod workers;
 
 pub use api::{
     Event, FileEvent, FileStatus, From, Job, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures,
-    Progress, RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger, To, Trust, Verify,
+    Progress, RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger, To, Transport, Trust,
+    Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
 pub use list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};

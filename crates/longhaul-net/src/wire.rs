@@ -60,6 +60,16 @@ impl Congestion {
     }
 }
 
+impl Congestion {
+    /// Whether lanes over QUIC have it.
+    ///
+    /// # Errors
+    /// [`NetError::NoSuchControl`] if not.
+    pub fn try_over_quic(&self) -> Result<(), NetError> {
+        crate::quic::algorithm(self).map(drop)
+    }
+}
+
 /// Whether more follows at once: then the kernel may hold a partial segment back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {

@@ -17,7 +17,7 @@ use longhaul_proto::wire::message::{
     Answer, CheckChunks, CheckFiles, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Heartbeat,
     Hello, LaneClosed, LaneLost, LaneTarget, Lanes, Limit, Limited, Limiting, Listed, ListedKind, ListedPartial,
     Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, Resume, Settlement, Tally, Transfer,
-    Verdict, WantChunks, Welcome,
+    Transport, Verdict, WantChunks, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -46,7 +46,13 @@ fn transfer(far: Far) -> Message {
         far,
         run: [0x22; 16],
         read_back: true,
-        flow: Flow { lanes_max: 300, congestion: "bbr".to_owned(), rate: 300 },
+        flow: Flow {
+            lanes_max: 300,
+            congestion: "bbr".to_owned(),
+            rate: 300,
+            transport: Transport::Quic,
+            choose: true,
+        },
     };
     hello(Request::Transfer(Box::new(transfer)))
 }
@@ -173,7 +179,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (hello(partials), GOLDEN[28]),
         (Message::Welcome(welcome), GOLDEN[4]),
         (Message::Refuse(fault()), GOLDEN[5]),
-        (Message::Lanes(Lanes { first: LaneId(1), count: 4 }), GOLDEN[6]),
+        (Message::Lanes(Lanes { first: LaneId(1), count: 4, transport: Transport::Tcp }), GOLDEN[6]),
         (Message::Offer(offer), GOLDEN[7]),
         (Message::PageCredit(PageCredit { upto: 9 }), GOLDEN[8]),
         (page(), GOLDEN[9]),
@@ -201,7 +207,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::LaneLost(LaneLost { lane: LaneId(300) }), GOLDEN[26]),
         (Message::LaneClosed(LaneClosed { lane: LaneId(2), landed: 300 }), GOLDEN[27]),
         (check_files(), GOLDEN[30]),
-        (Message::LaneTarget(LaneTarget { count: 300 }), GOLDEN[32]),
+        (Message::LaneTarget(LaneTarget { count: 300, transport: Transport::Quic }), GOLDEN[32]),
         (Message::Rate(Rate { bytes_per_s: 300 }), GOLDEN[33]),
         (Message::Limiting(Limiting { by: Some(Limited { by: Limit::Target, thousandths: 300 }) }), GOLDEN[34]),
         (Message::Limiting(Limiting { by: None }), GOLDEN[35]),

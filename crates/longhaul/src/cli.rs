@@ -79,10 +79,12 @@ pub struct NetworkOptions {
     /// Data connections, 1 to 128, or `auto` [default: auto]
     #[arg(long, value_name = "N|auto")]
     pub lanes: Option<OsString>,
-    /// Kind of lane: auto or tcp [default: auto]
+    /// Kind of lane: tcp, quic, or auto, which begins with tcp and goes over to quic where that carries more
+    /// [default: auto]
     #[arg(long, value_name = "KIND")]
     pub transport: Option<OsString>,
-    /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
+    /// Congestion control of the lanes: auto, or a name that the kernel offers; over quic auto, rate, bbr or cubic
+    /// [default: auto]
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<OsString>,
     /// Dial from this address (and to that one), over which the daemon is reached; repeat for several network cards, and

@@ -19,8 +19,7 @@ use longhaul_engine::{Congestion, DirectMode, EngineKind, Settings, SyncGroup};
 use longhaul_net::PublicKey;
 
 use crate::cli::{
-    ChoiceOptions, DiskOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, NetworkOptions, PATH, TalkOptions,
-    TransferArgs,
+    ChoiceOptions, DiskOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, PATH, TalkOptions, TransferArgs,
 };
 use crate::error::Error;
 
@@ -88,12 +87,12 @@ pub struct Keys {
 /// The first option that cannot be used.
 pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings, Error> {
     refuse_foreign(&args.foreign)?;
-    refuse_unbuilt(&args.network, layers)?;
     let (chunk, memory) = buffers(&args.disk, layers)?;
     let (network, disk, choice) = (&args.network, &args.disk, &args.choice);
     let engine = Settings {
         lanes: layers.parsed("lanes", &network.lanes, values::lanes)?.flatten(),
         protect: layers.parsed("protect", &network.protect, values::protect)?,
+        transport: layers.parsed("transport", &network.transport, values::transport)?.unwrap_or_default(),
         congestion: layers.parsed("congestion", &network.congestion, values::congestion)?.unwrap_or(Congestion::Auto),
         chunk,
         memory,
@@ -159,12 +158,6 @@ fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
         let hint = "leave it out; --if-exists verify compares digests of what has the same size";
         return Err(Error::Foreign { option: "-c (--checksum)", why, hint });
     }
-    Ok(())
-}
-
-/// Options of which only the default exists so far: other values are said to be unbuilt, not ignored.
-fn refuse_unbuilt(args: &NetworkOptions, layers: &Layers) -> Result<(), Error> {
-    layers.parsed("transport", &args.transport, values::transport)?;
     Ok(())
 }
 

@@ -24,7 +24,9 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode};
 use longhaul_disk::{DirectMode, EngineKind, Tree};
-use longhaul_net::{GreetLimits, Greeted, Identity, Listener, Protection, PublicKey, ServerTls, greet};
+use longhaul_net::{
+    GreetLimits, Greeted, Identity, Listener, NetError, Protection, PublicKey, QuicListener, ServerTls, greet,
+};
 use longhaul_proto::receiver::SyncGroup;
 use tokio::sync::Semaphore;
 
@@ -139,8 +141,8 @@ impl Service {
             roots.insert(root.name.clone(), (root.clone(), tree, store));
         }
         let tls = ServerTls::new(&identity, GreetLimits::default()).map_err(|e| net_fault(&e))?;
-        let listeners = listen(&config.listen)?;
-        let listening = listeners.iter().map(|l| (l.local_addr(), identity.public())).collect();
+        let listeners = listen(&config.listen, &tls)?;
+        let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let memory = usize::try_from(config.memory.get() >> 20).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let daemon = Arc::new(Daemon {
@@ -174,7 +176,8 @@ impl Service {
     }
 }
 
-fn listen(addresses: &[String]) -> Result<Vec<Listener>, Fault> {
+/// Listens over TCP, and over UDP at the port of the same number.
+fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<(Listener, QuicListener)>, Fault> {
     let mut listeners = Vec::new();
     for address in addresses {
         let bad = |e: &dyn std::fmt::Display| {
@@ -186,16 +189,33 @@ fn listen(addresses: &[String]) -> Result<Vec<Listener>, Fault> {
             .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
         };
         for addr in address.to_socket_addrs().map_err(|e| bad(&e))? {
-            listeners.push(Listener::bind(addr).map_err(|e| bad(&e))?);
+            listeners.push(listen_twice(addr, tls).map_err(|e| bad(&e))?);
         }
     }
     Ok(listeners)
 }
 
+/// Where any port will do, one that is free for both is looked for.
+fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<(Listener, QuicListener), NetError> {
+    let mut tries = if addr.port() == 0 { PORTS_TRIED } else { 1 };
+    loop {
+        tries -= 1;
+        let listener = Listener::bind(addr)?;
+        match QuicListener::bind(listener.local_addr(), tls) {
+            Ok(quic) => return Ok((listener, quic)),
+            Err(error) if tries == 0 => return Err(error),
+            Err(_) => {}
+        }
+    }
+}
+
 /// Accepts until stopped, then waits for what was accepted.
-async fn run(daemon: Arc<Daemon>, listeners: Vec<Listener>, tls: Arc<ServerTls>) {
-    let accepting: Vec<_> =
-        listeners.into_iter().map(|l| tokio::spawn(accept(daemon.clone(), l, tls.clone()))).collect();
+async fn run(daemon: Arc<Daemon>, listeners: Vec<(Listener, QuicListener)>, tls: Arc<ServerTls>) {
+    let mut accepting = Vec::new();
+    for (tcp, quic) in listeners {
+        accepting.push(tokio::spawn(accept(daemon.clone(), tcp, tls.clone())));
+        accepting.push(tokio::spawn(accept_quic(daemon.clone(), quic)));
+    }
     let collecting = tokio::spawn(collect::collect(daemon.clone()));
     daemon.stop.clone().stopped().await;
     collecting.abort();
@@ -219,6 +239,14 @@ async fn accept(daemon: Arc<Daemon>, listener: Listener, tls: Arc<ServerTls>) {
     }
 }
 
+/// QUIC carries lanes alone.
+async fn accept_quic(daemon: Arc<Daemon>, mut listener: QuicListener) {
+    while let Some((stream, key)) = listener.accept().await {
+        let daemon = daemon.clone();
+        tokio::spawn(async move { daemon.registry.bring(stream, Some(key)).await });
+    }
+}
+
 /// Greets a connection and hands it to whom it is for.
 async fn receive(daemon: Arc<Daemon>, stream: tokio::net::TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
     match greet(stream, &tls).await {
@@ -231,5 +259,7 @@ async fn receive(daemon: Arc<Daemon>, stream: tokio::net::TcpStream, peer: Socke
 
 /// Sessions are given so long to end when the daemon stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Free ports for TCP of which the UDP port of the same number may be taken.
+const PORTS_TRIED: u32 = 16;
 /// A listener that fails (out of descriptors, most likely) is tried again after this.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use longhaul_net::{Congestion, Control};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Policy, SyncGroup};
-use longhaul_proto::wire::message::{Far, Flow, Lanes, Request, Transfer, VERSION, Welcome};
+use longhaul_proto::wire::message::{Far, Flow, Lanes, Protect, Request, Transfer, Transport, VERSION, Welcome};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::access::{need, need_protection};
@@ -127,6 +127,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         || !transfer.initiator
         || transfer.lanes == 0
         || transfer.flow.congestion.len() > CONGESTION_NAME_BYTES_MAX
+        || transfer.flow.transport == Transport::Quic && transfer.protect == Protect::Safe
         || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
         || transfer.chunk_max < transfer.chunk
     {
@@ -202,7 +203,11 @@ fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<
 
 /// What a client asks for by name must be there when its lanes join.
 fn need_congestion(flow: &Flow) -> Result<(), Fault> {
-    congestion(flow).try_out().map_err(|e| net_fault(&e))
+    let tried = match flow.transport {
+        Transport::Tcp => congestion(flow).try_out(),
+        Transport::Quic => congestion(flow).try_over_quic(),
+    };
+    tried.map_err(|e| net_fault(&e))
 }
 
 /// Buffers of one session: the default, or what four of its chunks need.
@@ -300,7 +305,7 @@ async fn welcome(
         lanes_max: prepared.lanes_max,
         rate: rate.unwrap_or(0),
     };
-    let count = prepared.lanes;
+    let (count, transport) = (prepared.lanes, prepared.transfer.flow.transport);
     let registered = daemon.registry.expect(
         welcome.session,
         Expecting {
@@ -318,7 +323,7 @@ async fn welcome(
         },
     );
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
-    write_message(&mut control.writer, &Message::Lanes(Lanes { first: LaneId(0), count })).await?;
+    write_message(&mut control.writer, &Message::Lanes(Lanes { first: LaneId(0), count, transport })).await?;
     let (reader, writer) = (control.reader, control.writer);
     let presence = match &prepared.side {
         Side::Receive(destination, _) => destination.presence.clone(),
@@ -329,6 +334,8 @@ async fn welcome(
         role,
         target: count,
         lanes_max: prepared.lanes_max,
+        transport,
+        windows: budget::windows(session_memory(prepared.chunk_max).get()),
         tuning: (role == Role::Sender).then_some(TuningRules {
             lanes: count,
             lanes_max: prepared.lanes_max,

@@ -12,6 +12,7 @@ use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_net::LaneHandle;
 use longhaul_proto::sender::Unfinished;
+use longhaul_proto::wire::message::Transport;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::regrow::Regrow;
@@ -35,6 +36,10 @@ pub(crate) struct LaneRules {
     pub(crate) tuning: Option<TuningRules>,
     /// What all of them together keep to.
     pub(crate) rates: Rates,
+    /// What they run over at first.
+    pub(crate) transport: Transport,
+    /// Bytes that lanes over QUIC may keep in this process, all together.
+    pub(crate) windows: u64,
     /// A lane that stands still for so long, while others move, is given up.
     pub(crate) stall_after: Duration,
     /// How lost ones are replaced.
@@ -76,6 +81,8 @@ pub(crate) struct Lanes {
     regrow: Regrow,
     target: u32,
     lanes_max: u32,
+    transport: Transport,
+    windows: u64,
     tuning_rules: Option<TuningRules>,
     tuning: Option<Tuning>,
     /// Bytes of a chunk.
@@ -122,6 +129,8 @@ impl Lanes {
             regrow: rules.regrow,
             target: rules.target,
             lanes_max: rules.lanes_max.max(rules.target),
+            transport: rules.transport,
+            windows: rules.windows,
             unit: rules.tuning.as_ref().map_or(0, |tuning| tuning.unit),
             tuning_rules: rules.tuning,
             tuning: None,
@@ -172,7 +181,25 @@ impl Lanes {
         self.regrow.joined(id);
         self.none_since = None;
         self.share_rate();
+        self.share_windows();
         Ok(())
+    }
+
+    /// What lanes over QUIC keep here is this side's memory.
+    fn share_windows(&self) {
+        let share = self.windows / u64::from(self.target.max(self.running.len() as u32)).max(1);
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        self.running.values().for_each(|lane| lane.handle.set_window(share));
+    }
+
+    /// What lanes that are added run over.
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Whether any lane runs over QUIC.
+    pub(crate) fn any_quic(&self) -> bool {
+        self.running.values().any(|lane| lane.handle.is_quic())
     }
 
     /// A lane's thread is over. The fault that ends the session, if this does.
@@ -211,7 +238,8 @@ impl Lanes {
     }
 
     /// So many lanes are of use to the sender: this side shall see to them, if it is the one that accepts.
-    pub(crate) fn set_target(&mut self, count: u32) {
+    pub(crate) fn set_target(&mut self, count: u32, transport: Transport) {
+        self.transport = transport;
         self.target = count.clamp(1, self.lanes_max);
         self.regrow.lost(Instant::now());
     }
@@ -301,14 +329,14 @@ impl Lanes {
         let changes = tuning.second(now, &looks, self.pacer.rate(), to_give);
         for change in &changes {
             match &change.what {
-                What::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count)),
+                What::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count), self.transport),
                 // Lanes that were to be added and never joined are not waited for any more.
                 What::Retire(lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
-                    self.set_target(self.standing(&[]));
+                    self.set_target(self.standing(&[]), self.transport);
                 }
                 // Nothing shall take the place of what is lost at the end.
-                What::Lose(lanes) => self.set_target(self.standing(lanes)),
+                What::Lose(lanes) => self.set_target(self.standing(lanes), self.transport),
                 What::Nothing => {}
             }
         }
@@ -372,9 +400,14 @@ impl Lanes {
     }
 
     /// Dials lanes that were granted; true if this side dials.
-    pub(crate) fn dial(&mut self, ids: impl Iterator<Item = LaneId>, sink: &UnboundedSender<Event>) -> bool {
+    pub(crate) fn dial(
+        &mut self,
+        ids: impl Iterator<Item = LaneId>,
+        transport: Transport,
+        sink: &UnboundedSender<Event>,
+    ) -> bool {
         let room = (self.lanes_max as usize).saturating_sub(self.running.len());
-        self.regrow.dial(ids, room, sink)
+        self.regrow.dial(ids, transport, room, sink)
     }
 
     /// Why the session must end, when it has been without a lane for too long.

@@ -216,7 +216,7 @@ impl Link {
                 match message {
                     Message::Lanes(granted) if self.dial(&granted) => Wake::Time,
                     Message::LaneTarget(target) if self.role == Role::Receiver && self.lanes.grants() => {
-                        self.lanes.set_target(target.count);
+                        self.lanes.set_target(target.count, target.transport);
                         Wake::Time
                     }
                     Message::Rate(rate) if self.role == Role::Sender => {
@@ -259,7 +259,8 @@ impl Link {
                 self.to_lose.extend(lanes);
             }
             if what != What::Nothing && !self.lanes.grants() {
-                self.say(Message::LaneTarget(LaneTarget { count: self.lanes.target() }));
+                let (count, transport) = (self.lanes.target(), self.lanes.transport());
+                self.say(Message::LaneTarget(LaneTarget { count, transport }));
             }
             let lanes = self.lanes.count() as u32;
             tracing::info!(target: "longhaul::session", lanes, %change, %reason, "lanes");
@@ -270,7 +271,7 @@ impl Link {
     /// Dials the lanes that were granted; false if this side never dials.
     fn dial(&mut self, granted: &Granted) -> bool {
         let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX)).min(LANES_EVER_MAX);
-        self.lanes.dial((granted.first.0..last).map(LaneId), &self.sink)
+        self.lanes.dial((granted.first.0..last).map(LaneId), granted.transport, &self.sink)
     }
 
     fn tick(&mut self) -> Wake {
@@ -296,7 +297,8 @@ impl Link {
             }
             self.tune();
             for first in self.lanes.grant() {
-                self.say(Message::Lanes(Granted { first, count: 1 }));
+                let transport = self.lanes.transport();
+                self.say(Message::Lanes(Granted { first, count: 1, transport }));
             }
         }
         let answer = self.presence.take_question();
@@ -351,6 +353,11 @@ impl Link {
     /// Lanes that stand.
     pub(crate) fn lanes(&self) -> u32 {
         self.lanes.count() as u32
+    }
+
+    /// Whether any lane keeps payload in this process besides the buffers that it claims.
+    pub(crate) fn any_quic(&self) -> bool {
+        self.lanes.any_quic()
     }
 
     /// Closes this side's end of a lane, if it is here.

@@ -21,6 +21,7 @@ use super::writing::{Report, Writing, WritingOptions};
 use super::{Event, JoinedLane, Link};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
+use crate::budget;
 use crate::lane;
 use crate::lane::pulse::{OVERDUE, Watch};
 use crate::partials::Ledger;
@@ -171,6 +172,9 @@ impl Loop<'_> {
             return Ok(());
         }
         let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
+        if joined.stream.handle().is_quic() {
+            self.slab.set_limit(budget::beside_windows(self.slab.slots()));
+        }
         self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, pacer, .. }| {
             let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
             let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };

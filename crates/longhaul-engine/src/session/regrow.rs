@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
 use longhaul_core::{Fault, LaneId};
+use longhaul_proto::wire::message::Transport;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Event, JoinedLane};
@@ -18,7 +19,7 @@ use super::{Event, JoinedLane};
 /// Opens a new id for a lane that may join; none when there were too many.
 pub(crate) type Open = Box<dyn FnMut() -> Option<LaneId> + Send>;
 /// Dials a lane and joins it to its session; blocks for as long as that takes.
-pub(crate) type Dial = Arc<dyn Fn(LaneId) -> Result<JoinedLane, Fault> + Send + Sync>;
+pub(crate) type Dial = Arc<dyn Fn(LaneId, Transport) -> Result<JoinedLane, Fault> + Send + Sync>;
 
 /// What this side does about lost lanes.
 pub(crate) enum Regrow {
@@ -115,6 +116,7 @@ impl Regrow {
     pub(crate) fn dial(
         &mut self,
         ids: impl Iterator<Item = LaneId>,
+        transport: Transport,
         room: usize,
         sink: &UnboundedSender<Event>,
     ) -> bool {
@@ -124,7 +126,7 @@ impl Regrow {
             let (dial, under_way, sink) = (dial.clone(), under_way.clone(), sink.clone());
             under_way.fetch_add(1, Ordering::AcqRel);
             tokio::spawn(async move {
-                if let Some(lane) = dial_until_joined(&dial, id, &sink).await {
+                if let Some(lane) = dial_until_joined(&dial, id, transport, &sink).await {
                     let _ = sink.send(Event::Lane(lane));
                 }
                 under_way.fetch_sub(1, Ordering::AcqRel);
@@ -135,12 +137,17 @@ impl Regrow {
 }
 
 /// Dials as long as the id is good and the session stands.
-async fn dial_until_joined(dial: &Dial, id: LaneId, sink: &UnboundedSender<Event>) -> Option<JoinedLane> {
+async fn dial_until_joined(
+    dial: &Dial,
+    id: LaneId,
+    transport: Transport,
+    sink: &UnboundedSender<Event>,
+) -> Option<JoinedLane> {
     let until = Instant::now() + Duration::from_secs(LANE_JOIN_SECONDS_MAX);
     let mut wait = BACKOFF;
     while Instant::now() < until && !sink.is_closed() {
         let dial = dial.clone();
-        match tokio::task::spawn_blocking(move || dial(id)).await {
+        match tokio::task::spawn_blocking(move || dial(id, transport)).await {
             Ok(Ok(lane)) => return Some(lane),
             Ok(Err(fault)) => tracing::debug!(target: "longhaul::session", lane = id.0, %fault, "a lane did not join"),
             Err(_) => return None,

@@ -227,7 +227,14 @@ impl Loop<'_> {
 
     /// Reads as far ahead as the lanes that there are need.
     fn fit_reading(&self) {
-        self.slab.set_limit(budget::sender_slots(self.depth, self.link.lanes()));
+        self.slab.set_limit(budget::sender_slots(self.depth, self.link.lanes()).min(self.slots()));
+    }
+
+    /// Lanes over QUIC have the other half of the memory.
+    fn slots(&self) -> usize {
+        let slots = self.slab.slots();
+        let least = self.depth + self.link.lanes() as usize;
+        if self.link.any_quic() { budget::beside_windows(slots).max(least) } else { slots }
     }
 
     fn lose_stalled(&mut self) {

@@ -9,16 +9,16 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
 use longhaul_net::{
-    Congestion, Control, Identity, LaneOptions, LaneStream, NetPath, PeerCheck, Protection, PublicKey,
+    Congestion, Control, Identity, LaneOptions, LaneStream, NetErrorKind, NetPath, PeerCheck, Protection, PublicKey,
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{Far, Flow, Lanes, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{self, Far, Flow, Lanes, Request, Transfer, Welcome};
 
 use super::Run;
 use super::redial::Patience;
-use crate::api::{Remote, Verify};
-use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR};
+use crate::api::{Remote, Transport, Verify};
+use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::join;
@@ -78,8 +78,12 @@ impl Run {
         let mut control = connect_over(remote, self.paths.as_slice()).await?;
         self.paths.lead_to(control.peer_addr)?;
         let protection = self.settings.protect.unwrap_or(Protection::Private);
-        let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(LANES_AUTO_MAX), slots);
-        let first = if control.rtt >= budget::FAR { LANES_FAR } else { LANES_DEFAULT };
+        let (first, most) = match self.settings.transport {
+            Transport::Quic => (LANES_QUIC, LANES_QUIC),
+            _ if control.rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
+            _ => (LANES_DEFAULT, LANES_AUTO_MAX),
+        };
+        let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
         let wanted = self.settings.lanes.unwrap_or(first).min(lanes_max);
         let request = Request::Transfer(Box::new(Transfer {
             role,
@@ -94,7 +98,7 @@ impl Run {
             far,
             run: dialling.run,
             read_back: self.settings.verify == Verify::Disk,
-            flow: self.flow(lanes_max),
+            flow: self.flow(lanes_max, protection),
         }));
         let again = dialling.patience.met();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
@@ -114,12 +118,20 @@ impl Run {
     }
 
     /// How the data may flow.
-    fn flow(&self, lanes_max: u32) -> Flow {
+    fn flow(&self, lanes_max: u32, protection: Protection) -> Flow {
         let congestion = match &self.settings.congestion {
             Congestion::Auto => String::new(),
             Congestion::Named(name) => name.clone(),
         };
-        Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0) }
+        let transport = match self.settings.transport {
+            Transport::Quic => message::Transport::Quic,
+            Transport::Tcp | Transport::Auto => message::Transport::Tcp,
+        };
+        // QUIC has no lanes without encryption, and other congestion controls.
+        let choose = self.settings.transport == Transport::Auto
+            && protection == Protection::Private
+            && self.settings.congestion == Congestion::Auto;
+        Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose }
     }
 
     /// How lanes of a session are dialled and joined to it.
@@ -129,14 +141,17 @@ impl Run {
         let (identity, session) = (remote.identity.clone(), welcome.session);
         let (addr, pinned) = (control.peer_addr, control.peer_key);
         let paths = self.paths.clone();
-        Arc::new(move |id| {
+        let flow = self.flow(0, protection);
+        Arc::new(move |id, transport| {
+            // What is granted is the other side's wish; what may be, this side's.
+            let transport = if flow.choose { transport } else { flow.transport };
             let chosen = paths.choose();
             let (local, addr) = chosen.as_ref().map_or((None, addr), |path| path.addresses(addr));
             let mut options = LaneOptions { local, ..options.clone() };
             if paths.as_slice().len() > 1 {
                 options.deadline = PATH_ANSWERS;
             }
-            let joined = dial_lane(protection, addr, &identity, pinned, &options)
+            let joined = dial_lane((transport, protection), addr, &identity, pinned, &options)
                 .and_then(|mut stream| join(&mut stream, &key, session, id).map(|()| JoinedLane { id, stream }));
             if let Some(path) = chosen {
                 match &joined {
@@ -154,8 +169,8 @@ impl Run {
 /// Dials all lanes at once: one round trip more or less, whatever their number.
 async fn dial_lanes(dial: &Dial, granted: &Lanes) -> Result<Vec<JoinedLane>, Fault> {
     let one = |n: u32| {
-        let (dial, id) = (dial.clone(), LaneId(granted.first.0 + n));
-        tokio::task::spawn_blocking(move || dial(id))
+        let (dial, id, transport) = (dial.clone(), LaneId(granted.first.0 + n), granted.transport);
+        tokio::task::spawn_blocking(move || dial(id, transport))
     };
     let dialling: Vec<_> = (0..granted.count).map(one).collect();
     let (mut lanes, mut last) = (Vec::with_capacity(dialling.len()), None);
@@ -187,17 +202,25 @@ async fn connect_over(remote: &Remote, paths: &[NetPath]) -> Result<Control, Fau
 }
 
 fn dial_lane(
-    protection: Protection,
+    (transport, protection): (message::Transport, Protection),
     addr: std::net::SocketAddr,
     identity: &Identity,
     pinned: PublicKey,
     options: &LaneOptions,
 ) -> Result<LaneStream, Fault> {
-    match protection {
-        Protection::Private => LaneStream::dial_private(addr, identity, pinned, options),
-        Protection::Safe => LaneStream::dial_safe(addr, options),
+    match (transport, protection) {
+        (message::Transport::Quic, _) => LaneStream::dial_quic(addr, identity, pinned, options),
+        (message::Transport::Tcp, Protection::Private) => LaneStream::dial_private(addr, identity, pinned, options),
+        (message::Transport::Tcp, Protection::Safe) => LaneStream::dial_safe(addr, options),
     }
-    .map_err(|e| net_fault(&e))
+    .map_err(|e| match transport {
+        message::Transport::Quic if e.kind() == NetErrorKind::TimedOut => {
+            let port = addr.port();
+            net_fault(&e)
+                .hint(format_args!("a firewall may drop UDP to port {port}: let it through, or use --transport tcp"))
+        }
+        _ => net_fault(&e),
+    })
 }
 
 /// Where there are several paths, one that does not answer a lane within this is left for now.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Identity, LaneStream, Protection};
-use longhaul_proto::wire::message::{VERSION, Welcome};
+use longhaul_proto::wire::message::{self, VERSION, Welcome};
 
 use super::Run;
 use crate::api::{self, LocalDest, LocalSource, Observer};
@@ -122,6 +122,8 @@ impl Run {
             role,
             target,
             lanes_max: target,
+            transport: message::Transport::Tcp,
+            windows: 0,
             tuning: None,
             rates: Rates { own: self.settings.rate, asked: None },
             stall_after: self.settings.stall_after,

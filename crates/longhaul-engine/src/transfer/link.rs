@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use longhaul_core::Role;
 use longhaul_net::{Congestion, Protection};
-use longhaul_proto::wire::message::Welcome;
+use longhaul_proto::wire::message::{self, Welcome};
 use tokio::sync::mpsc;
 
 use super::Run;
 use super::dial::Agreed;
-use crate::api::{Event, Observer, Start};
+use crate::api::{Event, Observer, Start, Transport};
+use crate::budget;
 use crate::control::{ReadHalf, WriteHalf};
 use crate::lane::pacer::Rates;
 use crate::presence::Presence;
@@ -27,15 +28,21 @@ impl Run {
             Role::Sender => "push",
             Role::Receiver => "pull",
         };
+        let (transport, name) = match self.settings.transport {
+            Transport::Quic => (message::Transport::Quic, "quic"),
+            Transport::Auto | Transport::Tcp => (message::Transport::Tcp, "tcp"),
+        };
         if agreed.again {
             self.observer.event(Event::Redialled(hex(&agreed.welcome.session)));
         } else {
-            self.announce(direction, "tcp", &agreed.welcome, &agreed.lanes, protection, wanted);
+            self.announce(direction, name, &agreed.welcome, &agreed.lanes, protection, wanted);
         }
         let rules = LaneRules {
             role,
             target: agreed.granted,
             lanes_max: agreed.lanes_max,
+            transport,
+            windows: budget::windows(self.settings.memory.get()),
             tuning: (role == Role::Sender).then(|| TuningRules {
                 lanes: agreed.granted,
                 lanes_max: agreed.lanes_max,

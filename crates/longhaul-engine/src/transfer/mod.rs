@@ -17,11 +17,13 @@ use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{SourceTree, TargetTree};
+use longhaul_net::Protection;
 use longhaul_proto::receiver::{Config, Landing, Policy};
 use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
 
 use crate::api::{
-    Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To, Verify,
+    Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To, Transport,
+    Verify,
 };
 use crate::asked::Asked;
 use crate::budget::{self, Machinery, Means};
@@ -39,6 +41,9 @@ use redial::Patience;
 /// Runs a job to its end. Always gives a report; what ended it early is in there.
 pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
     let begun = Instant::now();
+    if let Err(fault) = possible(&settings, &job) {
+        return conclude(Err(fault), &*observer, begun);
+    }
     let paths = Paths::new(&settings.paths);
     let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
     let run = Run { settings, observer: telling, stop, paths: paths.clone() };
@@ -68,6 +73,20 @@ pub async fn run_between(
     let run = Run { settings, observer: observer.clone(), stop, paths: Paths::new(&[]) };
     let result = run.embedded(source, destination).await;
     conclude(result, &*observer, begun)
+}
+
+/// What no session could keep.
+fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
+    let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
+        (Transport::Quic, _, From::Local(_), To::Local(_)) => {
+            ("between two local directories no lane runs over QUIC", "leave --transport out")
+        }
+        (Transport::Quic, Some(Protection::Safe), ..) => {
+            ("lanes over QUIC are always encrypted", "leave --protect safe out, or use --transport tcp")
+        }
+        _ => return Ok(()),
+    };
+    Err(Fault::new(FaultCode::Usage, Blame::Local, what).hint(hint))
 }
 
 fn conclude(result: Result<Totals, Fault>, observer: &dyn Observer, begun: Instant) -> Report {

@@ -28,7 +28,7 @@ mod wait;
 pub(crate) use dial::dial;
 pub(crate) use handle::QuicHandle;
 pub use listen::QuicListener;
-pub(crate) use stream::QuicStream;
+pub(crate) use stream::{QuicStream, algorithm};
 
 /// Bytes of a block: at most 903 packets, even on a path that carries no more than 1200 bytes of UDP payload.
 const BLOCK_BYTES: usize = 1 << 20;

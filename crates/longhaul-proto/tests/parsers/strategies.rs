@@ -138,6 +138,8 @@ fn requests() -> impl Strategy<Value = Request> {
                 lanes_max: lanes,
                 congestion: if safe { "cubic".to_owned() } else { String::new() },
                 rate: u64::from(lanes) << 7,
+                transport: if dry_run { Transport::Quic } else { Transport::Tcp },
+                choose: read_back,
             },
         }))
     });
@@ -206,8 +208,10 @@ fn opening_messages() -> impl Strategy<Value = Message> {
             })
         ),
         faults().prop_map(Message::Refuse),
-        any::<[u32; 2]>().prop_map(|[first, count]| Message::Lanes(Lanes { first: LaneId(first), count })),
-        any::<u32>().prop_map(|count| Message::LaneTarget(LaneTarget { count })),
+        (any::<[u32; 2]>(), transport()).prop_map(|([first, count], transport)| {
+            Message::Lanes(Lanes { first: LaneId(first), count, transport })
+        }),
+        (any::<u32>(), transport()).prop_map(|(count, transport)| Message::LaneTarget(LaneTarget { count, transport })),
         any::<u64>().prop_map(|bytes_per_s| Message::Rate(Rate { bytes_per_s })),
         option::of((select(&Limit::ALL[..]), any::<u16>())).prop_map(|limited| {
             let by = limited.map(|(by, thousandths)| Limited { by, thousandths });
@@ -301,4 +305,8 @@ pub(crate) fn headers() -> impl Strategy<Value = Header> {
         },
     );
     prop_oneof![9 => pieces.prop_map(Header::Piece), 1 => Just(Header::End)]
+}
+
+fn transport() -> impl Strategy<Value = Transport> {
+    prop_oneof![Just(Transport::Tcp), Just(Transport::Quic)]
 }

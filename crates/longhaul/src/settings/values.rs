@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX};
 use longhaul_core::units::{RateError, SizeError, parse_rate, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, Escaped, IfExists, Preserve};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Verify};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Transport, Verify};
 use longhaul_net::PublicKey;
 
 use super::ProgressForm;
@@ -154,11 +154,13 @@ pub(super) fn chunk_size(text: &str) -> Result<ChunkSize, Flaw> {
     ChunkSize::from_bytes(given.0).filter(|_| allowed).ok_or(Flaw::ChunkSize { given })
 }
 
-pub(super) fn transport(text: &str) -> Result<(), Flaw> {
+pub(super) fn transport(text: &str) -> Result<Transport, Flaw> {
     match text {
-        "auto" | "tcp" => Ok(()),
-        "quic" | "udp" => Err(Flaw::NotBuilt { given: text.to_owned(), hint: "--transport takes auto or tcp" }),
-        _ => Err(unknown(text, "auto, tcp")),
+        "auto" => Ok(Transport::Auto),
+        "tcp" => Ok(Transport::Tcp),
+        "quic" => Ok(Transport::Quic),
+        "udp" => Err(Flaw::NotBuilt { given: text.to_owned(), hint: "--transport takes auto, tcp or quic" }),
+        _ => Err(unknown(text, "auto, tcp, quic")),
     }
 }
 
@@ -393,7 +395,8 @@ mod tests {
             assert!(matches!(preserve(name), Err(Flaw::NotBuilt { .. })), "{name}");
         }
         assert!(matches!(preserve("colour"), Err(Flaw::Unknown { .. })));
-        assert!(matches!(transport("quic"), Err(Flaw::NotBuilt { .. })));
+        assert!(matches!(transport("udp"), Err(Flaw::NotBuilt { .. })));
+        assert_eq!(transport("quic"), Ok(Transport::Quic));
         assert!(matches!(transport("carrier-pigeon"), Err(Flaw::Unknown { .. })));
     }
 

@@ -86,6 +86,20 @@ pub struct Flow {
     pub congestion: String,
     /// The sender keeps all lanes together below this, bytes/s; 0: there is no such rate.
     pub rate: u64,
+    /// What lanes run over at first.
+    pub transport: Transport,
+    /// Whether the sender may have them run over another later, if it finds that this carries more.
+    pub choose: bool,
+}
+
+/// What a lane runs over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transport {
+    /// TCP, with or without TLS inside.
+    #[default]
+    Tcp,
+    /// QUIC, at the UDP port of the same number.
+    Quic,
 }
 
 /// The part of a transfer that lies at the acceptor.
@@ -171,6 +185,8 @@ pub struct Welcome {
 pub struct LaneTarget {
     /// So many at a time, from now on.
     pub count: u32,
+    /// What those that are added run over.
+    pub transport: Transport,
 }
 
 /// A rate for the sender to keep.
@@ -203,4 +219,6 @@ pub struct Lanes {
     pub first: LaneId,
     /// How many, counting up.
     pub count: u32,
+    /// What to dial them over.
+    pub transport: Transport,
 }
