@@ -81,8 +81,8 @@ impl Tuning {
     /// Begins the search; none where there is nothing to find: one number of lanes, and no choice of congestion control.
     /// `first` is any lane of the session.
     pub(crate) fn begin(rules: &TuningRules, first: &LaneHandle) -> Option<Tuning> {
-        // Within a host there is no path to fill; and what is no TCP has no counters.
-        if first.is_within_host() || first.state().is_none() {
+        // Within a host there is no path to fill; a pair of local sockets has no counters; and lanes over QUIC bear loss by themselves.
+        if first.is_within_host() || first.state().is_none() || first.is_quic() {
             return None;
         }
         let algorithms = if rules.choose_congestion { candidates(first) } else { Vec::new() };

@@ -36,7 +36,7 @@ impl Bucket {
         let ahead = paid.map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now)).min(AHEAD_MAX);
         // What is not worth a wake-up leaves at once, as acknowledgements do, and is charged all the same.
         if ahead > BURST && bytes > SMALL {
-            return Err(now + (ahead - BURST));
+            return Err(now + (ahead - BURST) + GATHER);
         }
         let cost = Duration::from_secs_f64(bytes as f64 / rate as f64);
         *paid = Some(now + ahead + cost);
@@ -45,7 +45,9 @@ impl Bucket {
 }
 
 /// So far the account may run ahead of the clock: timers are a millisecond coarse, and what is woken late must catch up.
-const BURST: Duration = Duration::from_millis(4);
+const BURST: Duration = Duration::from_millis(6);
+/// So much longer than it must, whoever is refused waits: it then sends several batches at a time, and wakes up less often.
+const GATHER: Duration = Duration::from_millis(4);
 /// A rate that rises does not wait for longer than this for what was let through at a lower one.
 const AHEAD_MAX: Duration = Duration::from_millis(500);
 /// Datagrams up to this size carry acknowledgements and signs of life.
