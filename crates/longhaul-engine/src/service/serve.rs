@@ -341,6 +341,7 @@ async fn welcome(
             lanes_max: prepared.lanes_max,
             unit: welcome.chunk.bytes(),
             choose_congestion: prepared.transfer.flow.congestion.is_empty(),
+            choose_transport: prepared.transfer.flow.choose,
         }),
         rates: pacer::Rates { own: rate, asked: pacer::Rates::from_wire(prepared.transfer.flow.rate) },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),

@@ -307,7 +307,7 @@ impl Lanes {
 
     /// What the search for the number of lanes decides, once a second. `remaining` are bytes that lanes have not sent. Lanes that
     /// are to end are told already.
-    pub(crate) fn tune(&mut self, remaining: Option<u64>) -> Vec<Change> {
+    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<Change> {
         let now = Instant::now();
         let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= LOOK_EVERY) else { return Vec::new() };
         self.tuned = now;
@@ -326,7 +326,7 @@ impl Lanes {
         // What a lane has in hand counts as sent when all of it is in its socket: at the end that is all there is.
         let in_hand = self.unit * lanes.iter().filter(|(.., doing, _)| *doing != Doing::Nothing).count() as u64;
         let to_give = remaining.map(|bytes| bytes.saturating_sub(in_hand));
-        let changes = tuning.second(now, &looks, self.pacer.rate(), to_give);
+        let changes = tuning.second(now, &looks, self.pacer.rate(), to_give, hindered);
         for change in &changes {
             match &change.what {
                 What::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count), self.transport),
@@ -337,6 +337,13 @@ impl Lanes {
                 }
                 // Nothing shall take the place of what is lost at the end.
                 What::Lose(lanes) => self.set_target(self.standing(lanes), self.transport),
+                What::AddQuic(count) => {
+                    self.set_target(self.standing(&[]).saturating_add(*count), Transport::Quic);
+                }
+                What::Settle(transport, lanes) => {
+                    lanes.iter().for_each(|lane| self.retire(*lane));
+                    self.set_target(self.standing(&[]), *transport);
+                }
                 What::Nothing => {}
             }
         }

@@ -11,7 +11,7 @@ use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_net::LaneStream;
 use longhaul_proto::tuning::limit::Spent;
-use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Limited, Limiting, Rate};
+use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Limit, Limited, Limiting, Rate};
 use longhaul_proto::{Message, Timestamp};
 use tokio::sync::mpsc;
 
@@ -254,7 +254,9 @@ impl Link {
 
     /// Does what the search for the number of lanes decided, and tells it.
     fn tune(&mut self) {
-        for Change { what, change, reason } in self.lanes.tune(self.remaining) {
+        let by = self.limiter.limited().map(|limited| limited.by);
+        let hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
+        for Change { what, change, reason } in self.lanes.tune(self.remaining, hindered) {
             if let What::Lose(lanes) = &what {
                 self.to_lose.extend(lanes);
             }

@@ -150,7 +150,10 @@ impl Loop<'_> {
                     self.machine.abort(fault);
                 }
             }
-            Wake::Event(Event::LaneEnded(end)) => self.machine.handle_lane_ended(now, end.id, end.landed),
+            Wake::Event(Event::LaneEnded(end)) => {
+                self.machine.handle_lane_ended(now, end.id, end.landed);
+                self.fit_buffers();
+            }
             Wake::Event(Event::Arrived(mut arrival)) => {
                 self.course.progressed = Some(Instant::now());
                 self.writing.keep(&mut arrival);
@@ -172,15 +175,20 @@ impl Loop<'_> {
             return Ok(());
         }
         let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
-        if joined.stream.handle().is_quic() {
-            self.slab.set_limit(budget::beside_windows(self.slab.slots()));
-        }
-        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, pacer, .. }| {
+        let started = self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, pacer, .. }| {
             let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
             let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
             let (landed, result) = lane::receive::run(stream, id, means, deliver);
             LaneEnd { id, fault: result.err(), unfinished: None, landed }
-        })
+        });
+        self.fit_buffers();
+        started
+    }
+
+    /// Lanes over QUIC have the other half of the memory.
+    fn fit_buffers(&self) {
+        let slots = self.slab.slots();
+        self.slab.set_limit(if self.link.any_quic() { budget::beside_windows(slots) } else { slots });
     }
 
     /// What the sender says that it sent must come: over another lane, if one stands still. Not for ever over yet another: if

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
 use longhaul_net::LaneHandle;
+use longhaul_proto::tuning::transport::{self, Carried, Choice, Verdict};
 use longhaul_proto::tuning::{Config, Decision, LaneSample, Second, Tuner};
+use longhaul_proto::wire::message::Transport;
 use longhaul_sys::tcp::TcpState;
 
 /// What the search is begun with.
@@ -22,12 +24,15 @@ pub(crate) struct TuningRules {
     pub(crate) unit: u64,
     /// Whether the congestion control is this side's to choose.
     pub(crate) choose_congestion: bool,
+    /// Whether lanes may come to run over QUIC.
+    pub(crate) choose_transport: bool,
 }
 
 /// The search and what it looks at.
 #[derive(Debug)]
 pub(crate) struct Tuning {
-    tuner: Tuner,
+    tuner: Option<Tuner>,
+    choice: Option<Choice>,
     algorithms: Vec<String>,
     since: Instant,
     seen: HashMap<LaneId, Seen>,
@@ -69,6 +74,10 @@ pub(crate) struct Change {
 pub(crate) enum What {
     /// Add so many.
     Add(u32),
+    /// Add so many over QUIC.
+    AddQuic(u32),
+    /// End these in order; what is added or replaced from now on runs over that.
+    Settle(Transport, Vec<LaneId>),
     /// End these in order.
     Retire(Vec<LaneId>),
     /// Give these up.
@@ -86,17 +95,23 @@ impl Tuning {
             return None;
         }
         let algorithms = if rules.choose_congestion { candidates(first) } else { Vec::new() };
-        if rules.lanes >= rules.lanes_max && algorithms.len() < 2 {
+        // A trial of QUIC needs room besides what the search may take.
+        let room =
+            if rules.choose_transport { rules.lanes_max.saturating_sub(transport::LANES) } else { rules.lanes_max };
+        let choice = (rules.choose_transport && room >= rules.lanes).then(Choice::default);
+        let (start, max) = (rules.lanes, room.max(rules.lanes));
+        let search = start < max || algorithms.len() > 1;
+        if !search && choice.is_none() {
             return None;
         }
-        let (start, max) = (rules.lanes, rules.lanes_max.max(rules.lanes));
         let config = Config { start, max, unit: rules.unit, algorithms: algorithms.clone() };
-        Some(Tuning { tuner: Tuner::new(config), algorithms, since: Instant::now(), seen: HashMap::new() })
+        let tuner = search.then(|| Tuner::new(config));
+        Some(Tuning { tuner, choice, algorithms, since: Instant::now(), seen: HashMap::new() })
     }
 
     /// A lane begins to send: with the congestion control that is to be tried or used.
     pub(crate) fn joined(&mut self, lane: LaneId, handle: &LaneHandle) {
-        let place = self.tuner.algorithm_for(lane);
+        let place = self.tuner.as_ref().and_then(|tuner| tuner.algorithm_for(lane)).filter(|_| !handle.is_quic());
         let taken = place.filter(|place| self.algorithms.get(*place).is_some_and(|name| handle.set_congestion(name)));
         let seen = Seen { algorithm: taken, ..Seen::default() };
         self.seen.insert(lane, seen);
@@ -109,6 +124,7 @@ impl Tuning {
         lanes: &[Look<'_>],
         rate: Option<u64>,
         remaining: Option<u64>,
+        hindered: bool,
     ) -> Vec<Change> {
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
         self.seen.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
@@ -116,8 +132,54 @@ impl Tuning {
         let looked = lanes.iter().map(|look| (look, self.sample(look, elapsed)));
         let counts = |look: &Look<'_>| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
-        let decisions = self.tuner.second(&Second { elapsed, lanes: &samples, rate, remaining });
+        if let Some(changes) = self.choose(elapsed, &samples, lanes, remaining, hindered) {
+            return changes;
+        }
+        let Some(tuner) = self.tuner.as_mut() else { return Vec::new() };
+        let decisions = tuner.second(&Second { elapsed, lanes: &samples, rate, remaining });
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
+    }
+
+    /// What the choice between TCP and QUIC asks for, nothing during a trial of it; none if it asks for nothing.
+    fn choose(
+        &mut self,
+        elapsed: Duration,
+        samples: &[LaneSample],
+        lanes: &[Look<'_>],
+        remaining: Option<u64>,
+        hindered: bool,
+    ) -> Option<Vec<Change>> {
+        let choice = self.choice.as_mut()?;
+        let is_quic = |lane: LaneId| lanes.iter().any(|look| look.lane == lane && look.handle.is_quic());
+        let delivered = |quic| samples.iter().filter(|s| is_quic(s.lane) == quic).map(|s| s.acked).sum();
+        let carried = Carried {
+            elapsed,
+            tcp: delivered(false),
+            quic: delivered(true),
+            quic_lanes: lanes.iter().filter(|look| look.handle.is_quic()).count() as u32,
+            rtt: samples.iter().map(|sample| sample.rtt).max().unwrap_or_default(),
+            hindered,
+            remaining,
+        };
+        let verdict = choice.second(&carried);
+        let of = |quic| lanes.iter().filter(|look| look.handle.is_quic() == quic).map(|look| look.lane).collect();
+        let (what, change, why) = match verdict {
+            Some(Verdict::Try(count, why)) => (What::AddQuic(count), format!("+{count} over quic"), why),
+            Some(Verdict::Keep(alone, why)) => {
+                // What QUIC carries needs no search: more lanes of it carry no more.
+                (self.tuner, self.choice) = (None, None);
+                let ends: Vec<_> = if alone { of(false) } else { Vec::new() };
+                let change = if alone { "quic" } else { "tcp and quic" };
+                (What::Settle(Transport::Quic, ends), change.to_owned(), why)
+            }
+            Some(Verdict::Drop(why)) => {
+                self.choice = None;
+                (What::Settle(Transport::Tcp, of(true)), "tcp".to_owned(), why)
+            }
+            None if choice.is_trying() => return Some(Vec::new()),
+            None => return None,
+        };
+        Some(vec![Change { what, change, reason: why.to_string() }])
     }
 
     fn sample(&mut self, look: &Look<'_>, elapsed: Duration) -> Option<LaneSample> {

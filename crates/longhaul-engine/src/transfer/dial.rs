@@ -118,7 +118,7 @@ impl Run {
     }
 
     /// How the data may flow.
-    fn flow(&self, lanes_max: u32, protection: Protection) -> Flow {
+    pub(super) fn flow(&self, lanes_max: u32, protection: Protection) -> Flow {
         let congestion = match &self.settings.congestion {
             Congestion::Auto => String::new(),
             Congestion::Named(name) => name.clone(),

@@ -48,6 +48,7 @@ impl Run {
                 lanes_max: agreed.lanes_max,
                 unit: agreed.welcome.chunk.bytes(),
                 choose_congestion: self.settings.congestion == Congestion::Auto,
+                choose_transport: self.flow(0, protection).choose,
             }),
             rates: Rates { own: self.settings.rate, asked: Rates::from_wire(agreed.welcome.rate) },
             stall_after: self.settings.stall_after,

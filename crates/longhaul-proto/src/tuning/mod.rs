@@ -1,4 +1,5 @@
-//! How many lanes, with which congestion control: found while data flows, by what was delivered. And [`limit`]: what limits.
+//! How many lanes, with which congestion control, over what ([`transport`]): found while data flows, by what was delivered. And
+//! [`limit`]: what limits.
 //!
 //! In: what each lane did in the last second. Out: decisions, each with its reason. Sans-I/O: the engine reads the kernel's
 //! counters, and adds, retires and switches lanes. Knows no sockets, no messages and no clock.
@@ -8,6 +9,7 @@ mod lanes;
 pub mod limit;
 #[cfg(test)]
 mod tests;
+pub mod transport;
 
 use std::fmt;
 use std::time::Duration;
@@ -109,6 +111,25 @@ pub enum Why {
         /// Bytes that no lane has yet.
         remaining: u64,
     },
+    /// With lanes over QUIC besides, more was carried.
+    QuicPaid {
+        /// What there was before.
+        before: u64,
+        /// And with them.
+        after: u64,
+    },
+    /// It was hardly more.
+    QuicDidNotPay {
+        /// What there was before.
+        before: u64,
+        /// And with them.
+        after: u64,
+    },
+    /// No lane over QUIC came to stand.
+    NoQuic {
+        /// For so long one was waited for.
+        waited: Duration,
+    },
     /// With the one congestion control a lane delivered this much, with the other that much.
     Delivers {
         /// The better one's rate of a lane.
@@ -136,6 +157,15 @@ impl fmt::Display for Why {
             }
             Why::WaitedFor { left } => {
                 write!(f, "only they are waited for, for {:.1} s; others send that again sooner", left.as_secs_f64())
+            }
+            Why::QuicPaid { before, after } => {
+                write!(f, "lanes over QUIC carry more: {:.1} MB/s before, {:.1} with them", mb(before), mb(after))
+            }
+            Why::QuicDidNotPay { before, after } => {
+                write!(f, "lanes over QUIC carry no more: {:.1} MB/s before, {:.1} with them", mb(before), mb(after))
+            }
+            Why::NoQuic { waited } => {
+                write!(f, "no lane over QUIC joined in {} s: a firewall may drop UDP", waited.as_secs())
             }
             Why::NotTheNetwork => f.write_str("it is not the network that limits"),
             Why::Delivers { better, worse } => {

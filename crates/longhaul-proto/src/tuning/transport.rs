@@ -1,0 +1,241 @@
+//! TCP or QUIC: which of them carries more on this path, found while data flows.
+//!
+//! In: what the lanes of either delivered, second by second, and whether TCP is held back by something that QUIC may not be:
+//! loss, or a window. Out: a trial, and its verdict. Sans-I/O. Lanes over TCP go on meanwhile, so that a path on which UDP does
+//! not pass costs nothing but a few datagrams.
+//!
+//! QUIC costs several times the processor time of TCP, so it has to earn its place: where TCP fills the path there is nothing to
+//! try, and where both together carry hardly more than TCP did alone, TCP stays.
+
+use std::time::Duration;
+
+use super::Why;
+
+/// The last second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// How long it was.
+    pub elapsed: Duration,
+    /// Bytes that lanes over TCP delivered in it.
+    pub tcp: u64,
+    /// Bytes that lanes over QUIC did.
+    pub quic: u64,
+    /// Lanes over QUIC that stand.
+    pub quic_lanes: u32,
+    /// The longest smoothed round trip.
+    pub rtt: Duration,
+    /// Loss or a window limits, and no trial of the search for lanes is under way.
+    pub hindered: bool,
+    /// Bytes that no lane has yet; none where nobody knows.
+    pub remaining: Option<u64>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Add so many lanes over QUIC to those over TCP.
+    Try(u32, Why),
+    /// They stay, and what is added or replaced from now on runs over QUIC. Lanes over TCP end, if that is said.
+    Keep(bool, Why),
+    /// They end, and none is added.
+    Drop(Why),
+}
+
+/// The choice. See the module.
+#[derive(Debug, Default)]
+pub struct Choice {
+    phase: Phase,
+    /// Time in this phase, or in a row.
+    elapsed: Duration,
+    /// What was delivered in the seconds that are judged, and how long these were.
+    judged: (u64, u64, Duration),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// TCP alone.
+    #[default]
+    Watch,
+    /// Lanes over QUIC were asked for, where TCP delivered so many bytes/s.
+    Wait { before: u64 },
+    /// They find their speed.
+    Warm { before: u64 },
+    /// They have found it.
+    Judge { before: u64 },
+    /// It is decided.
+    Over,
+}
+
+impl Choice {
+    /// Whether a trial is under way: nothing else about the lanes should change then.
+    pub fn is_trying(&self) -> bool {
+        matches!(self.phase, Phase::Wait { .. } | Phase::Warm { .. } | Phase::Judge { .. })
+    }
+
+    /// A second has passed.
+    pub fn second(&mut self, carried: &Carried) -> Option<Verdict> {
+        self.elapsed += carried.elapsed;
+        match self.phase {
+            Phase::Watch => self.watch(carried),
+            Phase::Wait { before } if carried.quic_lanes > 0 => {
+                self.enter(Phase::Warm { before });
+                None
+            }
+            Phase::Wait { .. } if self.elapsed >= JOIN_WITHIN => {
+                self.enter(Phase::Over);
+                Some(Verdict::Drop(Why::NoQuic { waited: JOIN_WITHIN }))
+            }
+            Phase::Wait { .. } | Phase::Over => None,
+            Phase::Warm { before } => {
+                if self.elapsed >= WARM_UP.max(carried.rtt * WARM_UP_ROUND_TRIPS) {
+                    self.enter(Phase::Judge { before });
+                }
+                None
+            }
+            Phase::Judge { before } => self.judge(before, carried),
+        }
+    }
+
+    fn watch(&mut self, carried: &Carried) -> Option<Verdict> {
+        if !carried.hindered {
+            self.enter(Phase::Watch);
+            return None;
+        }
+        self.add(carried);
+        if self.elapsed < HINDERED_FOR {
+            return None;
+        }
+        let (before, _) = self.rates();
+        // A trial takes a while to pay: not near the end.
+        if carried.remaining.is_some_and(|left| left < before.saturating_mul(WORTH_SECONDS)) {
+            return None;
+        }
+        self.enter(Phase::Wait { before });
+        Some(Verdict::Try(LANES, Why::Trying { rate: before }))
+    }
+
+    fn judge(&mut self, before: u64, carried: &Carried) -> Option<Verdict> {
+        self.add(carried);
+        if self.elapsed < JUDGED_FOR {
+            return None;
+        }
+        let (tcp, quic) = self.rates();
+        let after = tcp + quic;
+        self.enter(Phase::Over);
+        Some(if after as f64 >= before as f64 * PAYS {
+            Verdict::Keep(tcp < after / 4, Why::QuicPaid { before, after })
+        } else {
+            Verdict::Drop(Why::QuicDidNotPay { before, after })
+        })
+    }
+
+    fn add(&mut self, carried: &Carried) {
+        self.judged.0 += carried.tcp;
+        self.judged.1 += carried.quic;
+        self.judged.2 += carried.elapsed;
+    }
+
+    /// Bytes/s over TCP, and over QUIC.
+    fn rates(&self) -> (u64, u64) {
+        let seconds = self.judged.2.as_secs_f64().max(1e-3);
+        ((self.judged.0 as f64 / seconds) as u64, (self.judged.1 as f64 / seconds) as u64)
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        (self.phase, self.elapsed, self.judged) = (phase, Duration::ZERO, (0, 0, Duration::ZERO));
+    }
+}
+
+/// Lanes over QUIC of a trial: as many as a transfer over QUIC has.
+pub const LANES: u32 = 4;
+/// TCP is held back for so long before QUIC is tried: the search for lanes, and the congestion control, may yet mend it.
+const HINDERED_FOR: Duration = Duration::from_secs(3);
+/// A lane over QUIC joins within this where UDP passes at all.
+const JOIN_WITHIN: Duration = Duration::from_secs(4);
+/// Lanes find their speed in this, ...
+const WARM_UP: Duration = Duration::from_secs(2);
+/// ... or in so many round trips.
+const WARM_UP_ROUND_TRIPS: u32 = 16;
+const JUDGED_FOR: Duration = Duration::from_secs(3);
+/// What both deliver, against TCP alone: scatter alone makes a tenth.
+const PAYS: f64 = 1.15;
+/// Less than what TCP moves in so many seconds is left to TCP.
+const WORTH_SECONDS: u64 = 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays a path on which TCP delivers `tcp` MB/s, and lanes over QUIC `quic` from the second after they are asked for.
+    fn play(hindered: bool, tcp: u64, quic: Option<u64>, remaining: Option<u64>) -> Vec<(u64, String)> {
+        let (mut choice, mut told, mut asked) = (Choice::default(), Vec::new(), None);
+        for second in 1..=30 {
+            let stands = asked.is_some_and(|at| second > at) && quic.is_some();
+            let carried = Carried {
+                elapsed: Duration::from_secs(1),
+                tcp: tcp * 1_000_000,
+                quic: if stands { quic.unwrap_or(0) * 1_000_000 } else { 0 },
+                quic_lanes: if stands { LANES } else { 0 },
+                rtt: Duration::from_millis(100),
+                hindered,
+                remaining,
+            };
+            if let Some(verdict) = choice.second(&carried) {
+                let (what, why) = match verdict {
+                    Verdict::Try(lanes, why) => {
+                        asked = Some(second);
+                        (format!("try {lanes}"), why)
+                    }
+                    Verdict::Keep(alone, why) => {
+                        asked = None;
+                        ((if alone { "keep alone" } else { "keep both" }).to_owned(), why)
+                    }
+                    Verdict::Drop(why) => {
+                        asked = None;
+                        ("drop".to_owned(), why)
+                    }
+                };
+                told.push((second, format!("{what}: {why}")));
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn a_path_that_tcp_fills_is_left_alone() {
+        assert_eq!(play(false, 110, Some(120), None), []);
+    }
+
+    #[test]
+    fn where_loss_holds_tcp_back_quic_takes_over() {
+        let want = [
+            (3, "try 4: the network limits at 5.0 MB/s".to_owned()),
+            (9, "keep alone: lanes over QUIC carry more: 5.0 MB/s before, 115.0 with them".to_owned()),
+        ];
+        assert_eq!(play(true, 5, Some(110), None), want);
+    }
+
+    #[test]
+    fn both_stay_where_each_carries_its_part() {
+        let told = play(true, 50, Some(50), None);
+        assert!(told[1].1.starts_with("keep both"), "{told:?}");
+    }
+
+    #[test]
+    fn where_both_carry_hardly_more_tcp_stays() {
+        let told = play(true, 100, Some(10), None);
+        assert_eq!(told[1], (9, "drop: lanes over QUIC carry no more: 100.0 MB/s before, 110.0 with them".to_owned()));
+        assert_eq!(told.len(), 2, "and are not tried again");
+    }
+
+    #[test]
+    fn where_udp_does_not_pass_tcp_goes_on() {
+        let told = play(true, 5, None, None);
+        assert_eq!(told[1], (7, "drop: no lane over QUIC joined in 4 s: a firewall may drop UDP".to_owned()));
+    }
+
+    #[test]
+    fn near_the_end_nothing_is_tried() {
+        assert_eq!(play(true, 5, Some(100), Some(70_000_000)), []);
+    }
+}
