@@ -38,6 +38,8 @@ fn what_is_written_wrongly_exits_with_2_and_moves_nothing() {
         &["copy", "--preserve", "xattrs", "f", "g"],
         &["copy", "--preserve", "colour", "f", "g"],
         &["copy", "--transport", "quic", "f", "g"],
+        &["copy", "--transport", "udp", "f", "lh://h/data/"],
+        &["push", "--transport", "quic", "--protect", "safe", "f", "lh://h/data/"],
         &["copy", "--retry-for", "10", "f", "g"],
         &["copy", "--stall-timeout", "0s", "f", "g"],
         &["copy", "--rate", "1Gb/s", "f", "g"],

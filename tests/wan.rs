@@ -1,6 +1,8 @@
 //! Two hosts that are far from each other: what long, lossy, narrow and broken paths do to transfers, and what they must not.
 //! The paths are `longhaul-wan`'s. Needs root.
 
+mod quic;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -88,7 +90,7 @@ fn make_tree(top: &std::path::Path, large: usize) {
 }
 
 /// Moves a tree in one direction over `path`, and gives what happened on the wire.
-fn moves_a_tree(path: &str, direction: Direction, protect: &str, large: usize) -> (Counters, serde_json::Value) {
+fn moves_a_tree(path: &str, direction: Direction, options: &[&str], large: usize) -> (Counters, serde_json::Value) {
     let far = Far::new(path);
     let (near, there) = (far.client.path("tree"), far.root.join("tree"));
     let (verb, source) = match direction {
@@ -98,8 +100,8 @@ fn moves_a_tree(path: &str, direction: Direction, protect: &str, large: usize) -
     make_tree(source, large);
     let url = far.daemon.url("data/tree/");
     let ends = if direction == Direction::Push { ["tree/", &url] } else { [&url, "tree/"] };
-    let outcome = far.run(verb).args(["--protect", protect]).args(ends).finish();
-    let context = format!("{path} {direction:?} {protect}: {outcome}\n{}", far.daemon.log());
+    let outcome = far.run(verb).args(options).args(ends).finish();
+    let context = format!("{path} {direction:?} {options:?}: {outcome}\n{}", far.daemon.log());
     assert_eq!(outcome.code, 0, "{context}");
     tree::assert_same(&Tree::of(&near), &Tree::of(&there), &context);
     let counters = far.wan.counters().unwrap()[0];
@@ -114,7 +116,7 @@ fn a_tree_arrives_right_over_a_long_path_with_and_without_loss() {
         for direction in [Direction::Push, Direction::Pull] {
             for protect in PROTECTIONS {
                 let path = format!("rate=400Mbit/s,rtt=60ms,loss={loss}");
-                let (wire, _) = moves_a_tree(&path, direction, protect, 20 * MIB + 5);
+                let (wire, _) = moves_a_tree(&path, direction, &["--protect", protect], 20 * MIB + 5);
                 assert_eq!(wire.dropped_loss > 0, loss != "0", "{wire:?}");
             }
         }
@@ -125,7 +127,7 @@ fn a_tree_arrives_right_over_a_long_path_with_and_without_loss() {
 #[ignore = "needs root: run by .ci/run"]
 fn bits_that_change_on_the_way_and_no_checksum_of_the_network_tells_are_found() {
     let (wire, summary) =
-        moves_a_tree("rate=1Gbit/s,rtt=4ms,corrupt-silently=5e-4", Direction::Push, "safe", 120 * MIB);
+        moves_a_tree("rate=1Gbit/s,rtt=4ms,corrupt-silently=5e-4", Direction::Push, &["--protect", "safe"], 120 * MIB);
     assert!(wire.corrupted_silently > 0, "{wire:?}");
     assert!(summary["bytes_resent"].as_u64() > Some(0), "{summary}");
 }

@@ -23,7 +23,7 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
 use longhaul_proto::wire::message::{
-    Far, FarSource, Flow, Hello, Lanes, Page, Placing, Protect, Request, Transfer, VERSION, Welcome,
+    Far, FarSource, Flow, Hello, Lanes, Page, Placing, Protect, Request, Transfer, Transport, VERSION, Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;

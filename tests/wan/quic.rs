@@ -1,0 +1,144 @@
+//! Lanes over QUIC on long paths: what they survive, the rate that they keep, and when the program goes over to them by itself.
+
+use super::*;
+
+const QUIC: [&str; 2] = ["--transport", "quic"];
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_tree_arrives_right_over_quic_with_and_without_loss() {
+    for loss in ["0", "1e-2"] {
+        for direction in [Direction::Push, Direction::Pull] {
+            let path = format!("rate=400Mbit/s,rtt=60ms,loss={loss}");
+            let (wire, _) = moves_a_tree(&path, direction, &QUIC, 20 * MIB + 5);
+            assert_eq!(wire.dropped_loss > 0, loss != "0", "{wire:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_hole_for_large_packets_is_found_and_gone_around_by_quic() {
+    for direction in [Direction::Push, Direction::Pull] {
+        let (wire, _) = moves_a_tree("rate=200Mbit/s,rtt=20ms,hole=1500", direction, &QUIC, 20 * MIB + 5);
+        assert!(wire.dropped_hole > 0, "larger ones were tried: {wire:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_hole_that_opens_under_a_standing_connection_is_gone_around_by_quic() {
+    let far = Far::new("rate=200Mbit/s,rtt=20ms");
+    files::make(far.client.path("f"), 1, 100 * MIB);
+    let running = far.run("push").args(QUIC).arg("f").arg(far.daemon.url("data/f")).start();
+    running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 30 << 20));
+    far.change("hole=1500");
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    assert!(far.forward().dropped_hole > 0, "{outcome}");
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn more_packets_may_be_missing_at_a_time_than_a_stream_may_have_gaps() {
+    // 500 Mbit/s x 200 ms hold 8,600 packets of 1500 bytes: when a third is lost, near 2,900 are missing behind each other before the
+    // first can be repaired.
+    let mut link = Link { mtu: 1500, ..Link::even(Path::default()) };
+    link.apply(&"rate=500Mbit/s,rtt=200ms".parse::<Change>().unwrap());
+    let far = Far::over(Wan::new(&Config { links: vec![link], ..Config::default() }).unwrap(), "");
+    const LEN: usize = 200 * MIB;
+    files::make(far.client.path("f"), 1, LEN);
+    let options = ["--transport", "quic", "--lanes", "1", "--rate", "400Mbit/s", "f"];
+    let running = far.run("push").args(options).arg(far.daemon.url("data/f")).start();
+    running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 60 << 20));
+    let lost = far.forward().dropped_loss;
+    far.change("loss=0.33");
+    let begun = Instant::now();
+    while far.forward().dropped_loss < lost + 4000 && begun.elapsed() < Duration::from_secs(30) {
+        std::thread::yield_now();
+    }
+    far.change("loss=0");
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    // A lane that died of it would have been replaced: the lanes are the first ones.
+    assert!(!far.daemon.log().contains("too many gaps"), "{}", far.daemon.log());
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_rate_is_kept_on_the_wire_by_quic_on_a_path_that_loses() {
+    for lanes in ["1", "auto"] {
+        let far = Far::new("rate=1Gbit/s,rtt=40ms,loss=1e-2");
+        files::make(far.client.path("f"), 1, 150 * MIB);
+        let run = far.run("push").args(QUIC).args(["--rate", "160Mbit/s", "--lanes", lanes, "f"]);
+        let running = run.arg(far.daemon.url("data/f")).start();
+        running.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > 30 << 20));
+        let rate = far.wire_rate(&running, 60 << 20);
+        // Of payload: headers, encryption and repairs come on top.
+        assert!((20e6 * 0.95..20e6 * 1.05).contains(&rate), "{lanes} lanes: {rate:.0} bytes/s on the wire");
+        assert_eq!(running.finish().code, 0);
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn where_udp_does_not_pass_quic_says_so_and_auto_does_without() {
+    let far = Far::new("rate=200Mbit/s,rtt=20ms,block=udp");
+    files::make(far.client.path("f"), 1, 10 * MIB);
+    let push = |options: &[&str]| far.run("push").args(options).arg("f").arg(far.daemon.url("data/f")).finish();
+    let outcome = push(&["--transport", "quic", "--retry-for", "0"]);
+    assert_eq!(outcome.code, 5, "{outcome}");
+    assert!(outcome.events_of("fault").iter().any(|fault| fault.to_string().contains("UDP")), "{outcome}");
+    assert_eq!(push(&[]).code, 0, "{}", far.daemon.log());
+}
+
+/// Hosts whose buffers hold each TCP connection at a hundredth of the path.
+fn narrow_hosts(path: &str) -> Far {
+    Far::over(wan(path, &[("net.ipv4.tcp_wmem", "4096 16384 65536")]), "")
+}
+
+fn decision(running: &Running, change: &str) -> serde_json::Value {
+    running.wait_event(|event| (event["type"] == "lanes" && event["change"] == change).then(|| event.clone()))
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_direction() {
+    for direction in [Direction::Push, Direction::Pull] {
+        let far = narrow_hosts("rate=400Mbit/s,rtt=100ms");
+        let (near, there) = (far.client.path("f"), far.root.join("f"));
+        let url = far.daemon.url("data/f");
+        let (verb, source, ends) = match direction {
+            Direction::Push => ("push", &near, ["f", url.as_str()]),
+            Direction::Pull => ("pull", &there, [url.as_str(), "f"]),
+        };
+        files::make(source, 1, 500 * MIB);
+        let running = far.run(verb).args(ends).start();
+        if direction == Direction::Push {
+            decision(&running, "+4 over quic");
+            decision(&running, "quic");
+        }
+        let outcome = running.finish();
+        assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+        tree::assert_same(&Tree::of(&near), &Tree::of(&there), &outcome);
+        // TCP alone would take minutes.
+        if direction == Direction::Pull {
+            assert!(far.daemon.log().contains("over quic"), "{}", far.daemon.log());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_trial_of_quic_behind_a_firewall_leaves_the_transfer_as_it_was() {
+    let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,block=udp");
+    files::make(far.client.path("f"), 1, 120 * MIB);
+    let running = far.run("push").arg("f").arg(far.daemon.url("data/f")).start();
+    decision(&running, "+4 over quic");
+    decision(&running, "tcp");
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+}
