@@ -45,7 +45,7 @@ impl Bucket {
 }
 
 /// So far the account may run ahead of the clock: timers are a millisecond coarse, and what is woken late must catch up.
-const BURST: Duration = Duration::from_millis(6);
+const BURST: Duration = Duration::from_millis(8);
 /// So much longer than it must, whoever is refused waits: it then sends several batches at a time, and wakes up less often.
 const GATHER: Duration = Duration::from_millis(4);
 /// A rate that rises does not wait for longer than this for what was let through at a lower one.

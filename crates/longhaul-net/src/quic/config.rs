@@ -17,8 +17,10 @@ use super::controller::{Factory, Figures};
 use super::socket::PAYLOAD_MAX;
 use crate::error::NetError;
 
-/// What either end may have on its way or unread, at first: see [`super::stream::QuicStream::set_window`].
+/// What a lane's end may have on its way or unread once the lane has joined, at first.
 pub(crate) const FIRST_WINDOW_BYTES: usize = 4 << 20;
+/// The same before: whoever dials may be anybody.
+pub(crate) const STRANGERS_WINDOW_BYTES: usize = 64 << 10;
 
 /// For an endpoint of either kind.
 pub(crate) fn endpoint() -> EndpointConfig {
@@ -43,7 +45,10 @@ pub(crate) fn client(
 /// For connections that are accepted; each gets [`transport`] of its own besides.
 pub(crate) fn server(tls: Arc<rustls::ServerConfig>) -> Result<ServerConfig, NetError> {
     let crypto = QuicServerConfig::try_from(tls).map_err(|_| NetError::Crypto { doing: "set QUIC up" })?;
-    Ok(ServerConfig::with_crypto(Arc::new(crypto)))
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    // They are taken up at once; quinn would hold 100 MiB of what comes before that.
+    config.max_incoming(INCOMING_MAX).incoming_buffer_size(64 << 10).incoming_buffer_size_total(4 << 20);
+    Ok(config)
 }
 
 /// Of one connection.
@@ -55,9 +60,9 @@ pub(crate) fn transport(figures: &Arc<Figures>, payload_max: u16) -> TransportCo
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
-        .max_concurrent_uni_streams(blocks(FIRST_WINDOW_BYTES))
+        .max_concurrent_uni_streams(blocks(STRANGERS_WINDOW_BYTES))
         .stream_receive_window(varint(BLOCK_BYTES))
-        .receive_window(varint(FIRST_WINDOW_BYTES))
+        .receive_window(varint(STRANGERS_WINDOW_BYTES))
         .send_window(FIRST_WINDOW_BYTES as u64)
         // Blocks go out one after the other: the other end reads them so.
         .send_fairness(false)
@@ -79,6 +84,8 @@ pub(crate) fn varint(bytes: usize) -> VarInt {
     VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX)
 }
 
+/// First packets that wait to be looked at.
+const INCOMING_MAX: usize = 1024;
 /// Quinn's default is two. Fewer acknowledgements cost both ends less; with far fewer a sender learns late what was lost.
 const PACKETS_PER_ACK: u32 = 10;
 /// A connection of which nothing is heard lasts as long as one over TCP.

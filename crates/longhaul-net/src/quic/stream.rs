@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use quinn::{Connection, ConnectionError, ReadError, RecvStream, SendStream, VarInt, WriteError};
 use tokio::sync::oneshot;
 
-use super::config::{FIRST_WINDOW_BYTES, blocks, varint};
+use super::config::{FIRST_WINDOW_BYTES, STRANGERS_WINDOW_BYTES, blocks, varint};
 use super::controller::{Algorithm, Figures};
 use super::handle::QuicHandle;
 use super::socket::PacedSocket;
@@ -147,7 +147,7 @@ impl QuicStream {
             heard_end: false,
             deadline: None,
             window: Window {
-                receive: FIRST_WINDOW_BYTES,
+                receive: STRANGERS_WINDOW_BYTES,
                 send: FIRST_WINDOW_BYTES as u64,
                 block_began: Instant::now(),
             },
@@ -176,8 +176,13 @@ impl QuicStream {
         Ok(())
     }
 
+    /// Without a deadline any more the lane has joined: the other end may send in earnest.
     pub(crate) fn set_deadline(&mut self, left: Option<Duration>) {
         self.deadline = left.map(|left| Instant::now() + left);
+        if left.is_none() {
+            self.window.block_began = Instant::now();
+            self.admit(FIRST_WINDOW_BYTES);
+        }
     }
 
     /// Sends all of the parts.
@@ -267,8 +272,13 @@ impl QuicStream {
         let now = Instant::now();
         let took = now.saturating_duration_since(std::mem::replace(&mut self.window.block_began, now));
         let held = BLOCK_BYTES as f64 * self.shared.connection.rtt().as_secs_f64() / took.as_secs_f64().max(1e-6);
-        let wanted = ((2.0 * held) as usize + FIRST_WINDOW_BYTES).min(self.shared.window_max());
-        if wanted > self.window.receive {
+        self.admit((2.0 * held) as usize + FIRST_WINDOW_BYTES);
+    }
+
+    /// Lets so many bytes come that were not read, as far as there is memory; never fewer than before.
+    fn admit(&mut self, bytes: usize) {
+        let wanted = bytes.min(self.shared.window_max());
+        if wanted > self.window.receive && self.deadline.is_none() {
             self.window.receive = wanted;
             self.shared.connection.set_receive_window(varint(wanted));
             self.shared.connection.set_max_concurrent_uni_streams(blocks(wanted));

@@ -45,15 +45,22 @@ impl QuicPort {
 
     pub(super) fn lane(&mut self) -> (LaneStream, LaneStream) {
         let dialled = self.dial(&identity(), &LaneOptions::default()).unwrap();
-        (dialled, self.next().0)
+        joined(dialled, self.next().0)
     }
 
     /// A lane through a relay that treats datagrams as `treat` says.
     fn relayed(&mut self, treat: impl FnMut(Way, &[u8]) -> Treated + Send + 'static) -> (LaneStream, LaneStream) {
         let relay = relay(self.addr(), treat);
         let dialled = LaneStream::dial_quic(relay, &identity(), self.key, &LaneOptions::default()).unwrap();
-        (dialled, self.next().0)
+        joined(dialled, self.next().0)
     }
+}
+
+fn joined(mut dialled: LaneStream, mut accepted: LaneStream) -> (LaneStream, LaneStream) {
+    for end in [&mut dialled, &mut accepted] {
+        end.set_deadline(None).unwrap();
+    }
+    (dialled, accepted)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,10 +164,24 @@ fn congestion_controls_are_chosen_by_name_and_changed_in_flight() {
         let other = port.next().0;
         assert_eq!(lane.congestion(), name);
         assert!(lane.handle().set_congestion("bbr") && !lane.handle().set_congestion("vegas"));
-        carry((lane, other), noise(3, 3 << 20));
+        carry(joined(lane, other), noise(3, 3 << 20));
     }
     let options = LaneOptions { congestion: named("vegas"), ..LaneOptions::default() };
     assert!(matches!(port.dial(&identity(), &options), Err(NetError::NoSuchControl { .. })));
+}
+
+#[test]
+fn whoever_has_not_joined_is_let_send_next_to_nothing() {
+    let port = QuicPort::open();
+    let mut dialled = port.dial(&identity(), &LaneOptions::default()).unwrap();
+    let _accepted = port.next().0;
+    dialled.set_deadline(Some(PATIENCE)).unwrap();
+    dialled.send(&[&[7; 60_000]]).unwrap();
+    dialled.set_deadline(Some(Duration::from_millis(500))).unwrap();
+    let error = dialled.send(&[&vec![7; 16 << 20]]).unwrap_err();
+    assert_eq!(error.kind(), NetErrorKind::TimedOut, "{error}");
+    let taken = dialled.handle().state().unwrap().acked;
+    assert!(taken < 200_000, "{taken} bytes were taken from a stranger");
 }
 
 #[test]
