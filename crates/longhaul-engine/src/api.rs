@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::filter::Filter;
+use longhaul_core::limits::LANE_STALL_SECONDS;
 use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath};
 use longhaul_disk::{DirectMode, EngineKind, EngineReport};
 use longhaul_net::{Congestion, Identity, NetPath, Protection, PublicKey};
 use longhaul_proto::receiver::SyncGroup;
 use longhaul_proto::wire::message::{self, Limit};
 use tokio::sync::watch;
+
+use crate::budget::MEMORY_DEFAULT;
 
 /// A transfer to run.
 #[derive(Clone, Debug)]
@@ -141,8 +144,37 @@ pub struct Settings {
     pub sync: SyncGroup,
 }
 
+impl Default for Settings {
+    /// What a transfer is run with when nothing is asked for.
+    fn default() -> Settings {
+        Settings {
+            lanes: None,
+            protect: None,
+            congestion: Congestion::Auto,
+            chunk: ChunkSize::DEFAULT,
+            memory: MEMORY_DEFAULT,
+            depth: None,
+            io: DirectMode::Auto,
+            engine: EngineKind::Auto,
+            verify: Verify::Wire,
+            if_exists: IfExists::SkipSame,
+            preserve: Preserve::default(),
+            filter: Filter::default(),
+            files_from: None,
+            dry_run: false,
+            retry_for: RETRY_FOR_DEFAULT,
+            stall_after: Duration::from_secs(LANE_STALL_SECONDS),
+            paths: Vec::new(),
+            rate: None,
+            sync: SyncGroup::default(),
+        }
+    }
+}
+
 /// The lowest rate that a transfer may be given, bytes/s: below it a piece would take longer than a peer may be silent.
 pub const RATE_MIN: u64 = 64 << 10;
+/// A router restarts, a daemon is upgraded.
+const RETRY_FOR_DEFAULT: Duration = Duration::from_secs(600);
 
 /// How far the receiver verifies what it commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
