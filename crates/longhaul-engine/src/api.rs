@@ -215,7 +215,7 @@ pub enum Event {
     Redialled(String),
     /// About once a second, where there are several paths: what each has carried.
     Paths(Vec<PathFigures>),
-    /// This side sends, and has changed its lanes, or decided not to.
+    /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that large packets do not pass.
     Lanes(LanesTuned),
     /// Something went wrong; the run may go on (a file) or end (its report then carries the same fault).
     Fault(Fault),
@@ -255,14 +255,14 @@ pub struct PathFigures {
     pub is_down: bool,
 }
 
-/// What a sender did about its lanes, and why.
+/// What was done about the lanes, and why.
 #[derive(Clone, Debug)]
 pub struct LanesTuned {
     /// Seconds since the session stood.
     pub seconds: f64,
     /// Lanes that stand now: those that are being added or ended are not yet counted, or still are.
     pub lanes: u32,
-    /// `+4`, `-4`, `2 to bbr`, or `=`.
+    /// `+4`, `-4`, `2 to bbr`, `to segments of 1440 bytes`, or `=`.
     pub change: String,
     /// Why, for people.
     pub reason: String,

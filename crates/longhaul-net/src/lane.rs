@@ -33,7 +33,8 @@ impl LaneStream {
     /// Dials a lane without encryption. The options' deadline still holds until [`LaneStream::set_deadline`] is called.
     ///
     /// # Errors
-    /// [`NetError::Unreachable`], [`NetError::TimedOut`], [`NetError::Congestion`], [`NetError::Socket`].
+    /// [`NetError::Unreachable`], [`NetError::TimedOut`], [`NetError::Congestion`], [`NetError::Socket`]. As long as the deadline
+    /// holds, whatever waits for the other end may give [`NetError::Swallowed`].
     pub fn dial_safe(addr: SocketAddr, options: &LaneOptions) -> Result<LaneStream, NetError> {
         let wire = Wire::connect(addr, options)?;
         wire.send(&[&SAFE_MAGIC], More::No)?;
@@ -155,6 +156,16 @@ impl LaneStream {
     /// How it protects what it carries.
     pub fn protection(&self) -> Protection {
         if self.private.is_some() { Protection::Private } else { Protection::Safe }
+    }
+
+    /// The largest segment that it was dialled with; none where the network cards decide, and at accepted lanes.
+    pub fn segment_max(&self) -> Option<u32> {
+        self.wire.segment_max()
+    }
+
+    /// Bytes that fill a segment, to try the path with; zero where there is none to try: within a host, and at accepted lanes.
+    pub fn trial_bytes(&self) -> u32 {
+        self.wire.trial_bytes()
     }
 
     /// From now on, all sending and receiving together must be over within `left`, however slowly bytes trickle; `None` takes

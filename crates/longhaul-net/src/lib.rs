@@ -16,6 +16,7 @@ mod pair;
 mod path;
 mod private;
 mod records;
+mod silence;
 mod tls;
 mod wire;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{
-    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES,
+    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES, TRIAL_BYTES_MAX,
     UNACKNOWLEDGED_SECONDS_MAX,
 };
 use longhaul_sys::tcp::TcpState;
@@ -19,6 +19,7 @@ use rustix::net::{RecvFlags, SendFlags, recv};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::NetError;
+use crate::silence::Silence;
 
 /// How a lane's socket is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +30,18 @@ pub struct LaneOptions {
     pub local: Option<IpAddr>,
     /// For dialling and the handshake together. Default: 10 s.
     pub deadline: Duration,
+    /// Largest segment of either end, as TCP announces it: bytes without headers. Default: what the network cards carry.
+    pub segment_max: Option<u32>,
 }
 
 impl Default for LaneOptions {
     fn default() -> LaneOptions {
-        LaneOptions { congestion: Congestion::Auto, local: None, deadline: Duration::from_secs(HANDSHAKE_SECONDS_MAX) }
+        LaneOptions {
+            congestion: Congestion::Auto,
+            local: None,
+            deadline: Duration::from_secs(HANDSHAKE_SECONDS_MAX),
+            segment_max: None,
+        }
     }
 }
 
@@ -145,6 +153,9 @@ pub(crate) struct Wire {
     peer_addr: Option<SocketAddr>,
     closed: Arc<AtomicBool>,
     deadline: Option<Instant>,
+    segment_max: Option<u32>,
+    /// Dialled over a network: while the deadline runs it is looked whether segments are swallowed.
+    watched: bool,
 }
 
 impl Wire {
@@ -156,8 +167,13 @@ impl Wire {
         if let Some(local) = options.local {
             socket.bind(&SocketAddr::new(local, 0).into()).map_err(failed("use the local address"))?;
         }
+        if let Some(bytes) = options.segment_max {
+            socket.set_tcp_mss(bytes).map_err(failed("set the options of the socket"))?;
+        }
         socket.connect_timeout(&addr.into(), options.deadline).map_err(|e| connect_error(addr, e))?;
         let mut wire = Wire::tcp(socket, addr, &options.congestion)?;
+        wire.segment_max = options.segment_max;
+        wire.watched = !within_host(&wire.socket, addr);
         wire.set_deadline(options.deadline.checked_sub(started.elapsed()).or(Some(Duration::ZERO)))?;
         Ok(wire)
     }
@@ -180,7 +196,15 @@ impl Wire {
     }
 
     fn new(socket: Socket, peer: String, peer_addr: Option<SocketAddr>) -> Wire {
-        Wire { socket: Arc::new(socket), peer, peer_addr, closed: Arc::default(), deadline: None }
+        Wire {
+            socket: Arc::new(socket),
+            peer,
+            peer_addr,
+            closed: Arc::default(),
+            deadline: None,
+            segment_max: None,
+            watched: false,
+        }
     }
 
     /// The other end, for messages.
@@ -196,6 +220,17 @@ impl Wire {
     /// What the kernel reports; `none` for a pair of local sockets.
     pub(crate) fn congestion(&self) -> String {
         congestion(&self.socket).unwrap_or_else(|| "none".to_owned())
+    }
+
+    /// See [`crate::LaneStream::segment_max`].
+    pub(crate) fn segment_max(&self) -> Option<u32> {
+        self.segment_max
+    }
+
+    /// See [`crate::LaneStream::trial_bytes`].
+    pub(crate) fn trial_bytes(&self) -> u32 {
+        let segment = || longhaul_sys::tcp::state(&*self.socket).map_or(0, |state| state.segment_bytes);
+        if self.watched { segment().min(TRIAL_BYTES_MAX) } else { 0 }
     }
 
     /// See [`crate::LaneStream::set_congestion`].
@@ -254,6 +289,10 @@ impl Wire {
                 Ok((_, 0)) => return Ok(filled),
                 Ok((_, n)) => filled += n,
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) if self.watched => {
+                    self.look()?;
+                    continue;
+                }
                 Err(errno) => return Err(self.broken(errno.into())),
             }
             // A signal or the deadline may cut even a whole receive short.
@@ -283,6 +322,7 @@ impl Wire {
                 Ok(0) => return Err(self.broken(io::ErrorKind::WriteZero.into())),
                 Ok(n) => IoSlice::advance_slices(&mut slices, n),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.watched => self.look()?,
                 Err(e) => return Err(self.broken(e)),
             }
         }
@@ -295,7 +335,18 @@ impl Wire {
         match deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(self.timed_out()),
             // The kernel takes zero for "no timeout" and counts in microseconds.
-            left => self.set_timeouts(Some(left.max(Duration::from_millis(1)))),
+            left => {
+                let left = if self.watched { left.min(LOOK_EVERY) } else { left };
+                self.set_timeouts(Some(left.max(Duration::from_millis(1))))
+            }
+        }
+    }
+
+    /// Whether what this side said, or the answer, is lost for its size.
+    fn look(&self) -> Result<(), NetError> {
+        match Silence::of(&self.socket).filter(Silence::is_of_swallowed_segments) {
+            Some(silence) => Err(NetError::Swallowed { peer: self.peer.clone(), segment_bytes: silence.segment_bytes }),
+            None => Ok(()),
         }
     }
 
@@ -386,6 +437,8 @@ fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
 /// Bytes that wait in a socket and are not on their way: the kernel would take megabytes, which a lane that turns out slow then
 /// keeps from others. Half of it keeps a connection of 1 GB/s busy for half a millisecond.
 const UNSENT_MAX: u32 = 1 << 20;
+/// A handshake over a network is looked at so often.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A header and a piece are two; more parts than this take more system calls.
 const PARTS_AT_ONCE: usize = 16;
 /// What an ordinary user may choose.

@@ -62,6 +62,8 @@ pub(crate) struct Link {
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
     role: Role,
+    /// The smallest segments that lanes turned out to need, as far as it was told.
+    segments_told: Option<u32>,
     /// Lanes that the search gave up.
     to_lose: Vec<LaneId>,
     limiter: Limiter,
@@ -116,6 +118,7 @@ impl Link {
             writer,
             reader,
             role: parts.rules.role,
+            segments_told: None,
             limiter: Limiter::new(parts.rules.role),
             waits_for: WaitsFor::Other,
             to_lose: Vec::new(),
@@ -261,10 +264,22 @@ impl Link {
             if what != What::Nothing && !self.lanes.grants() {
                 self.say(Message::LaneTarget(LaneTarget { count: self.lanes.target() }));
             }
-            let lanes = self.lanes.count() as u32;
-            tracing::info!(target: "longhaul::session", lanes, %change, %reason, "lanes");
-            self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
+            self.tell_lanes(change, reason);
         }
+    }
+
+    fn tell_lanes(&self, change: String, reason: String) {
+        let lanes = self.lanes.count() as u32;
+        tracing::info!(target: "longhaul::session", lanes, %change, %reason, "lanes");
+        self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
+    }
+
+    /// Tells that the path swallows large packets, when a lane has had to do with small ones.
+    fn tell_segments(&mut self, bytes: Option<u32>) {
+        let Some(bytes) = bytes.filter(|bytes| self.segments_told.is_none_or(|told| *bytes < told)) else { return };
+        self.segments_told = Some(bytes);
+        let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
+        self.tell_lanes(format!("to segments of {bytes} bytes"), reason.to_owned());
     }
 
     /// Dials the lanes that were granted; false if this side never dials.
@@ -345,6 +360,7 @@ impl Link {
         lane: JoinedLane,
         run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
+        self.tell_segments(lane.stream.segment_max());
         self.lanes.start(lane, self.sink.clone(), run)
     }
 

@@ -9,13 +9,14 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
 use longhaul_net::{
-    Congestion, Control, Identity, LaneOptions, LaneStream, NetPath, PeerCheck, Protection, PublicKey,
+    Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, PublicKey,
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::wire::message::{Far, Flow, Lanes, Request, Transfer, Welcome};
 
 use super::Run;
+use super::paths::Chosen;
 use super::redial::Patience;
 use crate::api::{Remote, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR};
@@ -128,7 +129,7 @@ impl Run {
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
         let (identity, session) = (remote.identity.clone(), welcome.session);
         let (addr, pinned) = (control.peer_addr, control.peer_key);
-        let paths = self.paths.clone();
+        let (paths, segments) = (self.paths.clone(), self.segments.clone());
         Arc::new(move |id| {
             let chosen = paths.choose();
             let (local, addr) = chosen.as_ref().map_or((None, addr), |path| path.addresses(addr));
@@ -136,8 +137,12 @@ impl Run {
             if paths.as_slice().len() > 1 {
                 options.deadline = PATH_ANSWERS;
             }
-            let joined = dial_lane(protection, addr, &identity, pinned, &options)
-                .and_then(|mut stream| join(&mut stream, &key, session, id).map(|()| JoinedLane { id, stream }));
+            let joined = segments.dial(chosen.as_ref().map_or(0, Chosen::place), |segment_max| {
+                options.segment_max = segment_max;
+                let mut stream = dial_lane(protection, addr, &identity, pinned, &options)?;
+                join(&mut stream, &key, session, id)?;
+                Ok(JoinedLane { id, stream })
+            });
             if let Some(path) = chosen {
                 match &joined {
                     Ok(lane) => path.joined(lane.stream.handle()),
@@ -192,12 +197,11 @@ fn dial_lane(
     identity: &Identity,
     pinned: PublicKey,
     options: &LaneOptions,
-) -> Result<LaneStream, Fault> {
+) -> Result<LaneStream, NetError> {
     match protection {
         Protection::Private => LaneStream::dial_private(addr, identity, pinned, options),
         Protection::Safe => LaneStream::dial_safe(addr, options),
     }
-    .map_err(|e| net_fault(&e))
 }
 
 /// Where there are several paths, one that does not answer a lane within this is left for now.

@@ -130,6 +130,11 @@ impl Chosen {
         (path.local, path.remote.map_or(addr, |remote| SocketAddr::new(remote, addr.port())))
     }
 
+    /// Which of the paths it is, from 0.
+    pub(super) fn place(&self) -> usize {
+        self.place
+    }
+
     /// A lane joined over it.
     pub(super) fn joined(&self, handle: LaneHandle) {
         let mut all = self.paths.look();
