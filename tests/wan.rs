@@ -17,9 +17,9 @@ pub(crate) const PROTECTIONS: [&str; 2] = ["private", "safe"];
 /// A client and a daemon with a path between them.
 pub(crate) struct Far {
     wan: Wan,
-    client: Host,
-    root: PathBuf,
-    daemon: Daemon,
+    pub(crate) client: Host,
+    pub(crate) root: PathBuf,
+    pub(crate) daemon: Daemon,
     _server: Host,
 }
 
@@ -55,7 +55,7 @@ impl Far {
         self.wan.counters().unwrap()[0].forward
     }
 
-    fn change(&self, change: &str) {
+    pub(crate) fn change(&self, change: &str) {
         self.wan.change(0, None, &change.parse::<Change>().unwrap()).unwrap();
     }
 

@@ -314,7 +314,7 @@ impl Link {
                 self.say(Message::Lanes(Granted { first, count: 1 }));
             }
         }
-        let answer = self.presence.take_question();
+        let answer = self.presence.take_question() || self.lanes.ask_for_sign(self.heard);
         if answer || self.spoke.elapsed() >= HEARTBEAT_EVERY {
             let (_, stalled) = self.lanes.pieces();
             self.say(Message::Heartbeat(Heartbeat { stalled, answer }));
@@ -380,7 +380,7 @@ impl Link {
         let mut lanes = std::mem::take(&mut self.to_lose);
         // Where nothing is heard over control either, it is not the lanes.
         if !self.ending && of_late(self.heard) {
-            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late)));
+            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late), self.heard));
         }
         lanes
     }
