@@ -297,7 +297,7 @@ impl Lanes {
             .map(|(lane, handle, (looked, idle), doing, retiring)| {
                 let idle = (idle * 1000).checked_div(*looked).unwrap_or(0) as u16;
                 let in_hand = if *doing == Doing::Nothing { 0 } else { self.unit / 2 };
-                Look { lane: *lane, handle, idle, in_hand, retiring: *retiring }
+                Look { lane: *lane, handle, state: handle.state(), idle, in_hand, retiring: *retiring }
             })
             .collect();
         // What a lane has in hand counts as sent when all of it is in its socket: at the end that is all there is.
