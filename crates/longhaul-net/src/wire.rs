@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,7 @@ impl Congestion {
 pub struct LaneHandle {
     socket: Weak<Socket>,
     closed: Arc<AtomicBool>,
+    carried: Arc<AtomicU64>,
 }
 
 impl LaneHandle {
@@ -95,6 +96,15 @@ impl LaneHandle {
     /// What the kernel knows of the lane as a sender. None for one that is gone or does not run over TCP.
     pub fn state(&self) -> Option<TcpState> {
         longhaul_sys::tcp::state(&*self.socket.upgrade()?).ok()
+    }
+
+    /// Bytes that it sent and had acknowledged, or received, until now or until it was gone: of one that ended in order all that
+    /// it was given, though some were still on their way. Zero for a lane that does not run over TCP.
+    pub fn carried(&self) -> u64 {
+        match self.state() {
+            Some(state) => state.acked + state.received,
+            None => self.carried.load(Ordering::Acquire),
+        }
     }
 
     /// Lets the lane send no faster than so many bytes a second, from now on; none takes the limit away. For lanes over TCP;
@@ -152,6 +162,10 @@ pub(crate) struct Wire {
     peer: String,
     peer_addr: Option<SocketAddr>,
     closed: Arc<AtomicBool>,
+    /// What a handle tells when the socket is gone.
+    carried: Arc<AtomicU64>,
+    /// It was said that nothing more will be sent.
+    ended: AtomicBool,
     deadline: Option<Instant>,
     segment_max: Option<u32>,
     /// Dialled over a network: while the deadline runs it is looked whether segments are swallowed.
@@ -201,6 +215,8 @@ impl Wire {
             peer,
             peer_addr,
             closed: Arc::default(),
+            carried: Arc::default(),
+            ended: AtomicBool::new(false),
             deadline: None,
             segment_max: None,
             watched: false,
@@ -249,7 +265,8 @@ impl Wire {
 
     /// See [`LaneHandle`].
     pub(crate) fn handle(&self) -> LaneHandle {
-        LaneHandle { socket: Arc::downgrade(&self.socket), closed: self.closed.clone() }
+        let (closed, carried) = (self.closed.clone(), self.carried.clone());
+        LaneHandle { socket: Arc::downgrade(&self.socket), closed, carried }
     }
 
     /// Sends all of the parts, as few system calls as they fit into.
@@ -304,6 +321,7 @@ impl Wire {
 
     /// Says that nothing more will be sent.
     pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
         // It fails only if the connection is gone already.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
@@ -371,6 +389,17 @@ impl Wire {
 
     fn closed_here(&self) -> NetError {
         NetError::Closed { peer: self.peer.clone() }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if let Ok(state) = longhaul_sys::tcp::state(&*self.socket) {
+            let in_order = *self.ended.get_mut() && !self.closed.load(Ordering::Acquire);
+            let given = state.sent.saturating_sub(state.resent) + u64::from(state.unsent);
+            let sent = if in_order { state.acked.max(given) } else { state.acked };
+            self.carried.store(sent + state.received, Ordering::Release);
+        }
     }
 }
 
