@@ -53,9 +53,10 @@ impl LaneStream {
         options: &LaneOptions,
     ) -> Result<LaneStream, NetError> {
         let config = client_config(identity, PeerCheck::Pinned(pinned), LANE)?;
-        let wire = Wire::connect(addr, options)?;
+        let mut wire = Wire::connect(addr, options)?;
         let handshake = Handshake::client(config, wire.peer())?;
-        let private = shake_hands(&wire, handshake)?;
+        let (private, passed) = shake_hands(&wire, handshake)?;
+        wire.has_passed(passed);
         Ok(LaneStream::private(wire, private))
     }
 
@@ -163,7 +164,8 @@ impl LaneStream {
         self.wire.segment_max()
     }
 
-    /// Bytes that fill a segment, to try the path with; zero where there is none to try: within a host, and at accepted lanes.
+    /// Bytes that fill a segment, to try the path with; zero where there is none to try: within a host, at accepted lanes, and where
+    /// the handshake has filled segments both ways.
     pub fn trial_bytes(&self) -> u32 {
         self.wire.trial_bytes()
     }
@@ -200,20 +202,26 @@ impl fmt::Debug for LaneStream {
     }
 }
 
-/// Drives a handshake over a blocking socket.
-fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<Private, NetError> {
+/// Drives a handshake over a blocking socket. Gives the bytes that each end has sent at once, too: the smaller number.
+fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize), NetError> {
     let (mut say, mut heard) = (Vec::new(), vec![0; HEARD_BYTES]);
+    let (mut hello, mut answer) = (0, 0);
     loop {
         let turn = handshake.advance(&mut say);
         wire.send(&[&say], More::No)?;
+        hello = hello.max(say.len());
         say.clear();
         if turn.map_err(|e| NetError::tls(wire.peer(), e))? == Turn::Done {
             let secured = handshake.finish().map_err(|e| NetError::tls(wire.peer(), e))?;
-            return Ok(Private::new(secured));
+            return Ok((Private::new(secured), hello.min(answer)));
         }
         match wire.recv(&mut heard, Want::Some)? {
             0 => return Err(NetError::Truncated { peer: wire.peer().to_owned() }),
-            n => handshake.hear(&heard[..n]),
+            n => {
+                // All that it says is one flight.
+                answer += n;
+                handshake.hear(&heard[..n]);
+            }
         }
     }
 }

@@ -53,8 +53,6 @@ const QUIET: Duration = Duration::from_secs(3);
 mod tests {
     use super::*;
 
-    const ms: fn(u64) -> Duration = Duration::from_millis;
-
     #[test]
     fn segments_are_called_swallowed_when_the_way_back_or_forth_was_tried_often_enough() {
         for (segment_bytes, timeouts, unacknowledged, quiet, rtt, want) in [
@@ -70,6 +68,7 @@ mod tests {
             // Smaller ones would be no better.
             (1220, 9, Some(9000), 9000, 20, false),
         ] {
+            let ms = Duration::from_millis;
             let (unacknowledged, quiet, rtt) = (unacknowledged.map(ms), ms(quiet), ms(rtt));
             let silence = Silence { segment_bytes, timeouts, unacknowledged, quiet, rtt };
             assert_eq!(silence.is_of_swallowed_segments(), want, "{silence:?}");

@@ -170,6 +170,7 @@ pub(crate) struct Wire {
     segment_max: Option<u32>,
     /// Dialled over a network: while the deadline runs it is looked whether segments are swallowed.
     watched: bool,
+    passed: u32,
 }
 
 impl Wire {
@@ -220,6 +221,7 @@ impl Wire {
             deadline: None,
             segment_max: None,
             watched: false,
+            passed: 0,
         }
     }
 
@@ -245,8 +247,16 @@ impl Wire {
 
     /// See [`crate::LaneStream::trial_bytes`].
     pub(crate) fn trial_bytes(&self) -> u32 {
-        let segment = || longhaul_sys::tcp::state(&*self.socket).map_or(0, |state| state.segment_bytes);
-        if self.watched { segment().min(TRIAL_BYTES_MAX) } else { 0 }
+        if !self.watched {
+            return 0;
+        }
+        let segment = longhaul_sys::tcp::state(&*self.socket).map_or(0, |state| state.segment_bytes);
+        if segment <= self.passed { 0 } else { segment.min(TRIAL_BYTES_MAX) }
+    }
+
+    /// So many bytes, sent at once, have passed both ways.
+    pub(crate) fn has_passed(&mut self, bytes: usize) {
+        self.passed = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
     /// See [`crate::LaneStream::set_congestion`].

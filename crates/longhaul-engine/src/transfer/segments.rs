@@ -116,7 +116,7 @@ mod tests {
             match limit {
                 Some(_) => Ok(()),
                 None => {
-                    assert_eq!(dials(&others, 8948, 1300).1, true);
+                    assert!(dials(&others, 8948, 1300).1);
                     Err(NetError::Swallowed { peer: "x".to_owned(), segment_bytes: 8948 }.into())
                 }
             }
