@@ -9,15 +9,13 @@ mod kit;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use kit::{Arrived, Bench, Contender, Course, Options, Run, Scale, Sides, compete, median, own_cpu_s};
-use longhaul_core::filter::Filter;
-use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
+use longhaul_core::ByteCount;
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, Event, LANES_DEFAULT, MEMORY_DEFAULT, Observer, Protection, Settings, Stop,
-    Verify, VoidSource, VoidTarget, run_between,
+    EngineKind, Event, LANES_DEFAULT, MEMORY_DEFAULT, Observer, Protection, Settings, Stop, VoidSource, VoidTarget,
+    run_between,
 };
 use tokio::runtime::Runtime;
 
@@ -89,23 +87,9 @@ fn settings(protection: Protection) -> Settings {
     Settings {
         lanes: Some(LANES_DEFAULT),
         protect: Some(protection),
-        congestion: Congestion::Auto,
-        chunk: ChunkSize::DEFAULT,
         memory: ByteCount(2 * MEMORY_DEFAULT.get()),
-        depth: None,
-        io: DirectMode::Auto,
         engine: EngineKind::Void,
-        verify: Verify::Wire,
-        if_exists: IfExists::SkipSame,
-        preserve: Preserve::default(),
-        filter: Filter::default(),
-        files_from: None,
-        dry_run: false,
-        retry_for: Duration::ZERO,
-        stall_after: Duration::from_secs(20),
-        paths: Vec::new(),
-        rate: None,
-        sync: longhaul_engine::SyncGroup::default(),
+        ..Settings::default()
     }
 }
 

@@ -14,6 +14,7 @@ mod daemon;
 mod events;
 mod existing;
 mod exits;
+mod holes;
 mod hostile;
 mod keys;
 mod kills;

@@ -10,24 +10,24 @@ use longhaul_wan::{Change, Config, Counters, Link, Path, Tuning, Wan};
 use rustix::process::Signal;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Run, Running, files};
+use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Outcome, Run, Running, files};
 use crate::hostile::Direction;
 
-const MIB: usize = 1 << 20;
-const PROTECTIONS: [&str; 2] = ["private", "safe"];
+pub(crate) const MIB: usize = 1 << 20;
+pub(crate) const PROTECTIONS: [&str; 2] = ["private", "safe"];
 
 /// A client and a daemon with a path between them.
-struct Far {
+pub(crate) struct Far {
     wan: Wan,
-    client: Host,
-    root: PathBuf,
-    daemon: Daemon,
+    pub(crate) client: Host,
+    pub(crate) root: PathBuf,
+    pub(crate) daemon: Daemon,
     _server: Host,
 }
 
 impl Far {
     /// Over a path as `rate=100Mbit/s,rtt=40ms,loss=1e-2`.
-    fn new(path: &str) -> Far {
+    pub(crate) fn new(path: &str) -> Far {
         Far::with(path, "")
     }
 
@@ -47,7 +47,7 @@ impl Far {
     }
 
     /// A command of the client.
-    fn run(&self, verb: &str) -> Run {
+    pub(crate) fn run(&self, verb: &str) -> Run {
         let run = self.client.run([verb, "--json", "--retry-for", "2min", "--peer-key", self.daemon.key()]);
         run.beneath(self.wan.near().prefix())
     }
@@ -57,7 +57,7 @@ impl Far {
         self.wan.counters().unwrap()[0].forward
     }
 
-    fn change(&self, change: &str) {
+    pub(crate) fn change(&self, change: &str) {
         self.wan.change(0, None, &change.parse::<Change>().unwrap()).unwrap();
     }
 
@@ -90,7 +90,7 @@ fn make_tree(top: &std::path::Path, large: usize) {
 }
 
 /// Moves a tree in one direction over `path`, and gives what happened on the wire.
-fn moves_a_tree(path: &str, direction: Direction, options: &[&str], large: usize) -> (Counters, serde_json::Value) {
+pub(crate) fn moves_a_tree(path: &str, direction: Direction, options: &[&str], large: usize) -> (Counters, Outcome) {
     let far = Far::new(path);
     let (near, there) = (far.client.path("tree"), far.root.join("tree"));
     let (verb, source) = match direction {
@@ -106,7 +106,7 @@ fn moves_a_tree(path: &str, direction: Direction, options: &[&str], large: usize
     tree::assert_same(&Tree::of(&near), &Tree::of(&there), &context);
     let counters = far.wan.counters().unwrap()[0];
     let wire = if direction == Direction::Push { counters.forward } else { counters.backward };
-    (wire, outcome.summary())
+    (wire, outcome)
 }
 
 #[test]
@@ -126,9 +126,10 @@ fn a_tree_arrives_right_over_a_long_path_with_and_without_loss() {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn bits_that_change_on_the_way_and_no_checksum_of_the_network_tells_are_found() {
-    let (wire, summary) =
+    let (wire, outcome) =
         moves_a_tree("rate=1Gbit/s,rtt=4ms,corrupt-silently=5e-4", Direction::Push, &["--protect", "safe"], 120 * MIB);
     assert!(wire.corrupted_silently > 0, "{wire:?}");
+    let summary = outcome.summary();
     assert!(summary["bytes_resent"].as_u64() > Some(0), "{summary}");
 }
 

@@ -2,12 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use longhaul_proto::join::{Claim, JoinKey, OPENING_BYTES, Prover, decode_opening, encode_opening};
+use longhaul_proto::join::{Claim, JoinKey, OPENING_BYTES, Opening, Prover};
 
 fuzz_target!(|input: ([u8; OPENING_BYTES], [u8; 32])| {
     let (opening, mac) = input;
-    let (session, lane, dialer_nonce) = decode_opening(&opening);
-    assert_eq!(encode_opening(&session, lane, &dialer_nonce), opening);
+    let read = Opening::decode(&opening);
+    assert_eq!(read.encode(), opening);
+    let Opening { session, lane, nonce: dialer_nonce, .. } = read;
     let claim = Claim { session, lane, dialer_nonce, acceptor_nonce: [7; 16] };
     let key = JoinKey([9; 32]);
     let right = key.prove(Prover::Dialer, &claim);

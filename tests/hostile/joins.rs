@@ -5,11 +5,12 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::LaneId;
+use longhaul_core::limits::TRIAL_BYTES_MAX;
 use longhaul_net::{Identity, LaneOptions, LaneStream, SAFE_MAGIC};
-use longhaul_proto::join::{Claim, JoinKey, OPENING_BYTES, Prover, REPLY_BYTES, encode_opening};
+use longhaul_proto::join::{Claim, JoinKey, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
 use longhaul_proto::wire::message::Protect;
 
-use super::peer::{Client, push_to};
+use super::peer::{Client, plain_opening, push_to};
 use super::proxy::{Gate, Kind, Way, hold_after};
 use super::{Direction, Wired, assert_serves, daemon_addr};
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files, tree};
@@ -63,7 +64,7 @@ fn opening(site: &Site) -> (Client, TcpStream, [u8; REPLY_BYTES]) {
 fn open_again(site: &Site, client: &Client) -> (TcpStream, [u8; REPLY_BYTES]) {
     let mut stream = TcpStream::connect(daemon_addr(site)).unwrap();
     stream.write_all(&SAFE_MAGIC).unwrap();
-    stream.write_all(&encode_opening(&client.session(), LaneId(0), &NONCE)).unwrap();
+    stream.write_all(&plain_opening(client.session(), LaneId(0), &NONCE)).unwrap();
     let mut reply = [0; REPLY_BYTES];
     stream.read_exact(&mut reply).unwrap();
     (stream, reply)
@@ -90,8 +91,31 @@ fn a_proof_is_good_for_its_own_connection_only() {
     assert_ne!(to_first[..16], to_second[..16], "the acceptor draws a nonce for each connection");
     assert!(!joins(second, &proof(&client, &to_first)), "a proof for another connection was taken");
     assert!(joins(first, &proof(&client, &to_first)), "the right proof was not taken");
-    let opening = [&SAFE_MAGIC[..], &encode_opening(&client.session(), LaneId(0), &NONCE)].concat();
+    let opening = [&SAFE_MAGIC[..], &plain_opening(client.session(), LaneId(0), &NONCE)].concat();
     assert_eq!(dialogue(&site, &opening).len(), 0, "an id is good once");
+}
+
+#[test]
+fn a_lane_joins_when_both_trials_are_over_and_none_is_longer_than_a_packet() {
+    let site = Site::new();
+    let mut client = super::client(&site);
+    client.agree(longhaul_proto::wire::message::Transfer { protect: Protect::Safe, ..push_to("data", "") });
+    let opening = |trial| Opening { session: client.session(), lane: LaneId(0), nonce: NONCE, trial }.encode();
+    let too_long = [&SAFE_MAGIC[..], &opening(TRIAL_BYTES_MAX + 1)].concat();
+    assert_eq!(dialogue(&site, &too_long).len(), 0, "a trial of more than a packet was begun");
+    let mut stream = TcpStream::connect(daemon_addr(&site)).unwrap();
+    stream.write_all(&[&SAFE_MAGIC[..], &opening(TRIAL_BYTES_MAX)].concat()).unwrap();
+    let (mut reply, mut trial) = ([0; REPLY_BYTES], vec![0; TRIAL_BYTES_MAX as usize]);
+    stream.read_exact(&mut reply).unwrap();
+    stream.read_exact(&mut trial).unwrap();
+    stream.write_all(&proof(&client, &reply)).unwrap();
+    let last = trial.pop();
+    stream.write_all(&trial).unwrap();
+    // Proved and not tried: the id is still good for another connection.
+    let (second, to_second) = open_again(&site, &client);
+    assert!(joins(second, &proof(&client, &to_second)), "an id was used by a lane that did not join");
+    stream.write_all(&[last.unwrap()]).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "two lanes joined under one id");
 }
 
 #[test]
@@ -108,12 +132,12 @@ fn a_private_session_takes_no_lane_without_its_key_and_protection() {
     let mut client = super::client(&site);
     client.agree(push_to("data", ""));
     let mut plain = TcpStream::connect(daemon_addr(&site)).unwrap();
-    plain.write_all(&[&SAFE_MAGIC[..], &encode_opening(&client.session(), LaneId(0), &NONCE)].concat()).unwrap();
+    plain.write_all(&[&SAFE_MAGIC[..], &plain_opening(client.session(), LaneId(0), &NONCE)].concat()).unwrap();
     assert_eq!(plain.read(&mut [0; 64]).unwrap_or(0), 0, "a plain lane was answered");
     let stranger = Identity::generate().unwrap();
     let (addr, key) = (daemon_addr(&site), client.speech.control.peer_key);
     let mut lane = LaneStream::dial_private(addr, &stranger, key, &LaneOptions::default()).unwrap();
-    let _ = lane.send(&[&encode_opening(&client.session(), LaneId(0), &NONCE)]);
+    let _ = lane.send(&[&plain_opening(client.session(), LaneId(0), &NONCE)]);
     assert!(lane.recv_exact(&mut [0; REPLY_BYTES]).is_err(), "a lane under another key was answered");
     client.lane();
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use longhaul_core::LaneId;
 use longhaul_net::{Identity, SAFE_MAGIC};
-use longhaul_proto::join::encode_opening;
 use longhaul_proto::wire::message::Request;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::peer::{Client, hello};
+use super::peer::{Client, hello, plain_opening};
 use super::proxy::{Kind, Proxy, Way};
 use super::{assert_serves, daemon_addr};
 use crate::fixture::{Site, files};
@@ -37,7 +36,7 @@ fn noises() -> Vec<(&'static str, Vec<u8>)> {
         ("half a magic", SAFE_MAGIC[..4].to_vec()),
         ("a lane and no more", SAFE_MAGIC.to_vec()),
         ("half an opening", [&SAFE_MAGIC[..], &[9; 10]].concat()),
-        ("a lane of no session", [&SAFE_MAGIC[..], &encode_opening(&[1; 16], LaneId(0), &[2; 16])].concat()),
+        ("a lane of no session", [&SAFE_MAGIC[..], &plain_opening([1; 16], LaneId(0), &[2; 16])].concat()),
         ("a lane with rubbish", [&SAFE_MAGIC[..], &files::bytes(9, 5000)].concat()),
     ]
 }

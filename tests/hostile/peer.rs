@@ -16,9 +16,7 @@ use longhaul_net::{
     dial_control, greet,
 };
 use longhaul_proto::Message;
-use longhaul_proto::join::{
-    Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Prover, REPLY_BYTES, decode_opening, encode_opening,
-};
+use longhaul_proto::join::{Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
@@ -241,7 +239,8 @@ impl Server {
         let Greeted::PrivateLane(mut stream, _) = self.accept() else { panic!("not a private lane") };
         let mut opening = [0; OPENING_BYTES];
         stream.recv_exact(&mut opening).expect("an opening");
-        let (_, lane, dialer_nonce) = decode_opening(&opening);
+        let Opening { lane, nonce: dialer_nonce, trial, .. } = Opening::decode(&opening);
+        assert_eq!(trial, 0, "there is no path to try within a host");
         let acceptor_nonce: Nonce = [8; 16];
         let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
         let mac: Mac = JoinKey(speech.control.exporter).prove(Prover::Acceptor, &claim);
@@ -252,6 +251,11 @@ impl Server {
     }
 }
 
+/// What opens a lane without a trial of its path.
+pub(super) fn plain_opening(session: [u8; 16], lane: LaneId, nonce: &Nonce) -> [u8; OPENING_BYTES] {
+    Opening { session, lane, nonce: *nonce, trial: 0 }.encode()
+}
+
 /// The dialler's side of a join.
 fn dialled(
     stream: &mut LaneStream,
@@ -260,7 +264,7 @@ fn dialled(
     lane: LaneId,
 ) -> Result<(), longhaul_net::NetError> {
     let dialer_nonce: Nonce = [7; 16];
-    stream.send(&[&encode_opening(&session, lane, &dialer_nonce)])?;
+    stream.send(&[&plain_opening(session, lane, &dialer_nonce)])?;
     let mut reply = [0; REPLY_BYTES];
     stream.recv_exact(&mut reply)?;
     let mut acceptor_nonce = [0; 16];

@@ -56,6 +56,11 @@ pub const KEEPALIVE_PROBES: u32 = 3;
 pub const UNACKNOWLEDGED_SECONDS_MAX: u64 = 30;
 /// A lane that makes no progress for so long, while others do, is given up, in seconds, unless the user says otherwise.
 pub const LANE_STALL_SECONDS: u64 = 20;
+/// Bytes of a TCP segment that passes wherever IPv6 does, in the way TCP announces them: 1280 that every link carries, less 60 of
+/// headers.
+pub const SEGMENT_BYTES_SAFE: u32 = 1220;
+/// Most bytes that a lane is tried with before it joins: a packet can have no more.
+pub const TRIAL_BYTES_MAX: u32 = 64 << 10;
 /// A lane id that was named over control is good for this long, in seconds.
 pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
 /// Most bytes of text in a peer's error message; the rest is cut.

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::filter::Filter;
+use longhaul_core::limits::LANE_STALL_SECONDS;
 use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath};
 use longhaul_disk::{DirectMode, EngineKind, EngineReport};
 use longhaul_net::{Congestion, Identity, NetPath, Protection, PublicKey};
 use longhaul_proto::receiver::SyncGroup;
 use longhaul_proto::wire::message::{self, Limit};
 use tokio::sync::watch;
+
+use crate::budget::MEMORY_DEFAULT;
 
 /// A transfer to run.
 #[derive(Clone, Debug)]
@@ -155,8 +158,38 @@ pub enum Transport {
     Quic,
 }
 
+impl Default for Settings {
+    /// What a transfer is run with when nothing is asked for.
+    fn default() -> Settings {
+        Settings {
+            lanes: None,
+            protect: None,
+            transport: Transport::Auto,
+            congestion: Congestion::Auto,
+            chunk: ChunkSize::DEFAULT,
+            memory: MEMORY_DEFAULT,
+            depth: None,
+            io: DirectMode::Auto,
+            engine: EngineKind::Auto,
+            verify: Verify::Wire,
+            if_exists: IfExists::SkipSame,
+            preserve: Preserve::default(),
+            filter: Filter::default(),
+            files_from: None,
+            dry_run: false,
+            retry_for: RETRY_FOR_DEFAULT,
+            stall_after: Duration::from_secs(LANE_STALL_SECONDS),
+            paths: Vec::new(),
+            rate: None,
+            sync: SyncGroup::default(),
+        }
+    }
+}
+
 /// The lowest rate that a transfer may be given, bytes/s: below it a piece would take longer than a peer may be silent.
 pub const RATE_MIN: u64 = 64 << 10;
+/// A router restarts, a daemon is upgraded.
+const RETRY_FOR_DEFAULT: Duration = Duration::from_secs(600);
 
 /// How far the receiver verifies what it commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,7 +230,7 @@ pub enum Event {
     Redialled(String),
     /// About once a second, where there are several paths: what each has carried.
     Paths(Vec<PathFigures>),
-    /// This side sends, and has changed its lanes, or decided not to.
+    /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that large packets do not pass.
     Lanes(LanesTuned),
     /// Something went wrong; the run may go on (a file) or end (its report then carries the same fault).
     Fault(Fault),
@@ -237,14 +270,14 @@ pub struct PathFigures {
     pub is_down: bool,
 }
 
-/// What a sender did about its lanes, and why.
+/// What was done about the lanes, and why.
 #[derive(Clone, Debug)]
 pub struct LanesTuned {
     /// Seconds since the session stood.
     pub seconds: f64,
     /// Lanes that stand now: those that are being added or ended are not yet counted, or still are.
     pub lanes: u32,
-    /// `+4`, `-4`, `2 to bbr`, or `=`.
+    /// `+4`, `-4`, `2 to bbr`, `to segments of 1440 bytes`, or `=`.
     pub change: String,
     /// Why, for people.
     pub reason: String,

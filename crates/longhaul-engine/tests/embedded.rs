@@ -3,13 +3,11 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use longhaul_core::filter::Filter;
-use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
+use longhaul_core::{ByteCount, ChunkSize};
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, Event, FileStatus, From, Job, LocalDest, LocalSource, Observer, Protection,
-    Report, Settings, Stop, To, Verify, run,
+    EngineKind, Event, FileStatus, From, Job, LocalDest, LocalSource, Observer, Protection, Report, Settings, Stop, To,
+    run,
 };
 
 #[derive(Default)]
@@ -25,23 +23,10 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
     Settings {
         lanes: Some(2),
         protect,
-        congestion: Congestion::Auto,
         chunk: ChunkSize::from_bytes(1 << 20).expect("a power of two"),
         memory: ByteCount(32 << 20),
-        depth: None,
-        io: DirectMode::Auto,
         engine,
-        verify: Verify::Wire,
-        if_exists: IfExists::SkipSame,
-        preserve: Preserve::default(),
-        filter: Filter::default(),
-        files_from: None,
-        dry_run: false,
-        retry_for: Duration::ZERO,
-        stall_after: Duration::from_secs(20),
-        paths: Vec::new(),
-        rate: None,
-        sync: longhaul_engine::SyncGroup::default(),
+        ..Settings::default()
     }
 }
 

@@ -4,15 +4,14 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_core::filter::Filter;
-use longhaul_core::{ByteCount, ChunkSize, IfExists, Meta, Preserve, RelPath, TempName};
+use longhaul_core::{ByteCount, ChunkSize, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
     Back, DiskError, Identity, Made, Replace, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, Staged, Standing,
     SyncCounts, TargetFile,
 };
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, Event, Observer, Protection, Report, Settings, SourceTree, Stop, SyncGroup,
-    TargetTree, Verify, VoidSource, VoidTarget, run_between,
+    EngineKind, Event, Observer, Protection, Report, Settings, SourceTree, Stop, TargetTree, VoidSource, VoidTarget,
+    run_between,
 };
 
 /// Files that exist nowhere, and take their time to open.
@@ -127,23 +126,10 @@ fn settings() -> Settings {
     Settings {
         lanes: Some(2),
         protect: Some(Protection::Safe),
-        congestion: Congestion::Auto,
         chunk: ChunkSize::from_bytes(1 << 20).expect("a power of two"),
         memory: ByteCount(32 << 20),
-        depth: None,
-        io: DirectMode::Auto,
         engine: EngineKind::Void,
-        verify: Verify::Wire,
-        if_exists: IfExists::SkipSame,
-        preserve: Preserve::default(),
-        filter: Filter::default(),
-        files_from: None,
-        dry_run: false,
-        retry_for: Duration::ZERO,
-        stall_after: Duration::from_secs(20),
-        rate: None,
-        sync: SyncGroup::default(),
-        paths: Vec::new(),
+        ..Settings::default()
     }
 }
 

@@ -7,16 +7,12 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use longhaul_core::filter::Filter;
 use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
     Back, DiskError, FsSource, FsTarget, Identity, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, TargetFile,
 };
-use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between,
-};
+use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between};
 
 const CHUNK: u64 = 1 << 20;
 
@@ -209,24 +205,11 @@ fn content(len: usize) -> Vec<u8> {
 fn settings(verify: Verify, if_exists: IfExists) -> Settings {
     Settings {
         lanes: Some(2),
-        protect: None,
-        congestion: Congestion::Auto,
         chunk: ChunkSize::from_bytes(CHUNK).expect("a power of two"),
         memory: ByteCount(32 << 20),
-        depth: None,
-        io: DirectMode::Auto,
-        engine: EngineKind::Auto,
         verify,
         if_exists,
-        preserve: Preserve::default(),
-        filter: Filter::default(),
-        files_from: None,
-        dry_run: false,
-        retry_for: Duration::ZERO,
-        stall_after: Duration::from_secs(20),
-        paths: Vec::new(),
-        rate: None,
-        sync: longhaul_engine::SyncGroup::default(),
+        ..Settings::default()
     }
 }
 

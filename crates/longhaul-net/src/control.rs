@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
+use longhaul_core::limits::{HANDSHAKE_SECONDS_MAX, SEGMENT_BYTES_SAFE};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
@@ -165,11 +165,18 @@ fn candidates(paths: &[NetPath], resolved: &[SocketAddr]) -> Vec<Candidate> {
 /// A local address, if one was named, and the other end's.
 pub(crate) type Candidate = (Option<IpAddr>, SocketAddr);
 
+/// A control connection says so little that it can do with segments that pass everywhere: it must never be lost to a path that
+/// swallows larger ones. What the dialler announces holds for both ends.
 async fn connect((local, addr): Candidate) -> Result<TcpStream, NetError> {
-    let Some(local) = local else { return TcpStream::connect(addr).await.map_err(|e| connect_error(addr, e)) };
-    let failed = |source| NetError::Socket { addr: local.to_string(), doing: "use the local address", source };
-    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
-    socket.bind(SocketAddr::new(local, 0)).map_err(failed)?;
+    let failed = |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let socket = socket.map_err(failed("make a socket"))?;
+    let limit = SockRef::from(&socket).set_tcp_mss(SEGMENT_BYTES_SAFE);
+    limit.map_err(failed("set the options of the socket"))?;
+    if let Some(local) = local {
+        let failed = |source| NetError::Socket { addr: local.to_string(), doing: "use the local address", source };
+        socket.bind(SocketAddr::new(local, 0)).map_err(failed)?;
+    }
     socket.connect(addr).await.map_err(|e| connect_error(addr, e))
 }
 

@@ -66,6 +66,14 @@ pub enum NetError {
         /// What was being waited for.
         doing: &'static str,
     },
+    /// Nothing is answered while segments are large: the path may swallow them, without a word.
+    #[error("{peer} does not answer segments of {segment_bytes} bytes")]
+    Swallowed {
+        /// The other end.
+        peer: String,
+        /// Payload of a full segment.
+        segment_bytes: u32,
+    },
     /// Too many connections were being greeted, and this was the oldest of them.
     #[error("{peer} gave way to newer connections before it was authenticated")]
     Crowded {
@@ -234,7 +242,7 @@ impl NetError {
             NetError::Resolve { .. } | NetError::Unreachable { .. } => NetErrorKind::Unreachable,
             NetError::Lost { .. } | NetError::Truncated { .. } => NetErrorKind::Lost,
             NetError::Closed { .. } => NetErrorKind::Closed,
-            NetError::TimedOut { .. } => NetErrorKind::TimedOut,
+            NetError::TimedOut { .. } | NetError::Swallowed { .. } => NetErrorKind::TimedOut,
             NetError::Crowded { .. } => NetErrorKind::Busy,
             &NetError::PeerKeyMismatch { expected, got, .. } => NetErrorKind::PeerKeyMismatch { expected, got },
             NetError::KeyRefused { .. } => NetErrorKind::KeyRefused,

@@ -4,7 +4,7 @@
 //! ask how it fares, and to steer how it sends. Must not know what a lane carries.
 
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub struct LaneHandle(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Socket { socket: Weak<Socket>, closed: Arc<AtomicBool> },
+    Socket { socket: Weak<Socket>, closed: Arc<AtomicBool>, carried: Arc<AtomicU64> },
     Quic(QuicHandle),
 }
 
 impl LaneHandle {
-    pub(crate) fn socket(socket: Weak<Socket>, closed: Arc<AtomicBool>) -> LaneHandle {
-        LaneHandle(Kind::Socket { socket, closed })
+    pub(crate) fn socket(socket: Weak<Socket>, closed: Arc<AtomicBool>, carried: Arc<AtomicU64>) -> LaneHandle {
+        LaneHandle(Kind::Socket { socket, closed, carried })
     }
 
     pub(crate) fn quic(handle: QuicHandle) -> LaneHandle {
@@ -37,7 +37,7 @@ impl LaneHandle {
     /// Closes both directions. The lane's own calls then give [`crate::NetError::Closed`]; the peer sees a truncated stream.
     pub fn close(&self) {
         match &self.0 {
-            Kind::Socket { socket, closed } => {
+            Kind::Socket { socket, closed, .. } => {
                 closed.store(true, Ordering::Release);
                 if let Some(socket) = socket.upgrade() {
                     // It fails only if the connection is gone already.
@@ -63,6 +63,16 @@ impl LaneHandle {
         match &self.0 {
             Kind::Socket { .. } => longhaul_sys::tcp::state(&*self.upgrade()?).ok(),
             Kind::Quic(quic) => quic.state(),
+        }
+    }
+
+    /// Bytes that it sent and had acknowledged, or received, until now or until it was gone: of one that ended in order all that
+    /// it was given, though some were still on their way. Zero for a pair within this process.
+    pub fn carried(&self) -> u64 {
+        match (self.state(), &self.0) {
+            (Some(state), _) => state.acked + state.received,
+            (None, Kind::Socket { carried, .. }) => carried.load(Ordering::Acquire),
+            (None, Kind::Quic(quic)) => quic.carried(),
         }
     }
 

@@ -39,7 +39,8 @@ impl LaneStream {
     /// Dials a lane without encryption. The options' deadline still holds until [`LaneStream::set_deadline`] is called.
     ///
     /// # Errors
-    /// [`NetError::Unreachable`], [`NetError::TimedOut`], [`NetError::Congestion`], [`NetError::Socket`].
+    /// [`NetError::Unreachable`], [`NetError::TimedOut`], [`NetError::Congestion`], [`NetError::Socket`]. As long as the deadline
+    /// holds, whatever waits for the other end may give [`NetError::Swallowed`].
     pub fn dial_safe(addr: SocketAddr, options: &LaneOptions) -> Result<LaneStream, NetError> {
         let wire = Wire::connect(addr, options)?;
         wire.send(&[&SAFE_MAGIC], More::No)?;
@@ -58,9 +59,10 @@ impl LaneStream {
         options: &LaneOptions,
     ) -> Result<LaneStream, NetError> {
         let config = client_config(identity, PeerCheck::Pinned(pinned), LANE)?;
-        let wire = Wire::connect(addr, options)?;
+        let mut wire = Wire::connect(addr, options)?;
         let handshake = Handshake::client(config, wire.peer())?;
-        let private = shake_hands(&wire, handshake)?;
+        let (private, passed) = shake_hands(&wire, handshake)?;
+        wire.has_passed(passed);
         Ok(LaneStream::private(wire, private))
     }
 
@@ -199,6 +201,24 @@ impl LaneStream {
         }
     }
 
+    /// The largest segment that it was dialled with; none where the network cards decide, and at accepted lanes.
+    pub fn segment_max(&self) -> Option<u32> {
+        match &self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire.segment_max(),
+            Kind::Quic(_) => None,
+        }
+    }
+
+    /// Bytes that fill a segment, to try the path with; zero where there is none to try: within a host, at accepted lanes, and where
+    /// the handshake has filled segments both ways.
+    pub fn trial_bytes(&self) -> u32 {
+        match &self.0 {
+            Kind::Safe(wire) | Kind::Private(wire, _) => wire.trial_bytes(),
+            // QUIC finds out by itself.
+            Kind::Quic(_) => 0,
+        }
+    }
+
     /// From now on, all sending and receiving together must be over within `left`, however slowly bytes trickle; `None` takes
     /// the limit away. Meant for handshakes: it costs system calls.
     ///
@@ -250,20 +270,26 @@ impl fmt::Debug for LaneStream {
     }
 }
 
-/// Drives a handshake over a blocking socket.
-fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<Private, NetError> {
+/// Drives a handshake over a blocking socket. Gives the bytes that each end has sent at once, too: the smaller number.
+fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize), NetError> {
     let (mut say, mut heard) = (Vec::new(), vec![0; HEARD_BYTES]);
+    let (mut hello, mut answer) = (0, 0);
     loop {
         let turn = handshake.advance(&mut say);
         wire.send(&[&say], More::No)?;
+        hello = hello.max(say.len());
         say.clear();
         if turn.map_err(|e| NetError::tls(wire.peer(), e))? == Turn::Done {
             let secured = handshake.finish().map_err(|e| NetError::tls(wire.peer(), e))?;
-            return Ok(Private::new(secured));
+            return Ok((Private::new(secured), hello.min(answer)));
         }
         match wire.recv(&mut heard, Want::Some)? {
             0 => return Err(NetError::Truncated { peer: wire.peer().to_owned() }),
-            n => handshake.hear(&heard[..n]),
+            n => {
+                // All that it says is one flight.
+                answer += n;
+                handshake.hear(&heard[..n]);
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ mod path;
 mod private;
 mod quic;
 mod records;
+mod silence;
 mod tls;
 mod wire;
 

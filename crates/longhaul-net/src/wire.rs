@@ -7,11 +7,11 @@ use std::fs;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{
-    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES,
+    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES, TRIAL_BYTES_MAX,
     UNACKNOWLEDGED_SECONDS_MAX,
 };
 use rustix::net::{RecvFlags, SendFlags, recv};
@@ -19,6 +19,7 @@ use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::NetError;
 use crate::handle::LaneHandle;
+use crate::silence::Silence;
 
 /// How a lane's socket is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +30,18 @@ pub struct LaneOptions {
     pub local: Option<IpAddr>,
     /// For dialling and the handshake together. Default: 10 s.
     pub deadline: Duration,
+    /// Largest segment of either end, as TCP announces it: bytes without headers. Default: what the network cards carry.
+    pub segment_max: Option<u32>,
 }
 
 impl Default for LaneOptions {
     fn default() -> LaneOptions {
-        LaneOptions { congestion: Congestion::Auto, local: None, deadline: Duration::from_secs(HANDSHAKE_SECONDS_MAX) }
+        LaneOptions {
+            congestion: Congestion::Auto,
+            local: None,
+            deadline: Duration::from_secs(HANDSHAKE_SECONDS_MAX),
+            segment_max: None,
+        }
     }
 }
 
@@ -93,7 +101,15 @@ pub(crate) struct Wire {
     peer: String,
     peer_addr: Option<SocketAddr>,
     closed: Arc<AtomicBool>,
+    /// What a handle tells when the socket is gone.
+    carried: Arc<AtomicU64>,
+    /// It was said that nothing more will be sent.
+    ended: AtomicBool,
     deadline: Option<Instant>,
+    segment_max: Option<u32>,
+    /// Dialled over a network: while the deadline runs it is looked whether segments are swallowed.
+    watched: bool,
+    passed: u32,
 }
 
 impl Wire {
@@ -105,8 +121,13 @@ impl Wire {
         if let Some(local) = options.local {
             socket.bind(&SocketAddr::new(local, 0).into()).map_err(failed("use the local address"))?;
         }
+        if let Some(bytes) = options.segment_max {
+            socket.set_tcp_mss(bytes).map_err(failed("set the options of the socket"))?;
+        }
         socket.connect_timeout(&addr.into(), options.deadline).map_err(|e| connect_error(addr, e))?;
         let mut wire = Wire::tcp(socket, addr, &options.congestion)?;
+        wire.segment_max = options.segment_max;
+        wire.watched = !within_host(&wire.socket, addr);
         wire.set_deadline(options.deadline.checked_sub(started.elapsed()).or(Some(Duration::ZERO)))?;
         Ok(wire)
     }
@@ -129,7 +150,18 @@ impl Wire {
     }
 
     fn new(socket: Socket, peer: String, peer_addr: Option<SocketAddr>) -> Wire {
-        Wire { socket: Arc::new(socket), peer, peer_addr, closed: Arc::default(), deadline: None }
+        Wire {
+            socket: Arc::new(socket),
+            peer,
+            peer_addr,
+            closed: Arc::default(),
+            carried: Arc::default(),
+            ended: AtomicBool::new(false),
+            deadline: None,
+            segment_max: None,
+            watched: false,
+            passed: 0,
+        }
     }
 
     /// The other end, for messages.
@@ -145,6 +177,25 @@ impl Wire {
     /// What the kernel reports; `none` for a pair of local sockets.
     pub(crate) fn congestion(&self) -> String {
         congestion(&self.socket).unwrap_or_else(|| "none".to_owned())
+    }
+
+    /// See [`crate::LaneStream::segment_max`].
+    pub(crate) fn segment_max(&self) -> Option<u32> {
+        self.segment_max
+    }
+
+    /// See [`crate::LaneStream::trial_bytes`].
+    pub(crate) fn trial_bytes(&self) -> u32 {
+        if !self.watched {
+            return 0;
+        }
+        let segment = longhaul_sys::tcp::state(&*self.socket).map_or(0, |state| state.segment_bytes);
+        if segment <= self.passed { 0 } else { segment.min(TRIAL_BYTES_MAX) }
+    }
+
+    /// So many bytes, sent at once, have passed both ways.
+    pub(crate) fn has_passed(&mut self, bytes: usize) {
+        self.passed = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
     /// See [`crate::LaneStream::set_congestion`].
@@ -163,7 +214,8 @@ impl Wire {
 
     /// See [`crate::LaneHandle`].
     pub(crate) fn handle(&self) -> LaneHandle {
-        LaneHandle::socket(Arc::downgrade(&self.socket), self.closed.clone())
+        let (closed, carried) = (self.closed.clone(), self.carried.clone());
+        LaneHandle::socket(Arc::downgrade(&self.socket), closed, carried)
     }
 
     /// Sends all of the parts, as few system calls as they fit into.
@@ -203,6 +255,10 @@ impl Wire {
                 Ok((_, 0)) => return Ok(filled),
                 Ok((_, n)) => filled += n,
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) if self.watched => {
+                    self.look()?;
+                    continue;
+                }
                 Err(errno) => return Err(self.broken(errno.into())),
             }
             // A signal or the deadline may cut even a whole receive short.
@@ -214,6 +270,7 @@ impl Wire {
 
     /// Says that nothing more will be sent.
     pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
         // It fails only if the connection is gone already.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
@@ -232,6 +289,7 @@ impl Wire {
                 Ok(0) => return Err(self.broken(io::ErrorKind::WriteZero.into())),
                 Ok(n) => IoSlice::advance_slices(&mut slices, n),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.watched => self.look()?,
                 Err(e) => return Err(self.broken(e)),
             }
         }
@@ -244,7 +302,18 @@ impl Wire {
         match deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(self.timed_out()),
             // The kernel takes zero for "no timeout" and counts in microseconds.
-            left => self.set_timeouts(Some(left.max(Duration::from_millis(1)))),
+            left => {
+                let left = if self.watched { left.min(LOOK_EVERY) } else { left };
+                self.set_timeouts(Some(left.max(Duration::from_millis(1))))
+            }
+        }
+    }
+
+    /// Whether what this side said, or the answer, is lost for its size.
+    fn look(&self) -> Result<(), NetError> {
+        match Silence::of(&self.socket).filter(Silence::is_of_swallowed_segments) {
+            Some(silence) => Err(NetError::Swallowed { peer: self.peer.clone(), segment_bytes: silence.segment_bytes }),
+            None => Ok(()),
         }
     }
 
@@ -269,6 +338,17 @@ impl Wire {
 
     fn closed_here(&self) -> NetError {
         NetError::Closed { peer: self.peer.clone() }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if let Ok(state) = longhaul_sys::tcp::state(&*self.socket) {
+            let in_order = *self.ended.get_mut() && !self.closed.load(Ordering::Acquire);
+            let given = state.sent.saturating_sub(state.resent) + u64::from(state.unsent);
+            let sent = if in_order { state.acked.max(given) } else { state.acked };
+            self.carried.store(sent + state.received, Ordering::Release);
+        }
     }
 }
 
@@ -335,6 +415,8 @@ pub(crate) fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
 /// Bytes that wait in a socket and are not on their way: the kernel would take megabytes, which a lane that turns out slow then
 /// keeps from others. Half of it keeps a connection of 1 GB/s busy for half a millisecond.
 const UNSENT_MAX: u32 = 1 << 20;
+/// A handshake over a network is looked at so often.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A header and a piece are two; more parts than this take more system calls.
 const PARTS_AT_ONCE: usize = 16;
 /// What an ordinary user may choose.

@@ -56,27 +56,45 @@ impl JoinKey {
     }
 }
 
-/// Bytes of the dialler's opening: session, lane id, nonce.
-pub const OPENING_BYTES: usize = 16 + 4 + 16;
+/// Bytes of the dialler's opening: session, lane id, nonce, bytes of a trial.
+pub const OPENING_BYTES: usize = 16 + 4 + 16 + 4;
 /// Bytes of the acceptor's reply: nonce, proof.
 pub const REPLY_BYTES: usize = 16 + 32;
 
-/// The dialler's opening.
-pub fn encode_opening(session: &[u8; 16], lane: LaneId, nonce: &Nonce) -> [u8; OPENING_BYTES] {
-    let mut out = [0; OPENING_BYTES];
-    out[..16].copy_from_slice(session);
-    out[16..20].copy_from_slice(&lane.0.to_le_bytes());
-    out[20..].copy_from_slice(nonce);
-    out
+/// What a dialler opens with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The session.
+    pub session: [u8; 16],
+    /// The lane's id.
+    pub lane: LaneId,
+    /// Drawn for this connection.
+    pub nonce: Nonce,
+    /// Bytes without meaning that each end sends behind its proof, so that the lane joins only if the path carries segments as
+    /// large as its own; zero for none. Whoever changes this on the way only breaks the join.
+    pub trial: u32,
 }
 
-/// Reads the dialler's opening.
-pub fn decode_opening(bytes: &[u8; OPENING_BYTES]) -> ([u8; 16], LaneId, Nonce) {
-    let (mut session, mut lane, mut nonce) = ([0; 16], [0; 4], [0; 16]);
-    session.copy_from_slice(&bytes[..16]);
-    lane.copy_from_slice(&bytes[16..20]);
-    nonce.copy_from_slice(&bytes[20..]);
-    (session, LaneId(u32::from_le_bytes(lane)), nonce)
+impl Opening {
+    /// As it travels.
+    pub fn encode(&self) -> [u8; OPENING_BYTES] {
+        let mut out = [0; OPENING_BYTES];
+        out[..16].copy_from_slice(&self.session);
+        out[16..20].copy_from_slice(&self.lane.0.to_le_bytes());
+        out[20..36].copy_from_slice(&self.nonce);
+        out[36..].copy_from_slice(&self.trial.to_le_bytes());
+        out
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8; OPENING_BYTES]) -> Opening {
+        let (mut session, mut lane, mut nonce, mut trial) = ([0; 16], [0; 4], [0; 16], [0; 4]);
+        session.copy_from_slice(&bytes[..16]);
+        lane.copy_from_slice(&bytes[16..20]);
+        nonce.copy_from_slice(&bytes[20..36]);
+        trial.copy_from_slice(&bytes[36..]);
+        Opening { session, lane: LaneId(u32::from_le_bytes(lane)), nonce, trial: u32::from_le_bytes(trial) }
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_opening_reads_back() {
-        let bytes = encode_opening(&[1; 16], LaneId(77), &[2; 16]);
-        assert_eq!(decode_opening(&bytes), ([1; 16], LaneId(77), [2; 16]));
+        let opening = Opening { session: [1; 16], lane: LaneId(77), nonce: [2; 16], trial: 0x1234_5678 };
+        assert_eq!(Opening::decode(&opening.encode()), opening);
     }
 }

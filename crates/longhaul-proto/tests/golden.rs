@@ -10,7 +10,7 @@ use longhaul_core::{
     IfExists, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, SessionTag, TempName, Unit,
 };
 use longhaul_proto::Message;
-use longhaul_proto::join::{Claim, JoinKey, Prover, encode_opening};
+use longhaul_proto::join::{Claim, JoinKey, Opening, Prover};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
@@ -381,13 +381,14 @@ const BUNDLE: &str = "010000006800000007000000000000000300000000000000aaaaaaaaaa
 fn a_lane_joins_by_these_bytes() {
     let claim = Claim { session: [1; 16], lane: LaneId(2), dialer_nonce: [3; 16], acceptor_nonce: [4; 16] };
     let key = JoinKey([5; 32]);
-    assert_eq!(hex(&encode_opening(&[1; 16], LaneId(2), &[3; 16])), JOIN[0]);
+    let opening = Opening { session: [1; 16], lane: LaneId(2), nonce: [3; 16], trial: 8948 };
+    assert_eq!(hex(&opening.encode()), JOIN[0]);
     assert_eq!(hex(&key.prove(Prover::Acceptor, &claim)), JOIN[1]);
     assert_eq!(hex(&key.prove(Prover::Dialer, &claim)), JOIN[2]);
 }
 
 const JOIN: [&str; 3] = [
-    "010101010101010101010101010101010200000003030303030303030303030303030303",
+    "010101010101010101010101010101010200000003030303030303030303030303030303f4220000",
     "81a56e51a6493b82f634264e7526d1b0fc3a23c47e3a86291164792d8243fbf9",
     "bc360ad0948c09ec703d51756b1b3d23e66330a3c5308c03f0c90c2ba41d3708",
 ];

@@ -21,6 +21,11 @@ pub struct TcpState {
     pub resent: u64,
     /// Payload that waits in the socket and was not sent yet.
     pub unsent: u32,
+    /// Segments that are on their way, or lost, and not acknowledged.
+    pub unacked_segments: u32,
+    /// How often in a row the time for an answer ran out, so that the oldest of them was sent again: zero as soon as the other
+    /// host acknowledges anything.
+    pub timeouts: u8,
     /// The shortest round trip of late; none before the first.
     pub min_rtt: Option<Duration>,
     /// The smoothed round trip.
@@ -55,6 +60,8 @@ pub fn state(socket: impl AsFd) -> io::Result<TcpState> {
         sent: info.tcpi_bytes_sent,
         resent: info.tcpi_bytes_retrans,
         unsent: info.tcpi_notsent_bytes,
+        unacked_segments: info.tcpi_unacked,
+        timeouts: info.tcpi_retransmits,
         min_rtt,
         rtt: Duration::from_micros(info.tcpi_rtt.into()),
         window_segments: info.tcpi_snd_cwnd,

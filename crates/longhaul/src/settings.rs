@@ -10,10 +10,9 @@ mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use longhaul_core::filter::{Filter, Rule, RuleKind};
-use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, LANE_STALL_SECONDS};
+use longhaul_core::limits::CHUNK_BYTES_USER_MAX;
 use longhaul_core::{ByteCount, ChunkSize, RelPath};
 use longhaul_engine::{Congestion, DirectMode, EngineKind, Settings, SyncGroup};
 use longhaul_net::PublicKey;
@@ -89,6 +88,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     refuse_foreign(&args.foreign)?;
     let (chunk, memory) = buffers(&args.disk, layers)?;
     let (network, disk, choice) = (&args.network, &args.disk, &args.choice);
+    let default = Settings::default();
     let engine = Settings {
         lanes: layers.parsed("lanes", &network.lanes, values::lanes)?.flatten(),
         protect: layers.parsed("protect", &network.protect, values::protect)?,
@@ -105,10 +105,10 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         filter: filter(choice, layers)?,
         files_from: files_from(choice, layers)?,
         dry_run: layers.switch("dry-run", choice.dry_run)?,
-        retry_for: layers.parsed("retry-for", &network.retry_for, values::retry_for)?.unwrap_or(RETRY_FOR_DEFAULT),
+        retry_for: layers.parsed("retry-for", &network.retry_for, values::retry_for)?.unwrap_or(default.retry_for),
         stall_after: layers
             .parsed("stall-timeout", &network.stall_timeout, values::stall_timeout)?
-            .unwrap_or(Duration::from_secs(LANE_STALL_SECONDS)),
+            .unwrap_or(default.stall_after),
         paths: layers.parsed_all(PATH, &network.path, values::path)?,
         rate: layers.parsed("rate", &network.rate, values::rate)?,
         sync: sync(disk, layers)?,
@@ -210,8 +210,6 @@ fn filter(args: &ChoiceOptions, layers: &Layers) -> Result<Filter, Error> {
 /// Fewer buffers than this and a reader, the wire and a writer wait for each other.
 const CHUNKS_MIN: u64 = 4;
 const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
-/// A router restarts, a daemon is upgraded.
-const RETRY_FOR_DEFAULT: Duration = Duration::from_secs(600);
 
 const _: () =
     assert!(MEMORY_DEFAULT.get() >= CHUNKS_MIN * CHUNK_BYTES_USER_MAX, "the default must hold 4 of the largest chunks");

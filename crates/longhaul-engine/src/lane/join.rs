@@ -2,40 +2,67 @@
 
 use std::time::Duration;
 
-use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
+use longhaul_core::limits::{HANDSHAKE_SECONDS_MAX, TRIAL_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId};
-use longhaul_net::LaneStream;
-use longhaul_proto::join::{
-    Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Prover, REPLY_BYTES, decode_opening, encode_opening,
-};
+use longhaul_net::{LaneStream, NetError};
+use longhaul_proto::join::{Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
 
 use crate::faults::net_fault;
 
 const JOINED: u8 = 1;
 
-/// The dialler's side: shows that it belongs to `session` and that the other end does.
-pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], lane: LaneId) -> Result<(), Fault> {
-    stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX))).map_err(|e| net_fault(&e))?;
-    let dialer_nonce = nonce()?;
-    stream.send(&[&encode_opening(&session, lane, &dialer_nonce)]).map_err(|e| net_fault(&e))?;
+/// Why a lane did not join.
+#[derive(Debug)]
+pub(crate) enum Unjoined {
+    /// What the network did to it.
+    Net(NetError),
+    /// Anything else.
+    Fault(Fault),
+}
+
+impl From<NetError> for Unjoined {
+    fn from(error: NetError) -> Unjoined {
+        Unjoined::Net(error)
+    }
+}
+
+impl From<Fault> for Unjoined {
+    fn from(fault: Fault) -> Unjoined {
+        Unjoined::Fault(fault)
+    }
+}
+
+impl From<Unjoined> for Fault {
+    fn from(unjoined: Unjoined) -> Fault {
+        match unjoined {
+            Unjoined::Net(error) => net_fault(&error),
+            Unjoined::Fault(fault) => fault,
+        }
+    }
+}
+
+/// The dialler's side: shows that it belongs to `session` and that the other end does, and that large segments pass both ways.
+pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], lane: LaneId) -> Result<(), Unjoined> {
+    stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
+    let mut trial = vec![0; stream.trial_bytes() as usize];
+    let opening = Opening { session, lane, nonce: nonce()?, trial: trial.len() as u32 };
+    stream.send(&[&opening.encode()])?;
     let mut reply = [0; REPLY_BYTES];
-    stream.recv_exact(&mut reply).map_err(|e| net_fault(&e))?;
+    stream.recv_exact(&mut reply)?;
     let (mut acceptor_nonce, mut mac): (Nonce, Mac) = ([0; 16], [0; 32]);
     acceptor_nonce.copy_from_slice(&reply[..16]);
     mac.copy_from_slice(&reply[16..]);
-    let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
+    let claim = Claim { session, lane, dialer_nonce: opening.nonce, acceptor_nonce };
     if !key.accepts(Prover::Acceptor, &claim, &mac) {
-        return Err(Fault::new(
-            FaultCode::Denied,
-            Blame::Path,
-            "a lane reached someone who does not hold this session's key",
-        )
-        .hint("something between the hosts answers in the daemon's place"));
+        let fault =
+            Fault::new(FaultCode::Denied, Blame::Path, "a lane reached someone who does not hold this session's key");
+        return Err(fault.hint("something between the hosts answers in the daemon's place").into());
     }
-    stream.send(&[&key.prove(Prover::Dialer, &claim)]).map_err(|e| net_fault(&e))?;
+    stream.recv_exact(&mut trial)?;
+    stream.send(&[&key.prove(Prover::Dialer, &claim), &trial])?;
     let mut joined = [0];
-    stream.recv_exact(&mut joined).map_err(|e| net_fault(&e))?;
-    stream.set_deadline(None).map_err(|e| net_fault(&e))
+    stream.recv_exact(&mut joined)?;
+    Ok(stream.set_deadline(None)?)
 }
 
 /// The acceptor's side, up to the dialler's proof. `key_of` finds the key of a lane that may join now.
@@ -47,16 +74,21 @@ pub(crate) fn accept(
     stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX))).map_err(|e| net_fault(&e))?;
     let mut opening = [0; OPENING_BYTES];
     stream.recv_exact(&mut opening).map_err(|e| net_fault(&e))?;
-    let (session, lane, dialer_nonce) = decode_opening(&opening);
-    let key = key_of(&session, lane).ok_or_else(refused)?;
+    let Opening { session, lane, nonce: dialer_nonce, trial } = Opening::decode(&opening);
+    let key = key_of(&session, lane).filter(|_| trial <= TRIAL_BYTES_MAX).ok_or_else(refused)?;
     let acceptor_nonce = nonce()?;
     let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
     stream.send(&[&acceptor_nonce, &key.prove(Prover::Acceptor, &claim)]).map_err(|e| net_fault(&e))?;
+    // In a segment of its own, so that the dialler hears the proof even where this is lost.
+    let mut trial = vec![0; trial as usize];
+    stream.send(&[&trial]).map_err(|e| net_fault(&e))?;
     let mut mac = [0; 32];
     stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
     if !key.accepts(Prover::Dialer, &claim, &mac) {
         return Err(refused());
     }
+    // The lane's id is good until its trial is over: the dialler may have to dial again.
+    stream.recv_exact(&mut trial).map_err(|e| net_fault(&e))?;
     Ok((session, lane))
 }
 

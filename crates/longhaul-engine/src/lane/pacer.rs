@@ -81,10 +81,21 @@ impl Pacer {
         self.rate().map_or(PIECE_BYTES, |rate| moment(rate).clamp(GRAIN_MIN, PIECE_BYTES))
     }
 
-    /// Waits until `bytes` may be sent.
-    pub(crate) fn admit(&self, bytes: usize) {
+    /// Has lanes that wait look whether they were closed.
+    pub(crate) fn wake(&self) {
+        // Taken so that none is between looking and waiting.
+        let _account = self.lock();
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until `bytes` may be sent, or the lane that asks is closed.
+    pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) {
         let mut account = self.lock();
         loop {
+            // What is not sent is not owed.
+            if is_closed() {
+                return;
+            }
             let now = Instant::now();
             let Some(wait) = account.wait(now) else { return account.let_through(now, bytes) };
             account = self.0.changed.wait_timeout(account, wait).unwrap_or_else(PoisonError::into_inner).0;
@@ -194,9 +205,9 @@ mod tests {
     fn a_new_rate_and_the_end_wake_a_lane_that_waits() {
         for end in [false, true] {
             let pacer = Pacer::new(Some(1));
-            pacer.admit(1 << 20);
+            pacer.admit(1 << 20, || false);
             let waiting = pacer.clone();
-            let lane = std::thread::spawn(move || waiting.admit(1));
+            let lane = std::thread::spawn(move || waiting.admit(1, || false));
             if end {
                 pacer.close()
             } else {

@@ -4,7 +4,7 @@
 //! promise more than was ever sent, or take bytes out: without this the lane, and the session, would wait for them for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::pacer::Pacer;
@@ -18,6 +18,7 @@ struct Beats {
     pieces: AtomicU64,
     units: AtomicU64,
     doing: AtomicU8,
+    closed: AtomicBool,
 }
 
 /// What a lane is at.
@@ -71,11 +72,16 @@ impl Pulse {
         waited
     }
 
-    /// Waits until `pacer` lets `bytes` through.
+    /// The lane is closed: it waits for no rate any more, once the pacer is woken.
+    pub(crate) fn close(&self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until `pacer` lets `bytes` through, or the lane is closed.
     pub(crate) fn paced(&self, pacer: &Pacer, bytes: usize) {
         if pacer.rate().is_some() {
             self.0.doing.store(PACED, Ordering::Relaxed);
-            pacer.admit(bytes);
+            pacer.admit(bytes, || self.0.closed.load(Ordering::Relaxed));
             self.0.doing.store(MOVING, Ordering::Relaxed);
         }
     }

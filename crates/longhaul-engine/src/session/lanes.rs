@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::regrow::Regrow;
 use super::stall::Stalls;
 use super::tuning::{Change, Look, Tuning, TuningRules, What};
+use super::unanswered::Unanswered;
 use super::{Event, JoinedLane};
 use crate::faults::system_fault;
 use crate::lane::pacer::{Pacer, Rates};
@@ -78,6 +79,7 @@ pub(crate) struct Lanes {
     /// Threads of lanes that were given up or have ended.
     leaving: Vec<(LaneHandle, JoinHandle<()>)>,
     stalls: Stalls,
+    unanswered: Unanswered,
     regrow: Regrow,
     target: u32,
     lanes_max: u32,
@@ -126,6 +128,7 @@ impl Lanes {
             running: BTreeMap::new(),
             leaving: Vec::new(),
             stalls: Stalls::new(rules.role, rules.stall_after),
+            unanswered: Unanswered::default(),
             regrow: rules.regrow,
             target: rules.target,
             lanes_max: rules.lanes_max.max(rules.target),
@@ -223,6 +226,8 @@ impl Lanes {
     pub(crate) fn close(&mut self, id: LaneId) {
         let Some(lane) = self.running.remove(&id) else { return };
         lane.handle.close();
+        lane.pulse.close();
+        self.pacer.wake();
         let reading = lane.pulse.read();
         self.gone = (self.gone.0 + reading.pieces, self.gone.1 + reading.units);
         self.leaving.push((lane.handle, lane.thread));
@@ -320,7 +325,7 @@ impl Lanes {
             .map(|(lane, handle, (looked, idle), doing, retiring)| {
                 let idle = (idle * 1000).checked_div(*looked).unwrap_or(0) as u16;
                 let in_hand = if *doing == Doing::Nothing { 0 } else { self.unit / 2 };
-                Look { lane: *lane, handle, idle, in_hand, retiring: *retiring }
+                Look { lane: *lane, handle, state: handle.state(), idle, in_hand, retiring: *retiring }
             })
             .collect();
         // What a lane has in hand counts as sent when all of it is in its socket: at the end that is all there is.
@@ -362,8 +367,13 @@ impl Lanes {
     }
 
     /// The lanes to give up now, looked for once a second. `owing` names those that owe something they have not begun;
-    /// `peer_stalls`: the other side said of late that its disk does.
-    pub(crate) fn find_stalled(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>, peer_stalls: bool) -> Vec<LaneId> {
+    /// `peer_stalls`: the other side said of late that its disk does; `heard`: when it last said anything.
+    pub(crate) fn find_stalled(
+        &mut self,
+        owing: impl FnOnce() -> BTreeSet<LaneId>,
+        peer_stalls: bool,
+        heard: Instant,
+    ) -> Vec<LaneId> {
         let now = Instant::now();
         if now < self.next_look {
             return Vec::new();
@@ -381,7 +391,19 @@ impl Lanes {
                 found.push(*id);
             }
         }
+        let states = self.running.iter().filter_map(|(id, lane)| Some((*id, lane.handle.state()?)));
+        for id in self.unanswered.find(now, states, heard) {
+            tracing::info!(target: "longhaul::session", lane = id.0, "large segments get no answer, control does");
+            if !found.contains(&id) {
+                found.push(id);
+            }
+        }
         found
+    }
+
+    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a lane waits for.
+    pub(crate) fn ask_for_sign(&self, heard: Instant) -> bool {
+        self.unanswered.asks(heard)
     }
 
     /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
@@ -488,3 +510,41 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SILENT_MAX: Duration = Duration::from_secs(20);
 /// A session without any lane is given up: ids are good for 10 s, a handshake under way may take as long again.
 const LANELESS_MAX: Duration = Duration::from_secs(2 * LANE_JOIN_SECONDS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_net::LaneStream;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    fn lanes(role: Role, rate: Option<u64>) -> Lanes {
+        let rates = Rates { own: rate, asked: None };
+        let stall_after = Duration::from_secs(20);
+        Lanes::new(LaneRules { role, target: 1, lanes_max: 1, tuning: None, rates, stall_after, regrow: Regrow::Never })
+    }
+
+    #[test]
+    fn a_lane_that_is_closed_while_it_waits_for_its_rate_ends_at_once() {
+        for role in [Role::Sender, Role::Receiver] {
+            let (stream, _other) = LaneStream::pair().expect("a pair");
+            let (mut lanes, (sink, mut events)) = (lanes(role, Some(1)), unbounded_channel());
+            let (waits, hear) = bounded(1);
+            let id = LaneId(7);
+            let run = move |lane: JoinedLane, Reins { pulse, pacer, .. }: Reins| {
+                pulse.paced(&pacer, 1 << 30);
+                waits.send(pulse.clone()).expect("somebody listens");
+                // For thirty years.
+                pulse.paced(&pacer, 1);
+                LaneEnd { id: lane.id, fault: None, unfinished: None, landed: 0 }
+            };
+            lanes.start(JoinedLane { id, stream }, sink, run).expect("a thread");
+            let pulse = hear.recv().expect("it runs");
+            while pulse.read().doing != Doing::Paced {
+                std::thread::yield_now();
+            }
+            lanes.close(id);
+            assert!(matches!(events.blocking_recv(), Some(Event::LaneEnded(end)) if end.id == id), "{role:?}");
+            lanes.join();
+        }
+    }
+}

@@ -62,6 +62,8 @@ pub(crate) struct Link {
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
     role: Role,
+    /// The smallest segments that lanes turned out to need, as far as it was told.
+    segments_told: Option<u32>,
     /// Lanes that the search gave up.
     to_lose: Vec<LaneId>,
     limiter: Limiter,
@@ -116,6 +118,7 @@ impl Link {
             writer,
             reader,
             role: parts.rules.role,
+            segments_told: None,
             limiter: Limiter::new(parts.rules.role),
             waits_for: WaitsFor::Other,
             to_lose: Vec::new(),
@@ -264,10 +267,22 @@ impl Link {
                 let (count, transport) = (self.lanes.target(), self.lanes.transport());
                 self.say(Message::LaneTarget(LaneTarget { count, transport }));
             }
-            let lanes = self.lanes.count() as u32;
-            tracing::info!(target: "longhaul::session", lanes, %change, %reason, "lanes");
-            self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
+            self.tell_lanes(change, reason);
         }
+    }
+
+    fn tell_lanes(&self, change: String, reason: String) {
+        let lanes = self.lanes.count() as u32;
+        tracing::info!(target: "longhaul::session", lanes, %change, %reason, "lanes");
+        self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
+    }
+
+    /// Tells that the path swallows large packets, when a lane has had to do with small ones.
+    fn tell_segments(&mut self, bytes: Option<u32>) {
+        let Some(bytes) = bytes.filter(|bytes| self.segments_told.is_none_or(|told| *bytes < told)) else { return };
+        self.segments_told = Some(bytes);
+        let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
+        self.tell_lanes(format!("to segments of {bytes} bytes"), reason.to_owned());
     }
 
     /// Dials the lanes that were granted; false if this side never dials.
@@ -303,7 +318,7 @@ impl Link {
                 self.say(Message::Lanes(Granted { first, count: 1, transport }));
             }
         }
-        let answer = self.presence.take_question();
+        let answer = self.presence.take_question() || self.lanes.ask_for_sign(self.heard);
         if answer || self.spoke.elapsed() >= HEARTBEAT_EVERY {
             let (_, stalled) = self.lanes.pieces();
             self.say(Message::Heartbeat(Heartbeat { stalled, answer }));
@@ -349,6 +364,7 @@ impl Link {
         lane: JoinedLane,
         run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
+        self.tell_segments(lane.stream.segment_max());
         self.lanes.start(lane, self.sink.clone(), run)
     }
 
@@ -373,7 +389,7 @@ impl Link {
         let mut lanes = std::mem::take(&mut self.to_lose);
         // Where nothing is heard over control either, it is not the lanes.
         if !self.ending && of_late(self.heard) {
-            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late)));
+            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late), self.heard));
         }
         lanes
     }

@@ -14,6 +14,7 @@ pub(crate) mod regrow;
 pub(crate) mod send;
 mod stall;
 mod tuning;
+mod unanswered;
 mod writing;
 
 pub(crate) use lanes::{LaneEnd, LaneRules};

@@ -52,6 +52,8 @@ struct Seen {
 pub(crate) struct Look<'a> {
     pub(crate) lane: LaneId,
     pub(crate) handle: &'a LaneHandle,
+    /// What the kernel knows of it; none if it is gone.
+    pub(crate) state: Option<TcpState>,
     /// Thousandths of the last second in which it had nothing in hand.
     pub(crate) idle: u16,
     /// Bytes of what it has in hand, at most.
@@ -183,7 +185,7 @@ impl Tuning {
     }
 
     fn sample(&mut self, look: &Look<'_>, elapsed: Duration) -> Option<LaneSample> {
-        let state = look.handle.state()?;
+        let state = look.state?;
         let seen = self.seen.get_mut(&look.lane)?;
         let held_back = state.receiver_limited.saturating_sub(seen.receiver_limited);
         let sample = LaneSample {
@@ -266,6 +268,46 @@ pub(crate) fn thousandths(part: Duration, whole: Duration) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A search over lanes 0 and 1, and what it is shown of them each second: what each has delivered in all, and whether lane 1
+    /// retires.
+    fn seconds(tuning: &mut Tuning, seconds: &[(u64, u64, bool, u64)]) -> Vec<What> {
+        let lanes = [0, 1].map(|id| (LaneId(id), longhaul_net::LaneStream::pair().expect("a pair").0.handle()));
+        lanes.iter().for_each(|(id, handle)| tuning.joined(*id, handle));
+        let mut now = Instant::now();
+        let mut decided = Vec::new();
+        for (fast, slow, retiring, remaining) in seconds {
+            let look = |place: usize, acked: u64, retiring| {
+                let state =
+                    TcpState { acked, sent: acked + (1 << 20), rtt: Duration::from_millis(20), ..TcpState::default() };
+                let (lane, handle) = &lanes[place];
+                Look { lane: *lane, handle, state: Some(state), idle: 0, in_hand: 3 << 20, retiring }
+            };
+            let looks = [look(0, *fast, false), look(1, *slow, *retiring)];
+            now += Duration::from_secs(1);
+            decided.extend(tuning.second(now, &looks, None, Some(*remaining)).into_iter().map(|change| change.what));
+        }
+        decided
+    }
+
+    #[test]
+    fn a_lane_that_retires_and_is_all_that_is_waited_for_at_the_end_is_given_up() {
+        const MB: u64 = 1_000_000;
+        let config = Config { start: 2, max: 2, unit: 4 << 20, algorithms: Vec::new() };
+        let new = || Tuning {
+            tuner: Tuner::new(config.clone()),
+            algorithms: Vec::new(),
+            since: Instant::now(),
+            seen: HashMap::new(),
+        };
+        // One delivers 100 MB/s and the other 0.1: 4 MB are in its hand when nothing is left to give.
+        let drains = [(100 * MB, MB / 10, true, 9 * MB), (200 * MB, MB / 5, true, 0)];
+        assert_eq!(seconds(&mut new(), &drains), [What::Lose(vec![LaneId(1)])]);
+        let is_soon_through = [(100 * MB, 90 * MB, true, 9 * MB), (200 * MB, 180 * MB, true, 0)];
+        assert_eq!(seconds(&mut new(), &is_soon_through), []);
+        // As long as there is more, others are not held up by it.
+        assert_eq!(seconds(&mut new(), &[drains[0], (200 * MB, MB / 5, true, 9 * MB)]), []);
+    }
 
     #[test]
     fn what_arrived_behind_a_gap_counts_at_once_and_not_again() {

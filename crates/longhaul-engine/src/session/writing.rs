@@ -2,22 +2,24 @@
 //!
 //! Owns the payload of arrivals until their verdict, open target files and staged names. Chunks are written by `disk`
 //! with its depth; everything else by small pools: surveys in order, staging in parallel, group syncs beside the
-//! writes, batches one step after the other.
+//! writes, batches one step after the other. `survey` looks before anything is made, `batch` commits what is.
 
+mod batch;
 mod readback;
 mod standing;
+mod survey;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
+    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
     TempName,
 };
-use longhaul_disk::{ChunkIo, DiskError, Made, Staged, Standing, TargetFile, TargetTree};
-use longhaul_proto::receiver::{Created, Held, Partial, Record, Replace, Seen, Surveyed, Ticket};
+use longhaul_disk::{ChunkIo, DiskError, Staged, TargetFile, TargetTree};
+use longhaul_proto::receiver::{Created, Held, Partial, Record, Surveyed, Ticket};
 use longhaul_proto::wire::message::Outcome;
 use longhaul_sys::Slot;
 use tokio::sync::mpsc::UnboundedSender;
@@ -26,9 +28,10 @@ use super::{Event, FileResult};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
 use crate::lane::receive::Arrival;
-use crate::partials::{Known, Ledger};
+use crate::partials::Ledger;
 use crate::workers::Workers;
 
+use batch::Batch;
 use readback::Readers;
 use standing::Versions;
 
@@ -135,13 +138,6 @@ struct Payload {
     rows: Vec<(FileId, Range<usize>)>,
 }
 
-/// Staged names that are committed together; both lists are in the same order.
-#[derive(Debug, Default)]
-struct Batch {
-    files: Vec<FileId>,
-    staged: Vec<Staged>,
-}
-
 /// Threads that create, write and seal: creating names waits for the directory's lock more than for the processor.
 const STAGERS: usize = 4;
 /// Group syncs at a time.
@@ -212,38 +208,6 @@ impl Writing {
         let under_way = |held: &Arc<()>| Arc::strong_count(held) - 1;
         let jobs = under_way(&self.jobs);
         jobs >= STAGERS || under_way(&self.writes) + jobs >= self.depth
-    }
-
-    /// Looks at what stands under the names of a page, making its directories.
-    /// `committed` knows what an earlier session of this run did.
-    pub(crate) fn survey(&self, page: Vec<Arc<Held>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
-        let (dry_run, fresh) = (self.options.dry_run, self.fresh.clone());
-        let (ledger, bundled_max) = (self.ledger.clone(), self.options.bundled_max);
-        self.report(&self.survey, move |tree| {
-            let mut fresh = fresh.lock().unwrap_or_else(PoisonError::into_inner);
-            let first = page.first().map_or(FileId(0), |held| held.id);
-            if let Some(ledger) = ledger.as_deref().filter(|_| first == FileId(0)) {
-                sweep(tree, &RelPath::root(), ledger);
-            }
-            let found = page.iter().map(|held| {
-                let seen = look(tree, held, dry_run, &mut fresh, ledger.as_deref()).map_err(|e| e.fault())?;
-                let large = matches!(held.entry.kind, EntryKind::File { len, .. } if len > bundled_max);
-                let known = ledger.as_ref().filter(|_| large).map_or(Ok(Known::default()), |l| l.claim(held))?;
-                let committed = known.committed || committed(&held.entry);
-                Ok(Surveyed { seen, partial: known.partial, committed })
-            });
-            let found: Vec<Result<Surveyed, Fault>> = found.collect();
-            // What will be made needs a journal. It is begun here, so that files are opened in their order and do not wait for it
-            // all at once; should it fail, each of them says so.
-            let leaf = |held: &Held| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
-            let new = |(held, found): (&Arc<Held>, &Result<Surveyed, Fault>)| {
-                leaf(held) && found.as_ref().is_ok_and(|found| found.seen == Seen::Absent)
-            };
-            if page.iter().zip(&found).any(new) {
-                let _ = begun(ledger.as_deref());
-            }
-            Report::Surveyed { first, found }
-        });
     }
 
     /// Makes a temporary file, or opens the one of a partial.
@@ -386,68 +350,6 @@ impl Writing {
         });
     }
 
-    /// Keeps what was staged; gives what the machine wants to know.
-    pub(crate) fn staged(&mut self, results: Vec<(FileId, Result<Staged, Fault>)>) -> Vec<FileResult> {
-        let keep = |(id, result): (FileId, Result<Staged, Fault>)| {
-            (id, result.map(|staged| drop(self.staged.insert(id, staged))))
-        };
-        results.into_iter().map(keep).collect()
-    }
-
-    /// Makes a batch durable under its temporary names.
-    pub(crate) fn barrier(&mut self, files: &[FileId]) {
-        let (files, staged) = files.iter().filter_map(|id| Some((*id, self.staged.remove(id)?))).unzip();
-        self.end_batch();
-        self.batch = Arc::new(Batch { files, staged });
-        let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| Report::Barrier(tree.barrier(&batch.staged).map_err(|e| e.fault())));
-    }
-
-    /// Renames a batch.
-    pub(crate) fn publish(&self, renames: Vec<(FileId, Replace)>) {
-        let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| {
-            let staged: HashMap<FileId, &Staged> = batch.files.iter().copied().zip(&batch.staged).collect();
-            let rename = |(id, replace): (FileId, Replace)| {
-                let replace = match replace {
-                    Replace::Allowed => longhaul_disk::Replace::Allowed,
-                    Replace::Never => longhaul_disk::Replace::Never,
-                };
-                let result = staged.get(&id).ok_or_else(|| bug("a rename of what is not staged"));
-                (id, result.and_then(|staged| tree.publish(staged, replace).map_err(|e| e.fault())))
-            };
-            Report::Published(renames.into_iter().map(rename).collect())
-        });
-    }
-
-    /// Makes the batch's renames durable.
-    pub(crate) fn sync_dirs(&self) {
-        let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| Report::DirsSynced(tree.sync_dirs(&batch.staged).map_err(|e| e.fault())));
-    }
-
-    /// Lets go of a batch; what of it was not published goes away.
-    pub(crate) fn end_batch(&mut self) {
-        let batch = std::mem::take(&mut self.batch);
-        self.stage.run(move || drop(batch));
-    }
-
-    /// Sets mode and times of directories and makes that durable.
-    pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<Held>>) {
-        let preserve = self.options.preserve;
-        self.report(&self.commit, move |tree| {
-            let finish = |held: &Arc<Held>| {
-                (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(|e| e.fault()))
-            };
-            let mut results: Vec<FileResult> = dirs.iter().map(finish).collect();
-            if let Err(e) = tree.sync_dirs(&[]) {
-                let fault = e.fault();
-                results.iter_mut().for_each(|(_, result)| *result = result.clone().and(Err(fault.clone())));
-            }
-            Report::DirsFinished(results)
-        });
-    }
-
     /// Removes what was made for a file.
     pub(crate) fn discard(&mut self, file: FileId) {
         let (open, staged) = (self.files.remove(&file), self.staged_or_in_batch(file));
@@ -481,20 +383,6 @@ impl Writing {
         let open: Vec<FileId> = self.files.keys().chain(self.staged.keys()).copied().collect();
         open.into_iter().for_each(|file| self.leave(file));
     }
-
-    /// Where something is staged: by itself, or in the batch that failed.
-    fn staged_or_in_batch(&mut self, file: FileId) -> Option<Arc<Batch>> {
-        if let Some(staged) = self.staged.remove(&file) {
-            return Some(Arc::new(Batch { files: vec![file], staged: vec![staged] }));
-        }
-        self.batch.files.contains(&file).then(|| self.batch.clone())
-    }
-}
-
-impl Batch {
-    fn discard(&self, file: FileId) {
-        self.files.iter().zip(&self.staged).filter(|(id, _)| **id == file).for_each(|(_, staged)| staged.discard());
-    }
 }
 
 /// Before the first temporary there is a journal: by it others know whose it is.
@@ -502,56 +390,9 @@ fn begun(ledger: Option<&Ledger>) -> Result<(), Fault> {
     ledger.map_or(Ok(()), Ledger::begin)
 }
 
-/// Removes what sessions that are over left in a directory that stood before, and that nobody will go on with.
-fn sweep(tree: &dyn TargetTree, path: &RelPath, ledger: &Ledger) {
-    match tree.sweep(path, &|temp| ledger.is_orphan(temp)) {
-        Ok(0) => {}
-        Ok(removed) => {
-            tracing::info!(target: "longhaul::journal", path = %path.escaped(), removed, "old temporary files are removed")
-        }
-        Err(error) => {
-            tracing::warn!(target: "longhaul::journal", path = %path.escaped(), %error, "old temporary files stay")
-        }
-    }
-}
-
 /// The name of a temporary where there are no names: in a tree without a disk.
 fn unwritten() -> TempName {
     TempName::new(SessionTag([0; 8]), [0; 8])
-}
-
-/// What stands under a name; directories are made.
-fn look(
-    tree: &dyn TargetTree,
-    held: &Held,
-    dry_run: bool,
-    fresh: &mut HashSet<RelPath>,
-    ledger: Option<&Ledger>,
-) -> Result<Seen, DiskError> {
-    match held.entry.kind {
-        EntryKind::DirEnd => {
-            fresh.remove(&held.placed);
-            Ok(Seen::Absent)
-        }
-        EntryKind::Unsent { .. } => Ok(Seen::Absent),
-        EntryKind::Dir if !dry_run => {
-            match tree.make_dir(&held.placed)? {
-                Made::Created => drop(fresh.insert(held.placed.clone())),
-                Made::Stood => ledger.into_iter().for_each(|ledger| sweep(tree, &held.placed, ledger)),
-            }
-            Ok(Seen::Dir)
-        }
-        // Nothing stands in a directory that was made a moment ago: a look at each name there would cost as much as
-        // making it. Whoever puts something there meanwhile is met by the rename, which replaces only if it may.
-        _ if held.placed.parent().is_some_and(|parent| fresh.contains(&parent)) => Ok(Seen::Absent),
-        _ => Ok(match tree.examine(&held.placed)? {
-            None => Seen::Absent,
-            Some(Standing::File { len, meta }) => Seen::File { len, mtime: meta.mtime },
-            Some(Standing::Dir { .. }) => Seen::Dir,
-            Some(Standing::Symlink { target, .. }) => Seen::Symlink { target },
-            Some(Standing::Special { .. }) => Seen::Special,
-        }),
-    }
 }
 
 fn bug(message: &str) -> Fault {

@@ -9,13 +9,14 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
 use longhaul_net::{
-    Congestion, Control, Identity, LaneOptions, LaneStream, NetErrorKind, NetPath, PeerCheck, Protection, PublicKey,
+    Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, PublicKey,
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::wire::message::{self, Far, Flow, Lanes, Request, Transfer, Welcome};
 
 use super::Run;
+use super::paths::Chosen;
 use super::redial::Patience;
 use crate::api::{Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
@@ -140,7 +141,7 @@ impl Run {
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
         let (identity, session) = (remote.identity.clone(), welcome.session);
         let (addr, pinned) = (control.peer_addr, control.peer_key);
-        let paths = self.paths.clone();
+        let (paths, segments) = (self.paths.clone(), self.segments.clone());
         let flow = self.flow(0, protection);
         Arc::new(move |id, transport| {
             // What is granted is the other side's wish; what may be, this side's.
@@ -151,8 +152,21 @@ impl Run {
             if paths.as_slice().len() > 1 {
                 options.deadline = PATH_ANSWERS;
             }
-            let joined = dial_lane((transport, protection), addr, &identity, pinned, &options)
-                .and_then(|mut stream| join(&mut stream, &key, session, id).map(|()| JoinedLane { id, stream }));
+            let joined = segments.dial(chosen.as_ref().map_or(0, Chosen::place), |segment_max| {
+                options.segment_max = segment_max;
+                let mut stream = dial_lane((transport, protection), addr, &identity, pinned, &options)?;
+                join(&mut stream, &key, session, id)?;
+                Ok(JoinedLane { id, stream })
+            });
+            let joined = joined.map_err(|fault| match (transport, fault.code) {
+                (message::Transport::Quic, FaultCode::TimedOut) => {
+                    let port = addr.port();
+                    fault.hint(format_args!(
+                        "a firewall may drop UDP to port {port}: let it through, or use --transport tcp"
+                    ))
+                }
+                _ => fault,
+            });
             if let Some(path) = chosen {
                 match &joined {
                     Ok(lane) => path.joined(lane.stream.handle()),
@@ -207,20 +221,12 @@ fn dial_lane(
     identity: &Identity,
     pinned: PublicKey,
     options: &LaneOptions,
-) -> Result<LaneStream, Fault> {
+) -> Result<LaneStream, NetError> {
     match (transport, protection) {
         (message::Transport::Quic, _) => LaneStream::dial_quic(addr, identity, pinned, options),
         (message::Transport::Tcp, Protection::Private) => LaneStream::dial_private(addr, identity, pinned, options),
         (message::Transport::Tcp, Protection::Safe) => LaneStream::dial_safe(addr, options),
     }
-    .map_err(|e| match transport {
-        message::Transport::Quic if e.kind() == NetErrorKind::TimedOut => {
-            let port = addr.port();
-            net_fault(&e)
-                .hint(format_args!("a firewall may drop UDP to port {port}: let it through, or use --transport tcp"))
-        }
-        _ => net_fault(&e),
-    })
 }
 
 /// Where there are several paths, one that does not answer a lane within this is left for now.

@@ -2,13 +2,14 @@
 //!
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
 //! here, `link` sets the session up, `paths` says
-//! over which of several addresses, `redial` decides whether a lost one is followed by another; the session loop does the rest.
+//! over which of several addresses, `segments` how large a packet there may be, `redial` decides whether a lost one is followed by another; the session loop does the rest.
 
 mod dial;
 mod embedded;
 mod link;
 mod paths;
 mod redial;
+mod segments;
 
 pub(crate) use dial::connect;
 
@@ -37,6 +38,7 @@ use crate::session::send::Sending;
 use dial::{Agreed, Dialling};
 use paths::{Paths, WithPaths};
 use redial::Patience;
+use segments::Segments;
 
 /// Runs a job to its end. Always gives a report; what ended it early is in there.
 pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
@@ -46,7 +48,8 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
     }
     let paths = Paths::new(&settings.paths);
     let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
-    let run = Run { settings, observer: telling, stop, paths: paths.clone() };
+    let segments = Segments::new(settings.paths.len());
+    let run = Run { settings, observer: telling, stop, paths: paths.clone(), segments };
     let result = match (job.from, job.to) {
         (From::Local(sources), To::Remote(remote, path)) => run.push(sources, &remote, path).await,
         (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
@@ -70,7 +73,8 @@ pub async fn run_between(
 ) -> Report {
     let begun = Instant::now();
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
-    let run = Run { settings, observer: observer.clone(), stop, paths: Paths::new(&[]) };
+    let (paths, segments) = (Paths::new(&[]), Segments::new(0));
+    let run = Run { settings, observer: observer.clone(), stop, paths, segments };
     let result = run.embedded(source, destination).await;
     conclude(result, &*observer, begun)
 }
@@ -102,6 +106,7 @@ struct Run {
     observer: Arc<dyn Observer>,
     stop: Stop,
     paths: Paths,
+    segments: Segments,
 }
 
 impl Run {

@@ -97,15 +97,12 @@ impl Paths {
         let mut all = self.1.lock().unwrap_or_else(PoisonError::into_inner);
         for path in all.iter_mut() {
             let mut gone = 0;
-            path.lanes.retain_mut(|lane| match lane.handle.state() {
-                Some(state) => {
-                    lane.bytes = lane.bytes.max(state.acked + state.received);
-                    true
-                }
-                None => {
-                    gone += lane.bytes;
-                    false
-                }
+            path.lanes.retain_mut(|lane| {
+                // What it carried is asked for after it was seen to be gone: it then carries no more.
+                let is_gone = lane.handle.state().is_none();
+                lane.bytes = lane.bytes.max(lane.handle.carried());
+                gone += if is_gone { lane.bytes } else { 0 };
+                !is_gone
             });
             path.gone += gone;
         }
@@ -128,6 +125,11 @@ impl Chosen {
     pub(super) fn addresses(&self, addr: SocketAddr) -> (Option<IpAddr>, SocketAddr) {
         let path = &self.paths.0[self.place];
         (path.local, path.remote.map_or(addr, |remote| SocketAddr::new(remote, addr.port())))
+    }
+
+    /// Which of the paths it is, from 0.
+    pub(super) fn place(&self) -> usize {
+        self.place
     }
 
     /// A lane joined over it.
@@ -195,6 +197,28 @@ mod tests {
         assert_eq!(chosen(&[(4, 0, false), (0, 1, true)]), Some(0), "somebody does");
         assert_eq!(chosen(&[(0, 0, true), (0, 0, false)]), Some(1), "the only lane goes where it can");
         assert_eq!(chosen(&[(0, 1, true), (0, 2, true)]), Some(0), "there is no other");
+    }
+
+    #[test]
+    fn what_a_lane_carried_since_it_was_last_looked_at_counts_when_it_is_gone() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let addr = listener.local_addr().expect("bound");
+        let mut lane = longhaul_net::LaneStream::dial_safe(addr, &Default::default()).expect("dialled");
+        let (mut far, _) = listener.accept().expect("accepted");
+        let paths = Paths::new(&["127.0.0.1", "127.0.0.2"].map(|path| path.parse().expect("a path")));
+        let handle = lane.handle();
+        paths.choose().expect("a path").joined(handle.clone());
+        let before = paths.figures()[0].bytes;
+        lane.send(&[&[7; 5000]]).expect("sent");
+        std::io::Read::read_exact(&mut far, &mut [0; 5000]).expect("received");
+        while handle.state().expect("it stands").acked < before + 5000 {
+            std::thread::yield_now();
+        }
+        handle.close();
+        drop(lane);
+        let figures = paths.figures();
+        assert_eq!((figures[0].lanes, figures[0].bytes - before), (0, 5000));
+        assert_eq!(paths.figures()[0].bytes, figures[0].bytes, "and once");
     }
 
     #[test]

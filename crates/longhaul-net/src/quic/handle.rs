@@ -1,7 +1,7 @@
 //! A hold on a QUIC lane for another thread; what [`crate::LaneHandle`] is made of where the lane runs over QUIC.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::stream::Shared;
 pub(crate) struct QuicHandle {
     shared: Weak<Shared>,
     seen: Arc<Mutex<Seen>>,
+    carried: Arc<AtomicU64>,
     stood: Instant,
 }
 
@@ -32,7 +33,12 @@ impl QuicHandle {
     pub(crate) fn new(shared: &Arc<Shared>) -> QuicHandle {
         let now = Instant::now();
         let seen = Seen { stream_frames: 0, payload_at: now, datagrams: 0, sent: 0, waiting: None };
-        QuicHandle { shared: Arc::downgrade(shared), seen: Arc::new(Mutex::new(seen)), stood: now }
+        QuicHandle {
+            shared: Arc::downgrade(shared),
+            seen: Arc::new(Mutex::new(seen)),
+            carried: shared.carried.clone(),
+            stood: now,
+        }
     }
 
     pub(crate) fn close(&self) {
@@ -69,7 +75,7 @@ impl QuicHandle {
         let shared = self.shared.upgrade()?;
         shared.follow_peer();
         let stats = shared.connection.stats();
-        let count = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        let count = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         let mtu = u32::from(stats.path.current_mtu).max(1);
         Some(TcpState {
             acked: count(&shared.figures.acked),
@@ -84,6 +90,11 @@ impl QuicHandle {
             delivery_rate: count(&shared.figures.delivered),
             ..TcpState::default()
         })
+    }
+
+    /// What it carried, of one that is gone.
+    pub(crate) fn carried(&self) -> u64 {
+        self.carried.load(Ordering::Acquire)
     }
 
     pub(crate) fn set_pace(&self, bytes_per_s: Option<u64>) {

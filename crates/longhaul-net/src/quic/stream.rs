@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     paced: (Arc<PacedSocket>, Mutex<SocketAddr>),
     peer: String,
     closed: AtomicBool,
+    /// What a handle tells when the connection is gone.
+    pub(crate) carried: Arc<AtomicU64>,
     /// The most that may wait here, unread or not acknowledged.
     window_max: AtomicU64,
 }
@@ -73,6 +75,7 @@ impl Shared {
             paced: (socket, Mutex::new(addr)),
             peer: canonical(addr).to_string(),
             closed: AtomicBool::new(false),
+            carried: Arc::default(),
             window_max: AtomicU64::new(FIRST_WINDOW_BYTES as u64),
         })
     }
@@ -134,6 +137,8 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.paced.0.forget(&self.figures.bucket);
+        let received = self.connection.stats().udp_rx.bytes;
+        self.carried.store(self.figures.acked.load(Ordering::Relaxed) + received, Ordering::Release);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::quic_lanes::QuicPort;
 use super::{PATIENCE, Port, meanwhile, noise};
-use crate::{Congestion, LaneStream, NetErrorKind};
+use crate::{Congestion, LaneStream, NetErrorKind, SAFE_MAGIC};
 
 /// Every way to come by two ends.
 fn pairs(port: &Port) -> Vec<(&'static str, (LaneStream, LaneStream))> {
@@ -54,6 +54,33 @@ fn recv_oddly(lane: &mut LaneStream, expected: &[u8]) {
 
 const ODD_SIZES: &[usize] =
     &[1, 48, 0, 262_144, 16_384, 16_383, 16_385, 5, 1 << 20, 4096, 17, 100_000, 32_768, 22, 300_001];
+
+#[test]
+fn what_a_lane_carried_is_known_when_it_is_gone() {
+    let port = Port::open();
+    for ends_in_order in [true, false] {
+        let (mut a, mut b) = port.safe_lane();
+        let (sender, receiver) = (a.handle(), b.handle());
+        let all = SAFE_MAGIC.len() as u64 + 50_000;
+        a.send(&[&[7; 50_000]]).unwrap();
+        if ends_in_order {
+            a.finish();
+        } else {
+            while sender.carried() < all {
+                thread::yield_now();
+            }
+            sender.close();
+        }
+        drop(a);
+        // The kernel counts a connection's opening and its end as a byte each.
+        let carried = sender.carried();
+        assert!((all..=all + 2).contains(&carried), "in order: {ends_in_order}: {carried}");
+        b.recv_exact(&mut [0; 50_000]).unwrap();
+        drop(b);
+        let carried = receiver.carried();
+        assert!((all..=all + 2).contains(&carried), "{carried}");
+    }
+}
 
 #[test]
 fn sixty_four_mebibytes_pass_in_odd_pieces_both_ways_at_once() {

@@ -128,7 +128,9 @@ impl Path {
         if self.buffer >= NARROW || self.receiver >= NARROW && heard == Heard::Says(None) {
             return Limit::NetworkWindow;
         }
-        // Where a queue stands on the way, the line is full, and what is lost is what the queue had no place for.
+        // Where a queue stands on the way, the line is full, and what is lost is what the queue had no place for. A policer keeps a
+        // rate and no queue: from the ends of one second it cannot be told from a line that loses, and it is what makes
+        // connections hold back. So it is loss, until a rate below it is asked for (`--rate`), and then that rate.
         if self.resent >= LOSSY && self.stretch < QUEUED { Limit::NetworkLoss } else { Limit::NetworkRate }
     }
 }
@@ -238,6 +240,7 @@ mod tests {
             ("own window too small", over(Path { buffer: 0.2, ..FREE }), WELL, Limit::NetworkWindow, 1.0),
             ("own window hardly ever full", over(Path { buffer: 0.19, ..FREE }), WELL, Limit::NetworkRate, 1.0),
             ("losses", over(lossy), WELL, Limit::NetworkLoss, 1.0),
+            ("a policer without a queue", over(Path { resent: 0.05, ..FREE }), WELL, Limit::NetworkLoss, 1.0),
             ("hardly a loss", over(Path { resent: 0.0009, ..FREE }), WELL, Limit::NetworkRate, 1.0),
             ("losses of a full queue", over(Path { stretch: 1.3, ..lossy }), WELL, Limit::NetworkRate, 1.0),
             ("the line", sending, WELL, Limit::NetworkRate, 1.0),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use clap::Parser;
 use longhaul_core::{Fault, FaultCode, IfExists};
@@ -34,10 +35,12 @@ fn patterns(args: &[&str], variables: &[(&str, &str)], file: &str) -> Vec<(RuleK
 fn defaults_are_those_of_the_contract() {
     let (settings, talk) = merge(&[], &[], "").unwrap();
     let engine = settings.engine;
+    assert_eq!(format!("{engine:?}"), format!("{:?}", Settings::default()), "a library's are no others");
     assert_eq!((engine.lanes, engine.depth, engine.protect), (None, None, None));
     assert_eq!((engine.chunk, engine.memory), (ChunkSize::DEFAULT, ByteCount(256 << 20)));
     assert_eq!((engine.if_exists, engine.dry_run), (IfExists::SkipSame, false));
     assert_eq!((engine.sync.bytes, engine.sync.age), (1 << 30, Duration::from_secs(1)));
+    assert_eq!((engine.retry_for, engine.stall_after), (Duration::from_secs(600), Duration::from_secs(20)));
     assert_eq!((settings.progress, settings.manifest), (ProgressForm::Auto, None));
     assert_eq!(talk, Talk::default());
 }

@@ -3,13 +3,12 @@
 //!
 //! In: synced chunks and durable small files. Out: their digests, for the machine to compare. Judges nothing.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset};
-use longhaul_disk::{Back, DiskError, IoMode, Staged, TargetTree};
+use longhaul_disk::{Back, DiskError, IoMode, TargetTree};
 use longhaul_sys::{Slab, Slot};
 
 use super::{Event, Report, Writing, bug};
@@ -72,7 +71,7 @@ impl Writing {
     pub(crate) fn read_staged_back(&self, files: Vec<FileId>) {
         let batch = self.batch.clone();
         self.read(move |tree, reader| {
-            let staged: HashMap<FileId, &Staged> = batch.files.iter().copied().zip(&batch.staged).collect();
+            let staged = batch.by_file();
             let read = |file: FileId| {
                 let staged = staged.get(&file).ok_or_else(|| bug("a look at what is not staged"))?;
                 let read = |slot: &mut [u8]| {

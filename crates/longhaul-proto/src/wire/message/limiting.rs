@@ -41,7 +41,7 @@ pub enum Limit {
     Hash,
     /// The processors, at either end, with other work than hashing.
     Cpu,
-    /// Losses on the way, which make connections hold back.
+    /// Losses on the way, which make connections hold back; also a policer that drops what is above its rate and queues nothing.
     NetworkLoss,
     /// Buffers of connections, at either end, that are too small for the path.
     NetworkWindow,

@@ -1,0 +1,102 @@
+//! Commits staged names together: a barrier, the renames, their directories; and directories themselves at their end.
+//!
+//! In: names that are staged, in the machine's order. Out: what became of each. One batch at a time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use longhaul_core::{Fault, FileId};
+use longhaul_disk::Staged;
+use longhaul_proto::receiver::{Held, Replace};
+
+use super::{Report, Writing, bug};
+use crate::session::FileResult;
+
+/// Staged names that are committed together; both lists are in the same order.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    files: Vec<FileId>,
+    staged: Vec<Staged>,
+}
+
+impl Writing {
+    /// Keeps what was staged; gives what the machine wants to know.
+    pub(crate) fn staged(&mut self, results: Vec<(FileId, Result<Staged, Fault>)>) -> Vec<FileResult> {
+        let keep = |(id, result): (FileId, Result<Staged, Fault>)| {
+            (id, result.map(|staged| drop(self.staged.insert(id, staged))))
+        };
+        results.into_iter().map(keep).collect()
+    }
+
+    /// Makes a batch durable under its temporary names.
+    pub(crate) fn barrier(&mut self, files: &[FileId]) {
+        let (files, staged) = files.iter().filter_map(|id| Some((*id, self.staged.remove(id)?))).unzip();
+        self.end_batch();
+        self.batch = Arc::new(Batch { files, staged });
+        let batch = self.batch.clone();
+        self.report(&self.commit, move |tree| Report::Barrier(tree.barrier(&batch.staged).map_err(|e| e.fault())));
+    }
+
+    /// Renames a batch.
+    pub(crate) fn publish(&self, renames: Vec<(FileId, Replace)>) {
+        let batch = self.batch.clone();
+        self.report(&self.commit, move |tree| {
+            let staged = batch.by_file();
+            let rename = |(id, replace): (FileId, Replace)| {
+                let replace = match replace {
+                    Replace::Allowed => longhaul_disk::Replace::Allowed,
+                    Replace::Never => longhaul_disk::Replace::Never,
+                };
+                let result = staged.get(&id).ok_or_else(|| bug("a rename of what is not staged"));
+                (id, result.and_then(|staged| tree.publish(staged, replace).map_err(|e| e.fault())))
+            };
+            Report::Published(renames.into_iter().map(rename).collect())
+        });
+    }
+
+    /// Makes the batch's renames durable.
+    pub(crate) fn sync_dirs(&self) {
+        let batch = self.batch.clone();
+        self.report(&self.commit, move |tree| Report::DirsSynced(tree.sync_dirs(&batch.staged).map_err(|e| e.fault())));
+    }
+
+    /// Lets go of a batch; what of it was not published goes away.
+    pub(crate) fn end_batch(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        self.stage.run(move || drop(batch));
+    }
+
+    /// Sets mode and times of directories and makes that durable.
+    pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<Held>>) {
+        let preserve = self.options.preserve;
+        self.report(&self.commit, move |tree| {
+            let finish = |held: &Arc<Held>| {
+                (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(|e| e.fault()))
+            };
+            let mut results: Vec<FileResult> = dirs.iter().map(finish).collect();
+            if let Err(e) = tree.sync_dirs(&[]) {
+                let fault = e.fault();
+                results.iter_mut().for_each(|(_, result)| *result = result.clone().and(Err(fault.clone())));
+            }
+            Report::DirsFinished(results)
+        });
+    }
+
+    /// Where something is staged: by itself, or in the batch that failed.
+    pub(super) fn staged_or_in_batch(&mut self, file: FileId) -> Option<Arc<Batch>> {
+        if let Some(staged) = self.staged.remove(&file) {
+            return Some(Arc::new(Batch { files: vec![file], staged: vec![staged] }));
+        }
+        self.batch.files.contains(&file).then(|| self.batch.clone())
+    }
+}
+
+impl Batch {
+    pub(super) fn by_file(&self) -> HashMap<FileId, &Staged> {
+        self.files.iter().copied().zip(&self.staged).collect()
+    }
+
+    pub(super) fn discard(&self, file: FileId) {
+        self.files.iter().zip(&self.staged).filter(|(id, _)| **id == file).for_each(|(_, staged)| staged.discard());
+    }
+}
