@@ -31,6 +31,7 @@ pub use longhaul_disk::{DirectMode, EngineKind, EngineReport, SourceTree, Target
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
 pub use service::{ClientConfig, Rights, RootConfig, ServeConfig, Service};
+pub use transfer::bench::{LaneFigures, NetReport, NetRun, SentFigures, Way, bench_net};
 pub use transfer::{run, run_between};
 
 /// Prepares the process: as many open files as the system allows.

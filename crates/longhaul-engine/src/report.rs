@@ -1,5 +1,7 @@
 //! Counting what became of a transfer's entries, over all of its sessions, for progress and for the report.
 
+use std::time::{Duration, Instant};
+
 use longhaul_core::{EntryKind, Fault, FaultCode};
 use longhaul_disk::EngineReport;
 use longhaul_proto::tuning::limit::Spent;
@@ -36,6 +38,8 @@ pub(crate) struct Totals {
     limits: Spent,
     pub(crate) stages: Vec<(&'static str, f64)>,
     pub(crate) io: Option<EngineReport>,
+    /// Since when payload is on its way, and when of the last it was known that it is there.
+    moving: Option<(Instant, Instant)>,
 }
 
 /// What a session moved, once it is over.
@@ -68,6 +72,28 @@ impl Totals {
     /// Of a session that a fault ended before it began.
     pub(crate) fn ended_by(fault: Fault) -> Totals {
         Totals { fault: Some(fault), ..Totals::default() }
+    }
+
+    /// Payload is asked for, for the first time or not.
+    pub(crate) fn begin_moving(&mut self) {
+        self.moving.get_or_insert_with(|| (Instant::now(), Instant::now()));
+    }
+
+    /// Payload is there.
+    pub(crate) fn moved(&mut self) {
+        if let Some((_, last)) = &mut self.moving {
+            *last = Instant::now();
+        }
+    }
+
+    /// From when payload was asked for first until the last of it was there.
+    pub(crate) fn moving_for(&self) -> Option<Duration> {
+        self.moving.map(|(first, last)| last - first)
+    }
+
+    /// Payload that sessions which are over brought and verified.
+    pub(crate) fn bytes_received(&self) -> u64 {
+        self.before.bytes_received
     }
 
     /// Another session begins that goes on with what has no outcome yet.

@@ -94,6 +94,9 @@ impl ChunkIo {
     ///
     /// Fails with [`DiskError::Changed`] if the file ends earlier.
     pub fn read(&self, file: Arc<SourceFile>, offset: u64, len: usize, slot: Slot, done: Done) {
+        if let Some(error) = file.over() {
+            return queue::finish(done, slot, Err(error));
+        }
         self.submit(Request { job: Job::Read { file, offset }, len, slot, done });
     }
 

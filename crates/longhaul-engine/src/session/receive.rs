@@ -152,6 +152,7 @@ impl Loop<'_> {
             Wake::Event(Event::LaneEnded(end)) => self.machine.handle_lane_ended(now, end.id, end.landed),
             Wake::Event(Event::Arrived(mut arrival)) => {
                 self.course.progressed = Some(Instant::now());
+                self.course.totals.moved();
                 self.writing.keep(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
             }
@@ -269,7 +270,12 @@ impl Loop<'_> {
                 self.link.ending = true;
                 self.link.say(Message::Complete(Ending { cpu_us, ..ending }));
             }
-            Action::Send(message) => self.link.say(message),
+            Action::Send(message) => {
+                if matches!(message, Message::WantChunks(_)) {
+                    self.course.totals.begin_moving();
+                }
+                self.link.say(message);
+            }
             Action::Survey(page) => {
                 page.iter().for_each(|held| self.course.totals.found(&held.entry.kind));
                 self.writing.survey(page, self.course.committed.before());

@@ -128,7 +128,7 @@ impl Run {
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
         let (identity, session) = (remote.identity.clone(), welcome.session);
         let (addr, pinned) = (control.peer_addr, control.peer_key);
-        let paths = self.paths.clone();
+        let (paths, watch) = (self.paths.clone(), self.watch.clone());
         Arc::new(move |id| {
             let chosen = paths.choose();
             let (local, addr) = chosen.as_ref().map_or((None, addr), |path| path.addresses(addr));
@@ -138,6 +138,9 @@ impl Run {
             }
             let joined = dial_lane(protection, addr, &identity, pinned, &options)
                 .and_then(|mut stream| join(&mut stream, &key, session, id).map(|()| JoinedLane { id, stream }));
+            if let (Some(watch), Ok(lane)) = (&watch, &joined) {
+                watch.joined(id, lane.stream.handle());
+            }
             if let Some(path) = chosen {
                 match &joined {
                     Ok(lane) => path.joined(lane.stream.handle()),

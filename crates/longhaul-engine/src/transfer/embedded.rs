@@ -71,6 +71,7 @@ impl Run {
             bundled_max: handshake::bundled_max(self.settings.chunk),
             lanes_max: 0,
             rate: 0,
+            memory_bytes: 0,
         };
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;

@@ -2,8 +2,9 @@
 //!
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
 //! here, `link` sets the session up, `paths` says
-//! over which of several addresses, `redial` decides whether a lost one is followed by another; the session loop does the rest.
+//! over which of several addresses, `bench` measures without disks, `redial` decides whether a lost one is followed by another; the session loop does the rest.
 
+pub(crate) mod bench;
 mod dial;
 mod embedded;
 mod link;
@@ -32,6 +33,7 @@ use crate::session;
 use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::receive::Receiving;
 use crate::session::send::Sending;
+use bench::LaneWatch;
 use dial::{Agreed, Dialling};
 use paths::{Paths, WithPaths};
 use redial::Patience;
@@ -41,7 +43,7 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
     let begun = Instant::now();
     let paths = Paths::new(&settings.paths);
     let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
-    let run = Run { settings, observer: telling, stop, paths: paths.clone() };
+    let run = Run { settings, observer: telling, stop, paths: paths.clone(), watch: None };
     let result = match (job.from, job.to) {
         (From::Local(sources), To::Remote(remote, path)) => run.push(sources, &remote, path).await,
         (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
@@ -65,7 +67,7 @@ pub async fn run_between(
 ) -> Report {
     let begun = Instant::now();
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
-    let run = Run { settings, observer: observer.clone(), stop, paths: Paths::new(&[]) };
+    let run = Run { settings, observer: observer.clone(), stop, paths: Paths::new(&[]), watch: None };
     let result = run.embedded(source, destination).await;
     conclude(result, &*observer, begun)
 }
@@ -83,6 +85,8 @@ struct Run {
     observer: Arc<dyn Observer>,
     stop: Stop,
     paths: Paths,
+    /// Looks at the lanes that this side dials.
+    watch: Option<Arc<LaneWatch>>,
 }
 
 impl Run {
@@ -250,6 +254,7 @@ impl Run {
                 names: self.settings.files_from.clone(),
                 preserve: self.settings.preserve,
             },
+            timed: false,
         }
     }
 
