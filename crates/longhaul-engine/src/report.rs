@@ -96,6 +96,16 @@ impl Totals {
         self.before.bytes_received
     }
 
+    /// Payload that sessions which are over sent or received.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.before.bytes_sent.max(self.before.bytes_received)
+    }
+
+    /// Seconds for which sessions that are over stood.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.before.seconds
+    }
+
     /// Another session begins that goes on with what has no outcome yet.
     pub(crate) fn begin_session(&mut self) {
         self.fault = None;

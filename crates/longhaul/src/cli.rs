@@ -329,6 +329,8 @@ pub struct TrustArgs {
 pub enum BenchVerb {
     /// Memory to memory, through the lanes of a transfer with a daemon: one run for each combination of what is listed
     Net(BenchNetArgs),
+    /// Memory or disk to memory or disk, within this process: what each stage of a transfer costs
+    Matrix(BenchMatrixArgs),
 }
 
 /// What `bench net` takes.
@@ -374,6 +376,42 @@ pub struct BenchNetArgs {
     /// Who we are and whom we trust.
     #[command(flatten)]
     pub keys: KeyOptions,
+}
+
+/// What `bench matrix` takes.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_help = BENCH_MATRIX_HELP)]
+pub struct BenchMatrixArgs {
+    /// On the disk to measure; files are made in a new directory in it, and removed at the end [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<OsString>,
+    /// The file of each run, 1MiB to 1TiB; twice that must be free [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub bytes: Option<OsString>,
+    /// Runs of each cell, 1 to 100: the table shows medians [default: 3]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<OsString>,
+    /// Lanes between the halves, 1 to 128, or `auto`: 4 [default: auto]
+    #[arg(long, value_name = "N|auto", help_heading = "Pipeline")]
+    pub lanes: Option<OsString>,
+    /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Pipeline")]
+    pub chunk_size: Option<OsString>,
+    /// Buffers of each half, at least 4 chunks [default: 256MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Pipeline")]
+    pub memory: Option<OsString>,
+    /// Requests in flight per disk, 1 to 1024, or `auto` [default: auto]
+    #[arg(long, value_name = "N|auto", help_heading = "Pipeline")]
+    pub depth: Option<OsString>,
+    /// direct, buffered, or auto: direct where the file system takes it [default: auto]
+    #[arg(long, value_name = "MODE", help_heading = "Pipeline")]
+    pub io: Option<OsString>,
+    /// I/O engine: uring, threads or auto [default: auto]
+    #[arg(long, value_name = "ENGINE", help_heading = "Pipeline")]
+    pub engine: Option<OsString>,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
 }
 
 impl TransferArgs {
@@ -439,6 +477,14 @@ const TRANSFER_HELP: &str = "Sizes: MiB is binary, MB decimal, bare K M G binary
 Exit codes: 0 all done · 2 usage or config · 3 not found · 4 denied · 5 temporary, a retry may work · 6 integrity mismatch · \
 7 this host or that one cannot · 23 some files failed · 24 some sources changed or vanished · 130/143 interrupted, \
 resumable · 1 anything else";
+
+const BENCH_MATRIX_HELP: &str = "Eight cells: from memory or disk to memory or disk, safe and private. The real pipeline of both \
+halves in one process, over socket pairs; a disk's end is durable when a run ends. What a disk costs is the difference between two \
+cells. Run it as nobody else uses the machine. A table on standard output at the end, with --json an object a run (`bench_matrix`, and \
+`summary` last).
+
+Exit codes: 0 all runs done · 2 usage or config · 3 no such directory · 7 no space, or this host cannot · 130/143 interrupted · \
+1 anything else";
 
 const BENCH_NET_HELP: &str = "A line a run on standard output, with --json an object a line (`bench_net`, and `summary` last). Data is \
 made up, sent, hashed and verified as in a transfer, and no disk is touched. What only the sending end knows of its lanes (what was sent \

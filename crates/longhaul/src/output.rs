@@ -12,7 +12,7 @@ mod progress;
 mod speaker;
 mod units;
 
-pub use bench::NetTelling;
+pub use bench::{MatrixCell, MatrixTelling, NetTelling};
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use narrator::{End, Narrator, Telling};

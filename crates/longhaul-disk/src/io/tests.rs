@@ -367,3 +367,16 @@ fn of_a_timed_file_nothing_is_read_when_its_time_is_over() {
         assert_eq!(result.map_err(|error| error.kind()), if fine { Ok(()) } else { Err(ErrorKind::Changed) });
     }
 }
+
+#[test]
+fn what_io_costs_is_counted_by_either_engine() {
+    for kind in engines() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (io, slab) = start(kind, 2);
+        let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
+        assert_eq!(io.report().cpu_nanos, 0, "{kind:?}");
+        put(&io, &slab, &target, "f", &[7; 8 * CHUNK], false);
+        let spent = io.report().cpu_nanos;
+        assert!((1..60_000_000_000).contains(&spent), "{kind:?}: {spent}");
+    }
+}

@@ -277,6 +277,7 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
         // Its own time and the end are within that, or the client is not one that means well.
         prepared.held.2.end_after(LONGEST + LONGEST / 10);
     }
+    let measured = prepared.measured;
     let totals = match welcome(daemon, control, &prepared, counter.clone()).await {
         Ok((link, registered, welcome)) => {
             let totals = converse(link, prepared, &welcome, daemon.config.sync).await;
@@ -287,7 +288,9 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
     };
     let seconds = begun.elapsed().as_secs_f64();
     let (files, failed) = (counter.committed.load(Ordering::Relaxed), counter.failed.load(Ordering::Relaxed));
-    let bytes = counter.bytes.load(Ordering::Relaxed);
+    let bytes = if measured.is_some() { totals.bytes_moved() } else { counter.bytes.load(Ordering::Relaxed) };
+    // That a source ends by the clock is no failure.
+    let failed = if measured.is_some_and(Measured::is_timed) { 0 } else { failed };
     let end = totals.fault.as_ref().map_or_else(|| "complete".to_owned(), |f| format!("{}: {f}", f.code.name()));
     tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), cpu_s = %cpu_seconds(&totals.stages), "ended: {what}: {end}");
 }

@@ -1,5 +1,7 @@
-//! `bench`: measurements with data made up for them, one module each.
+//! `bench`: measurements with data made up for them, one module each; `ground` is where their files lie.
 
+mod ground;
+mod matrix;
 mod net;
 
 use super::Context;
@@ -14,5 +16,6 @@ use crate::exit::Exit;
 pub(super) fn run(verb: BenchVerb, context: Context) -> Result<Exit, Error> {
     match verb {
         BenchVerb::Net(args) => net::run(&args, context),
+        BenchVerb::Matrix(args) => matrix::run(&args, context),
     }
 }

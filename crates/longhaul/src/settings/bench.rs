@@ -1,9 +1,10 @@
 //! What is to be measured, from the options of `bench`: lists become one case for each combination.
 //!
 //! In: unparsed texts, the same layers as for transfers, so that by default is measured what a transfer would do. Out:
-//! [`NetBench`] to `commands`. What only `bench` takes is taken from its flags alone.
+//! [`NetBench`] and [`MatrixBench`] to `commands`. What only `bench` takes is taken from its flags alone.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::ByteCount;
@@ -13,7 +14,7 @@ use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, 
 
 use super::values::{self, Flaw};
 use super::{Keys, Layers, buffers, keys};
-use crate::cli::BenchNetArgs;
+use crate::cli::{BenchMatrixArgs, BenchNetArgs};
 use crate::config::ClientFile;
 use crate::error::Error;
 
@@ -108,6 +109,42 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
     })
 }
 
+/// The stages of a transfer within this process.
+#[derive(Debug)]
+pub struct MatrixBench {
+    /// Where files are made.
+    pub dir: PathBuf,
+    /// The length of each.
+    pub bytes: ByteCount,
+    /// Runs of each cell.
+    pub rounds: u32,
+    /// What all runs have in common.
+    pub engine: Settings,
+}
+
+/// Merges and types all options of `bench matrix`.
+///
+/// # Errors
+/// The first option that cannot be used.
+pub fn matrix_bench(args: &BenchMatrixArgs, layers: &Layers) -> Result<MatrixBench, Error> {
+    let flags = Layers::new(&|_| None, ClientFile::default());
+    let common = common((&args.chunk_size, &args.memory), &None, layers)?;
+    Ok(MatrixBench {
+        dir: args.dir.as_ref().map_or_else(|| PathBuf::from("."), PathBuf::from),
+        bytes: flags.parsed("bytes", &args.bytes, values::file_size)?.unwrap_or(FILE_DEFAULT),
+        rounds: flags.parsed("rounds", &args.rounds, values::rounds)?.unwrap_or(ROUNDS_DEFAULT),
+        engine: Settings {
+            lanes: layers.parsed("lanes", &args.lanes, values::lanes)?.flatten(),
+            // Two halves share one process's memory; here each stands for a process of its own.
+            memory: ByteCount(common.memory.get().saturating_mul(2)),
+            depth: layers.parsed("depth", &args.depth, values::depth)?.flatten(),
+            io: layers.parsed("io", &args.io, values::io)?.unwrap_or(DirectMode::Auto),
+            engine: layers.parsed("engine", &args.engine, values::engine)?.unwrap_or(EngineKind::Auto),
+            ..common
+        },
+    })
+}
+
 /// What every measurement has in common with every transfer.
 fn common(
     sizes: (&Option<OsString>, &Option<OsString>),
@@ -165,6 +202,9 @@ fn rates(text: &str) -> Result<Vec<Option<u64>>, Flaw> {
 
 /// Long enough for lanes to have found their number on a path of 100 ms.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
+/// A second or two of a fast disk.
+const FILE_DEFAULT: ByteCount = ByteCount(1 << 30);
+const ROUNDS_DEFAULT: u32 = 3;
 /// At ten seconds each that is three quarters of an hour.
 const CASES_MAX: usize = 256;
 

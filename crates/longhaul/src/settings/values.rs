@@ -351,6 +351,18 @@ pub(super) fn amount(text: &str) -> Result<ByteCount, Flaw> {
     Some(size(text)?).filter(|size| size.get() >= CHUNK_BYTES_USER_MIN).ok_or_else(flawed)
 }
 
+/// How often each cell of a matrix is measured.
+pub(super) fn rounds(text: &str) -> Result<u32, Flaw> {
+    let number = text.parse().ok().filter(|n| (1..=ROUNDS_MAX).contains(n));
+    number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: ROUNDS_MAX })
+}
+
+/// A file of a measurement on disk.
+pub(super) fn file_size(text: &str) -> Result<ByteCount, Flaw> {
+    let flawed = || Flaw::Form { given: text.to_owned(), form: "a size from 1MiB to 1TiB" };
+    Some(size(text)?).filter(|size| (CHUNK_BYTES_USER_MIN..=FILE_MAX).contains(&size.get())).ok_or_else(flawed)
+}
+
 fn auto_or_number(text: &str, most: u32) -> Result<Option<u32>, Flaw> {
     if text == "auto" {
         return Ok(None);
@@ -367,6 +379,10 @@ const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sp
 const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
 /// Beyond this a device's own queue is full many times over (a guess: the deepest NVMe queues in use have 1024).
 const DEPTH_MAX: u32 = 1024;
+/// Runs of one cell.
+const ROUNDS_MAX: u32 = 100;
+/// Nobody waits for more.
+const FILE_MAX: u64 = 1 << 40;
 /// Values of one list.
 const LIST_MAX: usize = 16;
 
@@ -485,6 +501,8 @@ mod tests {
         for bad in ["0", "3601", "10s", "1.5", "-1", ""] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+        assert_eq!((rounds("100"), file_size("1TiB")), (Ok(100), Ok(ByteCount(1 << 40))));
+        assert!(rounds("0").is_err() && rounds("101").is_err() && file_size("1.1TiB").is_err());
         assert_eq!(amount("1MiB"), Ok(ByteCount(1 << 20)));
         for bad in ["1MB", "0", "", "-1", "much"] {
             assert!(amount(bad).is_err(), "{bad}");

@@ -2,8 +2,9 @@
 //! machines and digests.
 //!
 //! In: a [`NetRun`] and [`Settings`]. Out: a [`NetReport`]. `watch` looks at the lanes meanwhile. Neither side believes the other:
-//! each bounds what it sends, takes and waits for.
+//! each bounds what it sends, takes and waits for. `matrix` measures within this process.
 
+mod matrix;
 mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +28,7 @@ use crate::session;
 use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::receive::Receiving;
 
+pub use matrix::{CellReport, CellRun, HalfReport, NOISE_NAME, bench_cell, io_mode};
 pub(crate) use watch::LaneWatch;
 pub use watch::{LaneFigures, SentFigures};
 
@@ -86,7 +88,8 @@ pub struct NetReport {
 
 /// Measures. `settings` count as far as they concern the network and memory.
 pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetReport {
-    let (ear, watch) = (Arc::new(Ear::new()), Arc::new(LaneWatch::new(run.way)));
+    let watch = Arc::new(LaneWatch::new(run.way));
+    let ear = Arc::new(Ear { begun: Instant::now(), heard: Mutex::default(), watch: watch.clone() });
     let (trigger, inner) = Stop::new();
     let settings = Settings {
         // Nothing is waited for where there is no disk: what is read ahead would only be late when the time is over.
@@ -224,18 +227,13 @@ fn report(bytes_allowed: u64, totals: Totals, is_timed: bool, ear: &Ear, watch: 
 struct Ear {
     begun: Instant,
     heard: Mutex<Heard>,
+    watch: Arc<LaneWatch>,
 }
 
 #[derive(Clone, Default)]
 struct Heard {
     start: Option<(Duration, Start)>,
     failed: Option<Fault>,
-}
-
-impl Ear {
-    fn new() -> Ear {
-        Ear { begun: Instant::now(), heard: Mutex::default() }
-    }
 }
 
 impl Observer for Ear {
@@ -248,12 +246,14 @@ impl Observer for Ear {
                     heard.failed = Some(fault);
                 }
             }
+            // The last one is told when all is said, and before lanes are closed.
+            Event::Progress(_) => self.watch.look(),
             _ => {}
         }
     }
 }
 
-/// The kernel's counters are looked at so often: a lane's last tenth of a second may be missing in them.
+/// The kernel's counters are looked at so often: of a lane that ends early the last tenth of a second may be missing in them.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A daemon lets none take longer.
 const LONGEST: Duration = Duration::from_secs(MEASURE_SECONDS_MAX);
