@@ -38,8 +38,27 @@ pub(crate) struct Totals {
     limits: Spent,
     pub(crate) stages: Vec<(&'static str, f64)>,
     pub(crate) io: Option<EngineReport>,
-    /// Since when payload is on its way, and when of the last it was known that it is there.
-    moving: Option<(Instant, Instant)>,
+    moving: Option<Moving>,
+    /// Units count that are there so long after payload was asked for first; none: all of them.
+    pub(crate) window: Option<Duration>,
+}
+
+/// Payload on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moving {
+    /// Since when it is asked for.
+    first: Instant,
+    /// When of the last unit that counts it was known that it is there.
+    last: Instant,
+    /// Units that count.
+    pub(crate) units: u64,
+}
+
+impl Moving {
+    /// From the first request to the last unit.
+    pub(crate) fn time(&self) -> Duration {
+        self.last - self.first
+    }
 }
 
 /// What a session moved, once it is over.
@@ -76,19 +95,26 @@ impl Totals {
 
     /// Payload is asked for, for the first time or not.
     pub(crate) fn begin_moving(&mut self) {
-        self.moving.get_or_insert_with(|| (Instant::now(), Instant::now()));
+        let now = Instant::now();
+        self.moving.get_or_insert(Moving { first: now, last: now, units: 0 });
     }
 
-    /// Payload is there.
-    pub(crate) fn moved(&mut self) {
-        if let Some((_, last)) = &mut self.moving {
-            *last = Instant::now();
+    /// So many more units are there.
+    pub(crate) fn moved(&mut self, units: usize) {
+        self.moved_at(Instant::now(), units);
+    }
+
+    fn moved_at(&mut self, now: Instant, units: usize) {
+        let within = |moving: &&mut Moving| self.window.is_none_or(|window| now - moving.first <= window);
+        if let Some(moving) = self.moving.as_mut().filter(within) {
+            moving.last = now;
+            moving.units += units as u64;
         }
     }
 
-    /// From when payload was asked for first until the last of it was there.
-    pub(crate) fn moving_for(&self) -> Option<Duration> {
-        self.moving.map(|(first, last)| last - first)
+    /// What moved, if anything was asked for.
+    pub(crate) fn moving(&self) -> Option<Moving> {
+        self.moving
     }
 
     /// Payload that sessions which are over brought and verified.
@@ -266,5 +292,28 @@ impl Totals {
             io: self.io,
             paths: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_after_the_time_does_not_count() {
+        let second = Duration::from_secs(1);
+        let counted = |window| {
+            let mut totals = Totals { window, ..Totals::default() };
+            totals.moved(1);
+            totals.begin_moving();
+            let first = totals.moving().expect("begun").first;
+            [(1, 2), (3, 4), (5, 8)]
+                .into_iter()
+                .for_each(|(after, units)| totals.moved_at(first + after * second, units));
+            totals.moving().map(|moving| (moving.units, moving.time()))
+        };
+        assert_eq!(counted(None), Some((14, 5 * second)));
+        assert_eq!(counted(Some(4 * second)), Some((6, 3 * second)));
+        assert_eq!(counted(Some(second / 2)), Some((0, Duration::ZERO)));
     }
 }

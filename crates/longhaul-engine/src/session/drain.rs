@@ -1,5 +1,5 @@
-//! The end of a source that ends by the clock: what was read in time is delivered and judged before it is said that there is no
-//! more, so that no byte of it was sent in vain.
+//! The end of a source that ends by the clock: what was read in time is delivered and judged, if that does not take long, before it
+//! is said that there is no more, so that little was sent in vain.
 //!
 //! In: orders, verdicts and failed reads of the one file, counted. Out: the failure, when it is time to say it. Sends nothing.
 
@@ -45,8 +45,8 @@ impl Drain {
     }
 }
 
-/// What was read in time is delivered in a few seconds, but on a link so slow that a few chunks take longer.
-const DRAIN_MAX: Duration = Duration::from_secs(30);
+/// What was read in time is delivered soon, but on a link so slow that a few chunks take long: there nobody waits for them.
+const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {

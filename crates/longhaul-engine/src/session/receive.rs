@@ -152,7 +152,7 @@ impl Loop<'_> {
             Wake::Event(Event::LaneEnded(end)) => self.machine.handle_lane_ended(now, end.id, end.landed),
             Wake::Event(Event::Arrived(mut arrival)) => {
                 self.course.progressed = Some(Instant::now());
-                self.course.totals.moved();
+                self.course.totals.moved(1);
                 self.writing.keep(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
             }

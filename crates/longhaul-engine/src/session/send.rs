@@ -12,7 +12,7 @@ use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Held, Landing};
 use longhaul_proto::sender::{Action, Config, Sender, Small};
-use longhaul_proto::wire::message::{Ending, Outcome};
+use longhaul_proto::wire::message::{Ending, Finding, Outcome};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
@@ -264,7 +264,7 @@ impl Loop<'_> {
             _ => {}
         }
         if let Message::Verdicts(verdicts) = &message {
-            self.course.totals.moved();
+            self.course.totals.moved(verdicts.iter().filter(|v| matches!(v.finding, Finding::Good(_))).count());
             if let Some(drain) = &mut self.drain {
                 drain.judged(verdicts.len());
             }

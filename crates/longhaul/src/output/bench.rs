@@ -69,6 +69,7 @@ struct NetBody<'a> {
     bytes: u64,
     seconds: f64,
     bytes_per_s: u64,
+    bytes_moved: u64,
     setup_s: f64,
     cpu_s_per_gb: CpuPerGb,
     limited_by: Option<&'static str>,
@@ -178,7 +179,7 @@ fn bytes_per_s(report: &NetReport) -> u64 {
 }
 
 fn per_gb(report: &NetReport) -> CpuPerGb {
-    CpuPerGb::of(report.bytes, report.sender_cpu, report.receiver_cpu)
+    CpuPerGb::of(report.bytes_moved, report.sender_cpu, report.receiver_cpu)
 }
 
 fn body<'a>(case: &NetCase, report: &'a NetReport, time: Option<Duration>, (run, runs): (usize, usize)) -> NetBody<'a> {
@@ -205,6 +206,7 @@ fn body<'a>(case: &NetCase, report: &'a NetReport, time: Option<Duration>, (run,
         bytes: report.bytes,
         seconds: millis(report.seconds),
         bytes_per_s: bytes_per_s(report),
+        bytes_moved: report.bytes_moved,
         setup_s: millis(report.setup_seconds),
         cpu_s_per_gb: per_gb(report),
         limited_by: report.limits.first().map(|limited| limited.by),

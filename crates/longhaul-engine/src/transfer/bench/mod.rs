@@ -50,8 +50,7 @@ pub struct NetRun {
     pub way: Way,
     /// Bytes that are moved at most; the daemon may allow less.
     pub bytes: u64,
-    /// For how long data is read, to the millisecond, 1 hour at most; none: until all bytes are moved. What was read in time is
-    /// delivered and counted.
+    /// For how long data is read and counted, to the millisecond, 1 hour at most; none: until all bytes are moved.
     pub time: Option<Duration>,
 }
 
@@ -64,10 +63,13 @@ pub struct NetReport {
     pub start: Option<Start>,
     /// What the daemon let it move.
     pub bytes_allowed: u64,
-    /// Payload that the receiver verified.
+    /// Payload that was there in time: what the receiver verified, in whole chunks, and of a push what this side knows of.
     pub bytes: u64,
-    /// From when payload was asked for first until the last of it was known to be there, which has a round trip in it.
+    /// From when payload was asked for first until the last of that was known to be there, which has a round trip in it.
     pub seconds: f64,
+    /// All payload that the receiver verified: what was under way when the time was over is delivered if that takes no longer than
+    /// 3 s.
+    pub bytes_moved: u64,
     /// From the first dial until lanes had joined.
     pub setup_seconds: f64,
     /// CPU seconds of the sending process.
@@ -152,6 +154,7 @@ impl Run {
         sending.timed = run.time.is_some();
         let link = self.link(agreed, Role::Sender, Arc::default());
         let mut course = SendCourse::default();
+        course.totals.window = run.time;
         session::send::run(link, sending, &mut course).await;
         Ok(course.totals)
     }
@@ -172,6 +175,7 @@ impl Run {
             ledger: None,
         };
         let mut course = ReceiveCourse::default();
+        course.totals.window = run.time;
         session::receive::run(link, receiving, &mut course).await;
         Ok(course.totals)
     }
@@ -202,7 +206,10 @@ async fn noisy(machinery: budget::Machinery) -> Result<budget::Machinery, Fault>
 
 fn report(bytes_allowed: u64, totals: Totals, is_timed: bool, ear: &Ear, watch: &LaneWatch) -> NetReport {
     let heard = ear.heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (bytes, moving) = (totals.bytes_received(), totals.moving_for().unwrap_or_default());
+    let (bytes_moved, moving) = (totals.bytes_received(), totals.moving());
+    let chunk = heard.start.as_ref().map_or(0, |(_, start)| start.chunk.bytes());
+    // The last chunk of a file that ends before its time may be shorter.
+    let in_time = moving.map_or(0, |moving| moving.units.saturating_mul(chunk)).min(bytes_moved);
     let report = totals.into_report(0.0);
     // That a source whose time is over changes is how it ends.
     let ended = |fault: &Fault| is_timed && fault.code == FaultCode::Changed;
@@ -211,8 +218,9 @@ fn report(bytes_allowed: u64, totals: Totals, is_timed: bool, ear: &Ear, watch: 
         setup_seconds: heard.start.as_ref().map_or(0.0, |(after, _)| after.as_secs_f64()),
         start: heard.start.map(|(_, start)| start),
         bytes_allowed,
-        bytes,
-        seconds: moving.as_secs_f64(),
+        bytes: if is_timed { in_time } else { bytes_moved },
+        seconds: moving.map_or(0.0, |moving| moving.time().as_secs_f64()),
+        bytes_moved,
         sender_cpu: report.sender_cpu,
         receiver_cpu: report.receiver_cpu,
         stages: report.stages,
