@@ -8,6 +8,7 @@
 
 mod fixture;
 
+mod bench;
 mod choice;
 mod compare;
 mod daemon;

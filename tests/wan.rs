@@ -40,7 +40,7 @@ impl Far {
         let (client, server) = (Host::new(), Host::new());
         let root = server.make_dir("data");
         let config = DaemonConfig::default().listen(wan.far().address(0)).root("data", &root, ALL_RIGHTS);
-        let config = config.client("tester", client.key(), &[("data", ALL_RIGHTS)]);
+        let config = config.may_bench().client("tester", client.key(), &[("data", ALL_RIGHTS)]);
         let config = if limits.is_empty() { config } else { config.line(&format!("[limits]\n{limits}")) };
         let daemon = config.start_as(&server, |run| run.beneath(wan.far().prefix()));
         Far { wan, client, root, daemon, _server: server }
@@ -270,6 +270,29 @@ fn what_of_the_network_limits_is_named_at_either_end() {
             assert_eq!(summary["limited_by"], *want, "{path} {sysctls:?} {options:?}: {summary}\n{outcome}");
         }
     }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_measurement_finds_what_the_path_is() {
+    let far = Far::new("rate=100Mbit/s,rtt=40ms,loss=1e-3");
+    let bench = |direction: &str| {
+        let run = far.client.run(["bench", "net", "--json", "--bytes", "40MiB", "--chunk-size", "1MiB"]);
+        let run = run.args(["--lanes", "4", "--direction", direction, "--peer-key", far.daemon.key()]);
+        let outcome = run.arg(far.daemon.url("")).beneath(far.wan.near().prefix()).succeed();
+        outcome.events_of("bench_net").remove(0)
+    };
+    let (push, pull) = (bench("push"), bench("pull"));
+    for run in [&push, &pull] {
+        assert_eq!(run["bytes"], 40 * MIB, "{run}");
+        let rtt = run["rtt_us_min"].as_u64().unwrap();
+        assert!((40_000..80_000).contains(&rtt), "{run}");
+        assert!(run["bytes_per_s"].as_u64().unwrap() <= 12_500_000, "no more than there is: {run}");
+    }
+    assert!(push["rtt_us_mean"].as_u64() >= push["rtt_us_min"].as_u64() && push["jitter_us"].is_u64(), "{push}");
+    assert_eq!(push["path_mtu_bytes"], 9000, "{push}");
+    let loss = push["loss"].as_f64().unwrap();
+    assert!((1e-5..0.1).contains(&loss), "{push}");
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn fair() -> Welcome {
         bundled_max: 1 << 18,
         lanes_max: 4,
         rate: 0,
+        memory_bytes: 0,
     }
 }
 

@@ -69,6 +69,8 @@ pub const PEER_TEXT_BYTES_MAX: usize = 1024;
 pub const FILTERS_MAX: usize = 1024;
 /// Sources that one pull may name.
 pub const SOURCES_MAX: usize = 1024;
+/// Longest measurement between memories, in seconds: an acceptor ends it then, whatever the initiator asked for.
+pub const MEASURE_SECONDS_MAX: u64 = 3600;
 
 const _: () = assert!(CHUNK_LOG2_MIN >= 10, "a chunk must be a whole BLAKE3 subtree");
 const _: () = assert!(
@@ -77,5 +79,6 @@ const _: () = assert!(
 );
 const _: () =
     assert!(BUNDLED_FILE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundled file must fit a bundle of the smallest chunk");
+const _: () = assert!(MEASURE_SECONDS_MAX * 1000 <= u32::MAX as u64, "it is told in milliseconds");
 const _: () = assert!(LANES_EVER_MAX > LANES_MAX, "a lost lane must be replaced");
 const _: () = assert!(PAGE_ENTRIES_MAX * 2 <= ENTRIES_UNSETTLED_MAX, "pages must flow while entries settle");

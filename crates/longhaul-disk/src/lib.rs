@@ -28,7 +28,7 @@ pub use io::{ChunkIo, Done, EngineKind, EngineReport};
 pub use overlap::way_into;
 pub use shelf::{Journal, JournalReader, Shelf, Shelved};
 pub use source::{
-    FsSource, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree, VoidSource,
+    FsSource, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree, TimedVoid, VoidSource,
 };
 pub use stat::{Identity, Standing};
 pub use target::{

@@ -1,7 +1,7 @@
-//! What a pulling side asked for: nothing else is taken from a sender, whatever it says.
+//! What a pulling side asked for, and what a memory takes: nothing else is taken from a sender, whatever it says.
 //!
-//! In: the sources, names and rules of a pull. Out: a verdict on each manifest page. The sender selects by the same rules; this
-//! is the check that it did. A copy asks whether its scan would come upon its destination. Touches no disk.
+//! In: the sources, names and rules of a pull, or the length of the one file of a measurement. Out: a verdict on each manifest
+//! page. The sender selects by the same rules; this is the check that it did. A copy asks whether its scan would come upon its destination. Touches no disk.
 
 use std::collections::HashSet;
 
@@ -14,6 +14,8 @@ pub(crate) struct Asked {
     names: Option<Names>,
     filter: Filter,
     no_links: bool,
+    /// Of one file, and nothing else: its length at most. Zero once it came.
+    one_file: Option<u64>,
 }
 
 /// Names that were asked for, with what lies in them, and the directories above them.
@@ -27,6 +29,11 @@ impl Asked {
     /// What passes these rules.
     pub(crate) fn passing(filter: Filter) -> Asked {
         Asked { filter, ..Asked::default() }
+    }
+
+    /// One file of so many bytes at most.
+    pub(crate) fn one_file(bytes: u64) -> Asked {
+        Asked { one_file: Some(bytes), ..Asked::default() }
     }
 
     /// Of that, only these names beneath `top`, which is the root if the content of a directory was asked for.
@@ -52,13 +59,27 @@ impl Asked {
     ///
     /// # Errors
     /// A [`Fault`] of the peer that names the entry.
-    pub(crate) fn check(&self, entries: &[Entry]) -> Result<(), Fault> {
+    pub(crate) fn check(&mut self, entries: &[Entry]) -> Result<(), Fault> {
+        for entry in entries {
+            self.take_one_file(entry)?;
+        }
         match entries.iter().find(|entry| !self.covers(entry)) {
             None => Ok(()),
             Some(entry) => Err(Fault::protocol(format_args!(
                 "the sender names '{}', which was not asked for",
                 entry.path.escaped()
             ))),
+        }
+    }
+
+    fn take_one_file(&mut self, entry: &Entry) -> Result<(), Fault> {
+        let Some(most) = self.one_file else { return Ok(()) };
+        match entry.kind {
+            EntryKind::File { len, .. } if (1..=most).contains(&len) => {
+                self.one_file = Some(0);
+                Ok(())
+            }
+            _ => Err(Fault::protocol("the sender names more than the one file that was agreed")),
         }
     }
 
@@ -103,7 +124,7 @@ mod tests {
     }
 
     fn covers(asked: &Asked, text: &str, kind: EntryKind) -> bool {
-        asked.check(&[Entry { path: path(text), kind, meta: Meta::default() }]).is_ok()
+        asked.clone().check(&[Entry { path: path(text), kind, meta: Meta::default() }]).is_ok()
     }
 
     #[test]
@@ -132,5 +153,28 @@ mod tests {
         assert!(!covers(&asked, "in/out/x/y", link()));
         assert!(covers(&asked, "in/out", link()), "only directories are excluded");
         assert!(!covers(&asked.without_links(), "in/x", link()));
+    }
+
+    #[test]
+    fn of_one_file_that_was_agreed_no_other_comes_and_no_longer_one() {
+        let file = |len| {
+            let kind = EntryKind::File { len, sparse: false, inode: longhaul_core::Inode::default() };
+            Entry { path: path("f"), kind, meta: Meta::default() }
+        };
+        let dir = || Entry { path: path("d"), kind: EntryKind::Dir, meta: Meta::default() };
+        for (entries, fine) in [
+            (vec![file(9)], true),
+            (vec![file(10)], true),
+            (vec![file(11)], false),
+            (vec![file(u64::MAX)], false),
+            (vec![file(0)], false),
+            (vec![file(4), file(4)], false),
+            (vec![dir()], false),
+            (vec![file(4), dir()], false),
+        ] {
+            assert_eq!(Asked::one_file(10).check(&entries).is_ok(), fine, "{entries:?}");
+        }
+        let mut asked = Asked::one_file(10);
+        assert!(asked.check(&[file(1)]).is_ok() && asked.check(&[file(1)]).is_err(), "on a later page");
     }
 }

@@ -1,5 +1,7 @@
 //! Counting what became of a transfer's entries, over all of its sessions, for progress and for the report.
 
+use std::time::{Duration, Instant};
+
 use longhaul_core::{EntryKind, Fault, FaultCode};
 use longhaul_disk::EngineReport;
 use longhaul_proto::tuning::limit::Spent;
@@ -36,6 +38,27 @@ pub(crate) struct Totals {
     limits: Spent,
     pub(crate) stages: Vec<(&'static str, f64)>,
     pub(crate) io: Option<EngineReport>,
+    moving: Option<Moving>,
+    /// Units count that are there so long after payload was asked for first; none: all of them.
+    pub(crate) window: Option<Duration>,
+}
+
+/// Payload on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moving {
+    /// Since when it is asked for.
+    first: Instant,
+    /// When of the last unit that counts it was known that it is there.
+    last: Instant,
+    /// Units that count.
+    pub(crate) units: u64,
+}
+
+impl Moving {
+    /// From the first request to the last unit.
+    pub(crate) fn time(&self) -> Duration {
+        self.last - self.first
+    }
 }
 
 /// What a session moved, once it is over.
@@ -68,6 +91,45 @@ impl Totals {
     /// Of a session that a fault ended before it began.
     pub(crate) fn ended_by(fault: Fault) -> Totals {
         Totals { fault: Some(fault), ..Totals::default() }
+    }
+
+    /// Payload is asked for, for the first time or not.
+    pub(crate) fn begin_moving(&mut self) {
+        let now = Instant::now();
+        self.moving.get_or_insert(Moving { first: now, last: now, units: 0 });
+    }
+
+    /// So many more units are there.
+    pub(crate) fn moved(&mut self, units: usize) {
+        self.moved_at(Instant::now(), units);
+    }
+
+    fn moved_at(&mut self, now: Instant, units: usize) {
+        let within = |moving: &&mut Moving| self.window.is_none_or(|window| now - moving.first <= window);
+        if let Some(moving) = self.moving.as_mut().filter(within) {
+            moving.last = now;
+            moving.units += units as u64;
+        }
+    }
+
+    /// What moved, if anything was asked for.
+    pub(crate) fn moving(&self) -> Option<Moving> {
+        self.moving
+    }
+
+    /// Payload that sessions which are over brought and verified.
+    pub(crate) fn bytes_received(&self) -> u64 {
+        self.before.bytes_received
+    }
+
+    /// Payload that sessions which are over sent or received.
+    pub(crate) fn bytes_moved(&self) -> u64 {
+        self.before.bytes_sent.max(self.before.bytes_received)
+    }
+
+    /// Seconds for which sessions that are over stood.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.before.seconds
     }
 
     /// Another session begins that goes on with what has no outcome yet.
@@ -230,5 +292,28 @@ impl Totals {
             io: self.io,
             paths: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_after_the_time_does_not_count() {
+        let second = Duration::from_secs(1);
+        let counted = |window| {
+            let mut totals = Totals { window, ..Totals::default() };
+            totals.moved(1);
+            totals.begin_moving();
+            let first = totals.moving().expect("begun").first;
+            [(1, 2), (3, 4), (5, 8)]
+                .into_iter()
+                .for_each(|(after, units)| totals.moved_at(first + after * second, units));
+            totals.moving().map(|moving| (moving.units, moving.time()))
+        };
+        assert_eq!(counted(None), Some((14, 5 * second)));
+        assert_eq!(counted(Some(4 * second)), Some((6, 3 * second)));
+        assert_eq!(counted(Some(second / 2)), Some((0, Duration::ZERO)));
     }
 }

@@ -42,6 +42,7 @@ fn config(root: &Path) -> ServeConfig {
         engine: EngineKind::Auto,
         depth: None,
         rate: None,
+        bench_bytes: ByteCount(1 << 20),
     }
 }
 

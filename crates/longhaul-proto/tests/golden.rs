@@ -168,12 +168,14 @@ fn messages() -> Vec<(Message, &'static str)> {
         bundled_max: 256 << 10,
         lanes_max: 32,
         rate: 300,
+        memory_bytes: 300,
     };
     let list = Request::List { root: "data".to_owned(), path: path("x") };
     let partials = Request::Partials { root: "data".to_owned(), path: path("x") };
     vec![
         (push(), GOLDEN[0]),
         (pull(), GOLDEN[1]),
+        (transfer(Far::Memory { bytes: 1 << 40, millis: 300 }), GOLDEN[36]),
         (hello(Request::Roots), GOLDEN[2]),
         (hello(list), GOLDEN[3]),
         (hello(partials), GOLDEN[28]),
@@ -214,12 +216,12 @@ fn messages() -> Vec<(Message, &'static str)> {
     ]
 }
 
-const GOLDEN: [&str; 36] = [
+const GOLDEN: [&str; 37] = [
     "3b000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac020101",
     "42000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e2222222222222222222222222222222201ac0203626272ac020101",
     "050000000101010001",
     "0c000000010101000204646174610178",
-    "1b00000002010011111111111111111111111111111111161680801020ac02",
+    "1d00000002010011111111111111111111111111111111161680801020ac02ac02",
     "0a0000000303000161026e6f0162",
     "0400000004010400",
     "0a000000050801036e6577022f64",
@@ -251,6 +253,7 @@ const GOLDEN: [&str; 36] = [
     "030000001bac02",
     "050000001c0107ac02",
     "020000001c00",
+    "33000000010101000000010016160401010001000002808080808020ac022222222222222222222222222222222201ac0203626272ac02",
 ];
 
 fn resume() -> Message {

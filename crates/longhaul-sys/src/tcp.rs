@@ -30,6 +30,10 @@ pub struct TcpState {
     pub min_rtt: Option<Duration>,
     /// The smoothed round trip.
     pub rtt: Duration,
+    /// How far round trips stray from that: their smoothed mean deviation (RFC 6298).
+    pub rtt_deviation: Duration,
+    /// The largest packet that the way to the other host takes, as far as the kernel knows, in bytes; 0: it does not say.
+    pub path_mtu: u32,
     /// Segments that may be on their way at a time.
     pub window_segments: u32,
     /// Payload of one segment.
@@ -64,6 +68,8 @@ pub fn state(socket: impl AsFd) -> io::Result<TcpState> {
         timeouts: info.tcpi_retransmits,
         min_rtt,
         rtt: Duration::from_micros(info.tcpi_rtt.into()),
+        rtt_deviation: Duration::from_micros(info.tcpi_rttvar.into()),
+        path_mtu: info.tcpi_pmtu,
         window_segments: info.tcpi_snd_cwnd,
         segment_bytes: info.tcpi_snd_mss,
         busy: Duration::from_micros(info.tcpi_busy_time),
@@ -187,6 +193,7 @@ mod tests {
         assert!(state.delivered_segments > 0, "{state:?}");
         assert_eq!((state.sent, state.resent, state.unsent), (5000, 0, 0));
         assert!(state.min_rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{state:?}");
+        assert!(state.path_mtu > state.segment_bytes && state.rtt_deviation < Duration::from_secs(1), "{state:?}");
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub enum Verb {
     /// Make, show, authorise and trust keys
     #[command(subcommand)]
     Key(KeyVerb),
+    /// Measure what hosts and the way between them carry, with data made up for it
+    #[command(subcommand)]
+    Bench(BenchVerb),
 }
 
 /// What `push`, `pull` and `copy` take.
@@ -323,6 +326,96 @@ pub struct TrustArgs {
     pub known_hosts: Option<OsString>,
 }
 
+/// The `bench` commands.
+#[derive(Debug, Subcommand)]
+pub enum BenchVerb {
+    /// Memory to memory, through the lanes of a transfer with a daemon: one run for each combination of what is listed
+    Net(BenchNetArgs),
+    /// Memory or disk to memory or disk, within this process: what each stage of a transfer costs
+    Matrix(BenchMatrixArgs),
+}
+
+/// What `bench net` takes.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_help = BENCH_NET_HELP)]
+pub struct BenchNetArgs {
+    /// The daemon, which must allow this key to measure: `bench = true` in its [[client]]
+    #[arg(value_name = "lh://HOST[:PORT]")]
+    pub daemon: OsString,
+    /// How long a run reads new data, 1 to 3600 [default: 10, or no limit with --bytes]
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<OsString>,
+    /// What a run moves at most, at least 1MiB; the daemon may allow less [default: what the daemon allows]
+    #[arg(long, value_name = "SIZE")]
+    pub bytes: Option<OsString>,
+    /// push (from here), pull (to here) or both [default: both]
+    #[arg(long, value_name = "WAY")]
+    pub direction: Option<OsString>,
+    /// Kinds of lane: tcp [default: tcp]
+    #[arg(long, value_name = "LIST", help_heading = "Network")]
+    pub transport: Option<OsString>,
+    /// Protections: of private,safe [default: private]
+    #[arg(long, value_name = "LIST", help_heading = "Network")]
+    pub protect: Option<OsString>,
+    /// Numbers of lanes, 1 to 128, or `auto`: 1,2,4,8 [default: auto]
+    #[arg(long, value_name = "LIST", help_heading = "Network")]
+    pub lanes: Option<OsString>,
+    /// Rates to keep, or `none`: 1Gbit/s,2Gbit/s,none [default: none]
+    #[arg(long, value_name = "LIST", help_heading = "Network")]
+    pub rate: Option<OsString>,
+    /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
+    #[arg(long, value_name = "NAME", help_heading = "Network")]
+    pub congestion: Option<OsString>,
+    /// Unit of hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Memory")]
+    pub chunk_size: Option<OsString>,
+    /// Buffers of this side, at least 4 chunks [default: 256MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Memory")]
+    pub memory: Option<OsString>,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+    /// Who we are and whom we trust.
+    #[command(flatten)]
+    pub keys: KeyOptions,
+}
+
+/// What `bench matrix` takes.
+#[derive(Debug, Args)]
+#[command(args_override_self = true, after_help = BENCH_MATRIX_HELP)]
+pub struct BenchMatrixArgs {
+    /// On the disk to measure; files are made in a new directory in it, and removed at the end [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<OsString>,
+    /// The file of each run, 1MiB to 1TiB; twice that must be free [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub bytes: Option<OsString>,
+    /// Runs of each cell, 1 to 100: the table shows medians [default: 3]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<OsString>,
+    /// Lanes between the halves, 1 to 128, or `auto`: 4 [default: auto]
+    #[arg(long, value_name = "N|auto", help_heading = "Pipeline")]
+    pub lanes: Option<OsString>,
+    /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Pipeline")]
+    pub chunk_size: Option<OsString>,
+    /// Buffers of each half, at least 4 chunks [default: 256MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Pipeline")]
+    pub memory: Option<OsString>,
+    /// Requests in flight per disk, 1 to 1024, or `auto` [default: auto]
+    #[arg(long, value_name = "N|auto", help_heading = "Pipeline")]
+    pub depth: Option<OsString>,
+    /// direct, buffered, or auto: direct where the file system takes it [default: auto]
+    #[arg(long, value_name = "MODE", help_heading = "Pipeline")]
+    pub io: Option<OsString>,
+    /// I/O engine: uring, threads or auto [default: auto]
+    #[arg(long, value_name = "ENGINE", help_heading = "Pipeline")]
+    pub engine: Option<OsString>,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
 impl TransferArgs {
     /// The sources, at least one, and the destination behind them; `None` if too few locations are given.
     pub fn ends(&self) -> Option<(&[OsString], &OsString)> {
@@ -386,6 +479,20 @@ const TRANSFER_HELP: &str = "Sizes: MiB is binary, MB decimal, bare K M G binary
 Exit codes: 0 all done · 2 usage or config · 3 not found · 4 denied · 5 temporary, a retry may work · 6 integrity mismatch · \
 7 this host or that one cannot · 23 some files failed · 24 some sources changed or vanished · 130/143 interrupted, \
 resumable · 1 anything else";
+
+const BENCH_MATRIX_HELP: &str = "Eight cells: from memory or disk to memory or disk, safe and private. The real pipeline of both \
+halves in one process, over socket pairs; a disk's end is durable when a run ends. What a disk costs is the difference between two \
+cells. Run it as nobody else uses the machine. A table on standard output at the end, with --json an object a run (`bench_matrix`, and \
+`summary` last).
+
+Exit codes: 0 all runs done · 2 usage or config · 3 no such directory · 7 no space, or this host cannot · 130/143 interrupted · \
+1 anything else";
+
+const BENCH_NET_HELP: &str = "A line a run on standard output, with --json an object a line (`bench_net`, and `summary` last). Data is \
+made up, sent, hashed and verified as in a transfer, and no disk is touched. What only the sending end knows of its lanes (what was sent \
+again, mean round trip, jitter, path MTU) is told of pushes.
+
+Exit codes: 0 all runs done · 2 usage or config · 4 denied · 5 temporary, a retry may work · 130/143 interrupted · 1 anything else";
 
 #[cfg(test)]
 mod tests;

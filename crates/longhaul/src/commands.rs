@@ -3,6 +3,7 @@
 //! In: `cli`'s structs and the [`Context`]. Out: [`Exit`]. Joins settings, keys, the engine and output; each knows only its
 //! own command.
 
+mod bench;
 mod key;
 mod ls;
 mod serve;
@@ -66,6 +67,7 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Serve(args) => serve::run(&args, context),
         Verb::Key(verb) => key::run(verb, context),
+        Verb::Bench(verb) => bench::run(verb, context),
     }
 }
 

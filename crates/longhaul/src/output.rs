@@ -3,6 +3,7 @@
 //! In: the engine's events and report, errors of this program. Out: lines. One place prints errors ([`Talker::fault`]), one
 //! thread hears events ([`Speaker`]), so that a slow reader never holds a lock of the session. Decides nothing.
 
+mod bench;
 mod events;
 mod human;
 mod meter;
@@ -11,6 +12,7 @@ mod progress;
 mod speaker;
 mod units;
 
+pub use bench::{MatrixCell, MatrixTelling, NetTelling};
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
 pub use narrator::{End, Narrator, Telling};

@@ -4,6 +4,7 @@
 //! `commands`. An option is parsed once, here, and an error names where its text was written. Opens nothing but the list of
 //! `--files-from`.
 
+mod bench;
 mod files_from;
 mod layers;
 mod values;
@@ -22,6 +23,7 @@ use crate::cli::{
 };
 use crate::error::Error;
 
+pub use bench::{MatrixBench, NetBench, NetCase, Transport, matrix_bench, net_bench};
 pub use layers::{Environment, Given, Layers, Origin, variable};
 pub use values::Flaw;
 pub(crate) use values::{
@@ -86,7 +88,7 @@ pub struct Keys {
 /// The first option that cannot be used.
 pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings, Error> {
     refuse_foreign(&args.foreign)?;
-    let (chunk, memory) = buffers(&args.disk, layers)?;
+    let (chunk, memory) = buffers((&args.disk.chunk_size, &args.disk.memory), layers)?;
     let (network, disk, choice) = (&args.network, &args.disk, &args.choice);
     let default = Settings::default();
     let engine = Settings {
@@ -161,10 +163,14 @@ fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
     Ok(())
 }
 
-fn buffers(disk: &DiskOptions, layers: &Layers) -> Result<(ChunkSize, ByteCount), Error> {
-    let chunk = layers.parsed("chunk-size", &disk.chunk_size, values::chunk_size)?.unwrap_or(ChunkSize::DEFAULT);
+/// From `--chunk-size` and `--memory`.
+fn buffers(
+    (chunk, memory): (&Option<OsString>, &Option<OsString>),
+    layers: &Layers,
+) -> Result<(ChunkSize, ByteCount), Error> {
+    let chunk = layers.parsed("chunk-size", chunk, values::chunk_size)?.unwrap_or(ChunkSize::DEFAULT);
     let least = ByteCount(CHUNKS_MIN * chunk.bytes());
-    match layers.parsed_with_origin("memory", &disk.memory, values::size)? {
+    match layers.parsed_with_origin("memory", memory, values::size)? {
         Some((origin, given)) if given < least => {
             Err(Error::Option { origin, flaw: Flaw::MemoryTooSmall { given, least } })
         }

@@ -3,6 +3,7 @@
 //! Takes requests from the engine of the session, gives each slot back through its callback in every case. One queue per
 //! device, made when the device is first used. Knows nothing of chunks' digests, of paths or peers.
 
+mod account;
 mod queue;
 mod threads;
 mod transfer;
@@ -49,6 +50,9 @@ pub struct EngineReport {
     pub slots_registered: usize,
     /// Slots there are.
     pub slots: usize,
+    /// Processor time that the engine's own threads have spent so far, in nanoseconds. What the kernel's threads do for a ring
+    /// is not in it.
+    pub cpu_nanos: u64,
 }
 
 /// Gets the slot back with the result. Runs on an engine's thread, which does nothing else meanwhile: hand over and return.
@@ -94,6 +98,9 @@ impl ChunkIo {
     ///
     /// Fails with [`DiskError::Changed`] if the file ends earlier.
     pub fn read(&self, file: Arc<SourceFile>, offset: u64, len: usize, slot: Slot, done: Done) {
+        if let Some(error) = file.over() {
+            return queue::finish(done, slot, Err(error));
+        }
         self.submit(Request { job: Job::Read { file, offset }, len, slot, done });
     }
 
@@ -112,6 +119,7 @@ impl ChunkIo {
             devices: queues.len(),
             slots_registered: queues.values().map(|queue| queue.registered()).max().unwrap_or(0),
             slots: self.shared.slab.slots(),
+            cpu_nanos: queues.values().map(|queue| queue.cpu_nanos()).sum(),
         }
     }
 

@@ -61,6 +61,14 @@ impl Queue {
         }
     }
 
+    /// Processor time of its threads so far.
+    pub(crate) fn cpu_nanos(&self) -> u64 {
+        match self {
+            Queue::Uring(queue) => queue.cpu_nanos(),
+            Queue::Threads(queue) => queue.cpu_nanos(),
+        }
+    }
+
     /// Slots registered with the kernel.
     pub(crate) fn registered(&self) -> usize {
         match self {

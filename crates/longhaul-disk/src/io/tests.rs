@@ -9,7 +9,7 @@ use longhaul_core::Preserve;
 use super::*;
 use crate::error::ErrorKind;
 use crate::testing::{META, Mounted, content, find, path, read, source_of, temp, write};
-use crate::{DirectMode, FsTarget, IoMode, Replace, SourceTree, TargetTree};
+use crate::{DirectMode, FsTarget, IoMode, Replace, SourceTree, TargetTree, TimedVoid};
 
 mod registration;
 
@@ -354,4 +354,29 @@ fn the_void_engine_touches_nothing() {
     let staged = target.seal(file, &META, Preserve::default()).expect("seal");
     target.publish(&staged, Replace::Never).expect("publish");
     assert!(std::fs::read(dir.path().join("f")).expect("content") == vec![0; CHUNK]);
+}
+
+#[test]
+fn of_a_timed_file_nothing_is_read_when_its_time_is_over() {
+    let (io, slab) = start(EngineKind::Void, 1);
+    for (seconds, fine) in [(0, false), (3600, true)] {
+        let source = TimedVoid::new(CHUNK as u64, std::time::Duration::from_secs(seconds));
+        let (at, identity) = find(&source, &path("void-0000000000"));
+        let file = source.open(&at, &identity).expect("open");
+        let (_, result) = read(&io, &file, 0, CHUNK, slab.claim().expect("slot"));
+        assert_eq!(result.map_err(|error| error.kind()), if fine { Ok(()) } else { Err(ErrorKind::Changed) });
+    }
+}
+
+#[test]
+fn what_io_costs_is_counted_by_either_engine() {
+    for kind in engines() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (io, slab) = start(kind, 2);
+        let target = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
+        assert_eq!(io.report().cpu_nanos, 0, "{kind:?}");
+        put(&io, &slab, &target, "f", &[7; 8 * CHUNK], false);
+        let spent = io.report().cpu_nanos;
+        assert!((1..60_000_000_000).contains(&spent), "{kind:?}: {spent}");
+    }
 }

@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::direct::Handle;
 use crate::error::DiskError;
+use crate::io::account::Account;
 use crate::io::join;
 use crate::io::queue::{Request, finish, gone};
 use crate::io::transfer::{Job, Step, Transfer};
@@ -20,6 +21,7 @@ pub(crate) struct ThreadsQueue {
     /// Unbounded, but each request holds a slot, so there are never more than the slab has. Taken to end the threads.
     requests: Option<Sender<Request>>,
     threads: Vec<JoinHandle<()>>,
+    account: Account,
 }
 
 /// What a thread does with a request.
@@ -28,15 +30,22 @@ pub(crate) type Work = fn(&Job, usize, &mut Slot) -> Result<(), DiskError>;
 impl ThreadsQueue {
     pub(crate) fn start(dev: u64, depth: usize, work: Work) -> io::Result<ThreadsQueue> {
         let (sender, receiver) = unbounded();
-        let mut queue = ThreadsQueue { requests: Some(sender), threads: Vec::with_capacity(depth) };
+        let mut queue =
+            ThreadsQueue { requests: Some(sender), threads: Vec::with_capacity(depth), account: Account::default() };
         for n in 0..depth {
-            let receiver = receiver.clone();
+            let (receiver, account) = (receiver.clone(), queue.account.clone());
             // If one thread cannot be started, dropping the queue ends those that were.
-            let thread =
-                thread::Builder::new().name(format!("disk-{dev:x}-{n}")).spawn(move || serve(&receiver, work))?;
+            let thread = thread::Builder::new()
+                .name(format!("disk-{dev:x}-{n}"))
+                .spawn(move || serve(&receiver, work, &account))?;
             queue.threads.push(thread);
         }
         Ok(queue)
+    }
+
+    /// Processor time of its threads so far.
+    pub(crate) fn cpu_nanos(&self) -> u64 {
+        self.account.nanos()
     }
 
     pub(crate) fn submit(&self, request: Request) {
@@ -54,11 +63,13 @@ impl Drop for ThreadsQueue {
     }
 }
 
-fn serve(requests: &Receiver<Request>, work: Work) {
+fn serve(requests: &Receiver<Request>, work: Work, account: &Account) {
+    let mut account = account.of_this_thread();
     for Request { job, len, mut slot, done } in requests {
         let result = work(&job, len, &mut slot);
         // The file may be closed by this: do that before the callback tells somebody that the request is over.
         drop(job);
+        account.add();
         finish(done, slot, result);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The only module that knows tokio-uring (with the loan of slots in `longhaul-sys`).
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use tokio_uring::fs::File;
 use tokio_uring::{Builder, Runtime};
 
 use crate::error::DiskError;
+use crate::io::account::Account;
 use crate::io::join;
 use crate::io::queue::{Request, finish, gone};
 use crate::io::transfer::{Job, Step, Transfer};
@@ -28,6 +30,7 @@ pub(crate) struct RingQueue {
     requests: Option<UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
     registered: Arc<AtomicUsize>,
+    account: Account,
 }
 
 /// Whether this kernel, and whoever confines this process, allow a ring.
@@ -43,6 +46,8 @@ impl RingQueue {
         let (started, outcome) = mpsc::channel();
         let registered = Arc::new(AtomicUsize::new(0));
         let (slab, counter) = (Arc::clone(slab), Arc::clone(&registered));
+        let account = Account::default();
+        let counted = account.clone();
         let thread = thread::Builder::new().name(format!("disk-{dev:x}")).spawn(move || {
             let runtime = match Runtime::new(&builder(depth)) {
                 Ok(runtime) => runtime,
@@ -52,9 +57,9 @@ impl RingQueue {
                 }
             };
             let _ = started.send(Ok(()));
-            runtime.block_on(serve(receiver, Registration::new(&slab, counter), depth));
+            runtime.block_on(serve(receiver, Registration::new(&slab, counter), depth, &counted));
         })?;
-        let queue = RingQueue { requests: Some(sender), thread: Some(thread), registered };
+        let queue = RingQueue { requests: Some(sender), thread: Some(thread), registered, account };
         match outcome.recv() {
             Ok(outcome) => outcome.map(|()| queue),
             Err(_) => Err(io::Error::from(io::ErrorKind::BrokenPipe)),
@@ -66,6 +71,11 @@ impl RingQueue {
         if let Err(refused) = requests.send(request) {
             refused.0.finish(Err(gone("uring")));
         }
+    }
+
+    /// Processor time of its thread so far.
+    pub(crate) fn cpu_nanos(&self) -> u64 {
+        self.account.nanos()
     }
 
     /// Slots registered with the ring.
@@ -83,7 +93,13 @@ impl Drop for RingQueue {
     }
 }
 
-async fn serve(mut requests: UnboundedReceiver<Request>, mut registration: Registration, depth: usize) {
+async fn serve(
+    mut requests: UnboundedReceiver<Request>,
+    mut registration: Registration,
+    depth: usize,
+    account: &Account,
+) {
+    let account = Rc::new(RefCell::new(account.of_this_thread()));
     let permits = Arc::new(Semaphore::new(depth));
     let ring = Rc::clone(&registration.ring);
     while let Some(request) = requests.recv().await {
@@ -94,11 +110,12 @@ async fn serve(mut requests: UnboundedReceiver<Request>, mut registration: Regis
             drop(idle);
         }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
-        let ring = Rc::clone(&ring);
+        let (ring, account) = (Rc::clone(&ring), Rc::clone(&account));
         tokio_uring::spawn(async move {
             let Request { job, len, slot, done } = request;
             let (result, slot) = run(&ring, &job, len, slot).await;
             drop(job);
+            account.borrow_mut().add();
             finish(done, slot, result);
             drop(permit);
         });

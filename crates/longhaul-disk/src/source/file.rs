@@ -2,6 +2,8 @@
 //!
 //! Made by a [`SourceTree`](crate::SourceTree), read by [`ChunkIo`](crate::ChunkIo).
 
+use std::time::Instant;
+
 use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::Errno;
 
@@ -15,16 +17,25 @@ pub struct SourceFile {
     identity: Identity,
     /// None: no file at all, for transfers without a disk.
     handle: Option<Handle>,
+    /// When a file that is none is not read any more.
+    until: Option<Instant>,
 }
 
 impl SourceFile {
     pub(crate) fn new(handle: Handle, identity: Identity) -> SourceFile {
-        SourceFile { identity, handle: Some(handle) }
+        SourceFile { identity, handle: Some(handle), until: None }
     }
 
-    /// A file of `len` bytes that exists nowhere; only the void engine reads it.
-    pub(crate) fn void(identity: Identity) -> SourceFile {
-        SourceFile { identity, handle: None }
+    /// A file of `len` bytes that exists nowhere; only the void engine reads it, and only `until` then.
+    pub(crate) fn void(identity: Identity, until: Option<Instant>) -> SourceFile {
+        SourceFile { identity, handle: None, until }
+    }
+
+    /// The error of a file whose time is over; none of any other.
+    pub(crate) fn over(&self) -> Option<DiskError> {
+        let path = || PathText::from(&b"void"[..]);
+        let is_over = self.until.is_some_and(|until| Instant::now() >= until);
+        is_over.then(|| DiskError::Changed { path: path(), how: "its time is over" })
     }
 
     /// Its length in bytes when it was opened, which is the length that is sent.

@@ -21,7 +21,7 @@ use crate::stat::Identity;
 pub use file::SourceFile;
 pub use fs::{FsSource, SourceSpec};
 pub use read::SmallFile;
-pub use void::VoidSource;
+pub use void::{TimedVoid, VoidSource};
 
 /// What to scan, and how.
 #[derive(Clone, Debug)]

@@ -1,7 +1,9 @@
-//! [`VoidSource`]: files that exist nowhere, to measure all but the disk. For users of the library only.
+//! [`VoidSource`]: files that exist nowhere, to measure all but the disk; [`TimedVoid`]: one that ends by the clock. What is in
+//! them is whatever a slot holds.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Entry, EntryKind, Meta, Mtime, RelPath};
 
@@ -35,7 +37,7 @@ impl SourceTree for VoidSource {
     }
 
     fn open(&self, _at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
-        Ok(Arc::new(SourceFile::void(*expect)))
+        Ok(Arc::new(SourceFile::void(*expect, None)))
     }
 
     fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
@@ -46,5 +48,35 @@ impl SourceTree for VoidSource {
 impl VoidSource {
     fn identity(&self, n: u64) -> Identity {
         Identity { dev: 0, ino: n, len: self.len, mtime: Mtime::default(), ctime: Mtime::default() }
+    }
+}
+
+/// One file that exists nowhere, and of which nothing can be read once a time has passed since it was first opened.
+#[derive(Debug)]
+pub struct TimedVoid {
+    one: VoidSource,
+    time: Duration,
+    until: OnceLock<Instant>,
+}
+
+impl TimedVoid {
+    /// A file of `len` bytes.
+    pub fn new(len: u64, time: Duration) -> TimedVoid {
+        TimedVoid { one: VoidSource { len, files: 1 }, time, until: OnceLock::new() }
+    }
+}
+
+impl SourceTree for TimedVoid {
+    fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
+        self.one.scan(what, sink);
+    }
+
+    fn open(&self, _at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
+        let until = *self.until.get_or_init(|| Instant::now() + self.time);
+        Ok(Arc::new(SourceFile::void(*expect, Some(until))))
+    }
+
+    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+        self.one.open_small(at, expect)
     }
 }

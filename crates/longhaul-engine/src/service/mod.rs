@@ -3,13 +3,14 @@
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
 //! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard; `listing` answers those who
 //! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself;
-//! `rates` says how fast each session may be; `collect` says when abandoned partials go.
+//! `memory` says who may measure and how much; `rates` says how fast each session may be; `collect` says when abandoned partials go.
 
 mod access;
 mod collect;
 mod lanes;
 mod listing;
 mod lobby;
+mod memory;
 mod rates;
 mod runs;
 mod serve;
@@ -77,6 +78,8 @@ pub struct ClientConfig {
     pub rate: Option<u64>,
     /// Its part of a rate that it shares with others, against theirs: 1 to 1000 (default 1).
     pub weight: u32,
+    /// Whether it may measure: move what no disk holds, to nowhere.
+    pub bench: bool,
 }
 
 /// A daemon's configuration.
@@ -105,6 +108,8 @@ pub struct ServeConfig {
     pub depth: Option<usize>,
     /// What all sessions carry together at most, bytes/s; none: as fast as they go.
     pub rate: Option<u64>,
+    /// What one measurement of a client moves at most (default 64 GiB). Too little ends it before its time on a fast link.
+    pub bench_bytes: ByteCount,
 }
 
 /// A running daemon.

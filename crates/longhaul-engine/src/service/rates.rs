@@ -52,9 +52,9 @@ pub(super) struct Entered {
 }
 
 impl Claim {
-    /// Of a session of `client` on `root`, which keeps `own` by itself.
-    pub(super) fn new(client: &ClientConfig, root: &RootConfig, own: Option<u64>) -> Claim {
-        let of_root = root.rate.map(|rate| (Cap::Root(root.name.clone()), rate));
+    /// Of a session of `client` on `root`, if on any, which keeps `own` by itself.
+    pub(super) fn new(client: &ClientConfig, root: Option<&RootConfig>, own: Option<u64>) -> Claim {
+        let of_root = root.and_then(|root| root.rate.map(|rate| (Cap::Root(root.name.clone()), rate)));
         let of_client = client.rate.map(|rate| (Cap::Client(client.name.clone()), rate));
         Claim { weight: client.weight, own, caps: of_root.into_iter().chain(of_client).collect() }
     }

@@ -36,8 +36,9 @@ struct Live {
 pub(super) struct Place {
     runs: Runs,
     name: Name,
+    trigger: StopTrigger,
     stop: Stop,
-    _here: watch::Sender<()>,
+    here: watch::Sender<()>,
 }
 
 impl Runs {
@@ -80,8 +81,8 @@ impl Runs {
         }
         let (here, gone) = watch::channel(());
         let (trigger, stop) = Stop::new();
-        live.insert(name, Live { trigger, gone });
-        Ok(Place { runs: self.clone(), name, stop, _here: here })
+        live.insert(name, Live { trigger: trigger.clone(), gone });
+        Ok(Place { runs: self.clone(), name, trigger, stop, here })
     }
 }
 
@@ -89,6 +90,17 @@ impl Place {
     /// Stops the session when another takes over.
     pub(super) fn stop(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// Ends the session after so long, unless it is over by then.
+    pub(super) fn end_after(&self, time: Duration) {
+        let (trigger, mut gone) = (self.trigger.clone(), self.here.subscribe());
+        tokio::spawn(async move {
+            // Nothing is ever sent: it changes by being closed.
+            if tokio::time::timeout(time, gone.changed()).await.is_err() {
+                trigger.stop(FaultCode::TimedOut);
+            }
+        });
     }
 
     /// What earlier sessions of the run committed, and its sender may not have heard.
@@ -168,6 +180,20 @@ mod tests {
         assert!(!known(other.committed_before()));
         let second = runs.take_over(key, [1; 16]).await.expect("it has let go");
         assert!(known(second.committed_before()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_whose_time_is_over_is_stopped_and_one_that_has_gone_is_not() {
+        let (runs, key) = (Runs::default(), key());
+        let place = runs.take_over(key, [1; 16]).await.expect("nobody is there");
+        place.end_after(Duration::from_secs(9));
+        assert_eq!(place.stop().stopped().await, FaultCode::TimedOut);
+        drop(place);
+        let place = runs.take_over(key, [1; 16]).await.expect("nobody is there");
+        let mut stop = place.stop();
+        place.end_after(Duration::from_secs(9));
+        drop(place);
+        assert!(tokio::time::timeout(Duration::from_secs(99), stop.stopped()).await.is_err());
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS, SOURCES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, RelPath, Role};
-use longhaul_disk::{FsSource, Tree};
+use longhaul_disk::{EngineKind, FsSource, SourceTree, Tree};
 use longhaul_net::{Congestion, Control};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::access::{need, need_protection};
 use super::lanes::{Expecting, Registered};
 use super::listing::Names;
+use super::memory::{LONGEST, Measured};
 use super::rates::{Claim, Entered};
 use super::runs::Place;
 use super::{ClientConfig, Daemon};
@@ -85,6 +86,7 @@ struct Prepared {
     what: String,
     transfer: Transfer,
     side: Side,
+    measured: Option<Measured>,
     lanes: u32,
     lanes_max: u32,
     chunk_max: ChunkSize,
@@ -93,9 +95,10 @@ struct Prepared {
     held: (OwnedSemaphorePermit, OwnedSemaphorePermit, Place),
 }
 
-enum Side {
+/// The daemon's side of a transfer.
+pub(super) enum Side {
     Receive(Destination, Policy),
-    Send(FsSource, Filter, Option<Vec<RelPath>>),
+    Send(Arc<dyn SourceTree>, Filter, Option<Vec<RelPath>>),
 }
 
 async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, Fault> {
@@ -144,7 +147,11 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;
     }
-    let (side, what) = side(daemon, client, &transfer).await?;
+    let measured = daemon.measured(client, &transfer)?;
+    let (side, what) = match measured {
+        Some(measured) => measured.side(&transfer),
+        None => side(daemon, client, &transfer).await?,
+    };
     let claim = claim(daemon, client, &transfer)?;
     let chunk_max = match &side {
         Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
@@ -166,11 +173,19 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     let means = Means {
         slots,
         lanes: budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots),
-        depth: daemon.config.depth,
-        engine: daemon.config.engine,
+        // Nothing is waited for where there is no disk: what is read ahead would only be late when the time is over.
+        depth: if measured.is_some() { Some(1) } else { daemon.config.depth },
+        engine: if measured.is_some() { EngineKind::Void } else { daemon.config.engine },
         chunk: chunk_max,
     };
-    let machinery = Machinery::start(transfer.role.other(), means)?;
+    let mut machinery = Machinery::start(transfer.role.other(), means)?;
+    if measured.is_some() && transfer.role == Role::Receiver {
+        machinery = blocking(move || {
+            machinery.fill_with_noise();
+            Ok(machinery)
+        })
+        .await?;
+    }
     let transfer_lanes = transfer.lanes;
     Ok(Prepared {
         client: client.name.clone(),
@@ -178,6 +193,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         what,
         transfer,
         side,
+        measured,
         lanes: means.lanes.min(transfer_lanes),
         lanes_max: means.lanes,
         chunk_max,
@@ -195,9 +211,9 @@ fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<
     let root = match &transfer.far {
         Far::Destination { root, .. } => Some(root),
         Far::Sources { sources, .. } => sources.first().map(|source| &source.root),
+        Far::Memory { .. } => None,
     };
-    let root = root.ok_or_else(|| Fault::protocol("a transfer without a root"))?;
-    let (config, _) = daemon.root(client, root)?;
+    let config = root.map(|root| daemon.root(client, root)).transpose()?.map(|(config, _)| config);
     Ok(Claim::new(client, config, pacer::Rates::from_wire(transfer.flow.rate)))
 }
 
@@ -249,7 +265,7 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
             let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
             let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
-            Ok((Side::Send(FsSource::beneath(places, direct), filter, names.clone()), what))
+            Ok((Side::Send(Arc::new(FsSource::beneath(places, direct)), filter, names.clone()), what))
         }
         _ => Err(Fault::protocol("a transfer whose roles contradict each other")),
     }
@@ -262,6 +278,11 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
     let protection = handshake::from_wire(prepared.transfer.protect);
     tracing::info!(target: "longhaul::session", %peer, %client, protect = ?protection, "opened: {what}");
     let counter = Arc::new(Counter::default());
+    if prepared.measured.is_some() {
+        // Its own time and the end are within that, or the client is not one that means well.
+        prepared.held.2.end_after(LONGEST + LONGEST / 10);
+    }
+    let measured = prepared.measured;
     let totals = match welcome(daemon, control, &prepared, counter.clone()).await {
         Ok((link, registered, welcome)) => {
             let totals = converse(link, prepared, &welcome, daemon.config.sync).await;
@@ -272,7 +293,9 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
     };
     let seconds = begun.elapsed().as_secs_f64();
     let (files, failed) = (counter.committed.load(Ordering::Relaxed), counter.failed.load(Ordering::Relaxed));
-    let bytes = counter.bytes.load(Ordering::Relaxed);
+    let bytes = if measured.is_some() { totals.bytes_moved() } else { counter.bytes.load(Ordering::Relaxed) };
+    // That a source ends by the clock is no failure.
+    let failed = if measured.is_some_and(Measured::is_timed) { 0 } else { failed };
     let end = totals.fault.as_ref().map_or_else(|| "complete".to_owned(), |f| format!("{}: {f}", f.code.name()));
     tracing::info!(target: "longhaul::session", %peer, %client, files, failed, bytes, seconds = format_args!("{seconds:.3}"), cpu_s = %cpu_seconds(&totals.stages), "ended: {what}: {end}");
 }
@@ -304,6 +327,7 @@ async fn welcome(
         bundled_max: handshake::bundled_max(chunk),
         lanes_max: prepared.lanes_max,
         rate: rate.unwrap_or(0),
+        memory_bytes: prepared.measured.map_or(0, |measured| measured.bytes),
     };
     let (count, transport) = (prepared.lanes, prepared.transfer.flow.transport);
     let registered = daemon.registry.expect(
@@ -354,7 +378,7 @@ async fn welcome(
 
 async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncGroup) -> Totals {
     // What is held goes at the end of this.
-    let Prepared { transfer, side, machinery: Machinery { slab, io, depth }, held, .. } = prepared;
+    let Prepared { transfer, side, measured, machinery: Machinery { slab, io, depth }, held, .. } = prepared;
     let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
     match side {
         Side::Receive(destination, policy) => {
@@ -369,7 +393,8 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
                 group: sync,
                 read_back: transfer.read_back,
             };
-            let (asked, base) = (Asked::default(), destination.base);
+            let asked = measured.map_or_else(Asked::default, |measured| Asked::one_file(measured.bytes));
+            let base = destination.base;
             let mut course = ReceiveCourse::after(held.2.committed_before());
             let ledger = destination.ledger;
             let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
@@ -383,7 +408,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
             let wanted = Wanted { filter, names, preserve };
             let mut course = SendCourse::default();
             let sending = Sending {
-                tree: Arc::new(source),
+                tree: source,
                 slab,
                 io,
                 depth,
@@ -391,6 +416,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
                 chunk_max: welcome.chunk_max,
                 bundled_max,
                 wanted,
+                timed: measured.is_some_and(Measured::is_timed),
             };
             session::send::run(link, sending, &mut course).await;
             course.totals

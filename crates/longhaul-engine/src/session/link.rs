@@ -451,6 +451,7 @@ fn stopped(code: FaultCode) -> Fault {
     let why = match code {
         FaultCode::Terminated => "terminated",
         FaultCode::Busy => "the daemon is shutting down",
+        FaultCode::TimedOut => "it took longer than it may",
         FaultCode::Lost => "the client dialled again and goes on in another session",
         _ => "interrupted",
     };

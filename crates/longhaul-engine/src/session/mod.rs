@@ -2,9 +2,10 @@
 //!
 //! `send` and `receive` are the two loops; `reading` and `writing` do what their machines order on disks; `link` is
 //! what both have in common: control channel, heartbeats, the way to an end; `lanes`, `stall`, `regrow` and `tuning` keep the
-//! lanes going, `limit` names what they wait for. `course` is what of a transfer outlives a session.
+//! lanes going, `limit` names what they wait for; `drain` ends what ends by the clock. `course` is what of a transfer outlives a session.
 
 pub(crate) mod course;
+mod drain;
 mod lanes;
 mod limit;
 mod link;

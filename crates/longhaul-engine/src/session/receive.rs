@@ -156,6 +156,7 @@ impl Loop<'_> {
             }
             Wake::Event(Event::Arrived(mut arrival)) => {
                 self.course.progressed = Some(Instant::now());
+                self.course.totals.moved(1);
                 self.writing.keep(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
             }
@@ -281,7 +282,12 @@ impl Loop<'_> {
                 self.link.ending = true;
                 self.link.say(Message::Complete(Ending { cpu_us, ..ending }));
             }
-            Action::Send(message) => self.link.say(message),
+            Action::Send(message) => {
+                if matches!(message, Message::WantChunks(_)) {
+                    self.course.totals.begin_moving();
+                }
+                self.link.say(message);
+            }
             Action::Survey(page) => {
                 page.iter().for_each(|held| self.course.totals.found(&held.entry.kind));
                 self.writing.survey(page, self.course.committed.before());

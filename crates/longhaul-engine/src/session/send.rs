@@ -12,11 +12,12 @@ use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Held, Landing};
 use longhaul_proto::sender::{Action, Config, Sender, Small};
-use longhaul_proto::wire::message::{Ending, Outcome};
+use longhaul_proto::wire::message::{Ending, Finding, Outcome};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
 use super::course::{Known, SendCourse, Source, Wanted};
+use super::drain::Drain;
 use super::lanes::{LaneEnd, Reins};
 use super::limit::WaitsFor;
 use super::link::Wake;
@@ -43,6 +44,8 @@ pub(crate) struct Sending {
     pub(crate) bundled_max: u64,
     /// What of the sources is sent.
     pub(crate) wanted: Wanted,
+    /// The source ends by the clock: what was read by then is delivered first.
+    pub(crate) timed: bool,
 }
 
 struct Loop<'a> {
@@ -58,6 +61,7 @@ struct Loop<'a> {
     scan_end_said: bool,
     landing: Landing,
     preserve: Preserve,
+    drain: Option<Drain>,
     /// Bytes of files that were committed in this session.
     bytes_committed: u64,
     told: u64,
@@ -67,7 +71,7 @@ struct Loop<'a> {
 
 /// Runs a sending session to its end. What has no outcome then stays in the course, whose totals hold the fault, if any.
 pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted } = sending;
+    let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed } = sending;
     let preserve = wanted.preserve;
     let started = Reading::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times.clone(), link.sink())
         .and_then(|reading| course.begin(tree, wanted).map(|()| reading));
@@ -92,6 +96,7 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
         scan_end_said: false,
         landing: Landing::beneath(),
         preserve,
+        drain: timed.then(Drain::default),
         bytes_committed: 0,
         told: 0,
         verdict: None,
@@ -202,7 +207,10 @@ impl Loop<'_> {
                 self.fit_reading();
             }
             Wake::Event(Event::Sent(sent)) => self.machine.handle_sent(sent),
-            Wake::Event(Event::Read(Report::Unreadable(file, fault))) => self.machine.handle_unreadable(file, &fault),
+            Wake::Event(Event::Read(Report::Unreadable(file, fault))) => match &mut self.drain {
+                Some(drain) => drain.unreadable(file, fault),
+                None => self.machine.handle_unreadable(file, &fault),
+            },
             Wake::Event(Event::Read(Report::Packed { bundle, missing, empty })) => {
                 self.machine.handle_packed(bundle, missing, empty)
             }
@@ -262,10 +270,19 @@ impl Loop<'_> {
             }
             _ => {}
         }
+        if let Message::Verdicts(verdicts) = &message {
+            self.course.totals.moved(verdicts.iter().filter(|v| matches!(v.finding, Finding::Good(_))).count());
+            if let Some(drain) = &mut self.drain {
+                drain.judged(verdicts.len());
+            }
+        }
         self.machine.handle_message(message);
     }
 
     fn settle(&mut self) {
+        if let Some((file, fault)) = self.drain.as_mut().and_then(|drain| drain.drained(Instant::now())) {
+            self.machine.handle_unreadable(file, &fault);
+        }
         while self.verdict.is_none()
             && let Some(action) = self.machine.poll_action()
         {
@@ -298,6 +315,10 @@ impl Loop<'_> {
             }
             Action::Send(message) => self.link.say(message),
             Action::ReadChunk { file, index, attempt, map, expect } => {
+                self.course.totals.begin_moving();
+                if let Some(drain) = &mut self.drain {
+                    drain.ordered();
+                }
                 if let Some(Source::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
                     self.reading.chunk(ChunkOrder { file, index, attempt, map, expect, origin: origin.clone() });
                 }

@@ -141,7 +141,7 @@ impl Run {
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
         let (identity, session) = (remote.identity.clone(), welcome.session);
         let (addr, pinned) = (control.peer_addr, control.peer_key);
-        let (paths, segments) = (self.paths.clone(), self.segments.clone());
+        let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
         let flow = self.flow(0, protection);
         Arc::new(move |id, transport| {
             // What is granted is the other side's wish; what may be, this side's.
@@ -167,6 +167,9 @@ impl Run {
                 }
                 _ => fault,
             });
+            if let (Some(watch), Ok(lane)) = (&watch, &joined) {
+                watch.joined(id, lane.stream.handle());
+            }
             if let Some(path) = chosen {
                 match &joined {
                     Ok(lane) => path.joined(lane.stream.handle()),

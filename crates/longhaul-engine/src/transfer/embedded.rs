@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
-use longhaul_disk::SourceTree;
+use longhaul_disk::{EngineKind, SourceTree};
 use longhaul_net::{Identity, LaneStream, Protection};
 use longhaul_proto::wire::message::{self, VERSION, Welcome};
 
 use super::Run;
 use crate::api::{self, LocalDest, LocalSource, Observer};
 use crate::asked::Asked;
-use crate::budget::{self, LANES_DEFAULT};
+use crate::budget::{self, LANES_DEFAULT, Machinery, Means};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::nonce;
@@ -26,6 +26,17 @@ use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::receive::Receiving;
 use crate::session::regrow::Regrow;
 use crate::session::{self, JoinedLane, LaneRules, Link};
+
+/// What moves the chunks of each half.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Engines {
+    /// What reads.
+    pub(super) sender: EngineKind,
+    /// What writes.
+    pub(super) receiver: EngineKind,
+    /// What is sent was never read: its buffers hold noise.
+    pub(super) noise: bool,
+}
 
 impl Run {
     /// Both halves in this process.
@@ -56,6 +67,19 @@ impl Run {
 
     /// The same machines, digests and commits as between hosts, over socket pairs.
     pub(super) async fn embedded(self, tree: Arc<dyn SourceTree>, destination: Destination) -> Result<Totals, Fault> {
+        let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
+        let (mut totals, received) = self.halves(tree, destination, engines).await?;
+        merge_halves(&mut totals, received);
+        Ok(totals)
+    }
+
+    /// The same, and what each half counted: of the sender's, processor time is that of the whole process.
+    pub(super) async fn halves(
+        self,
+        tree: Arc<dyn SourceTree>,
+        destination: Destination,
+        engines: Engines,
+    ) -> Result<(Totals, Totals), Fault> {
         let half = ByteCount(self.settings.memory.get() / 2);
         // As for a whole side, two buffers are enough for each half.
         let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
@@ -71,14 +95,19 @@ impl Run {
             bundled_max: handshake::bundled_max(self.settings.chunk),
             lanes_max: 0,
             rate: 0,
+            memory_bytes: 0,
         };
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
         self.announce("copy", "pair", &welcome, &near, protection, wanted);
         let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let lanes = near.len() as u32;
-        let sender = self.machinery(Role::Sender, slots, lanes, chunk_max)?;
-        let receiver = self.machinery(Role::Receiver, slots, lanes, chunk_max)?;
+        let means = |engine| Means { slots, lanes, depth: self.settings.depth, engine, chunk: chunk_max };
+        let sender = Machinery::start(Role::Sender, means(engines.sender))?;
+        let receiver = Machinery::start(Role::Receiver, means(engines.receiver))?;
+        if engines.noise {
+            sender.fill_with_noise();
+        }
         let sending = self.sending(tree, sender, &welcome);
         let config = self.receiver_config(destination.landing, &welcome);
         let receiving = Receiving {
@@ -99,12 +128,10 @@ impl Run {
         });
         let mut course = SendCourse::default();
         session::send::run(near, sending, &mut course).await;
-        let mut totals = course.totals;
         let received = receiver
             .await
             .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
-        merge_halves(&mut totals, received);
-        Ok(totals)
+        Ok((course.totals, received))
     }
 
     /// The link of one half of a copy.
@@ -154,7 +181,7 @@ fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Ve
 }
 
 /// The sender's half is the one observed; the receiver's adds what only it knows.
-fn merge_halves(totals: &mut Totals, received: Totals) {
+pub(super) fn merge_halves(totals: &mut Totals, received: Totals) {
     if let Some(theirs) = received.fault {
         let ours = totals.fault.as_ref().map(|f| f.code);
         if ours.is_none_or(|code| matches!(code, FaultCode::Lost)) {

@@ -2,8 +2,10 @@
 //!
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
 //! here, `link` sets the session up, `paths` says
-//! over which of several addresses, `segments` how large a packet there may be, `redial` decides whether a lost one is followed by another; the session loop does the rest.
+//! over which of several addresses, `segments` how large a packet there may be, `bench` measures without disks, `redial` decides whether a
+//! lost one is followed by another; the session loop does the rest.
 
+pub(crate) mod bench;
 mod dial;
 mod embedded;
 mod link;
@@ -35,6 +37,7 @@ use crate::session;
 use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::receive::Receiving;
 use crate::session::send::Sending;
+use bench::LaneWatch;
 use dial::{Agreed, Dialling};
 use paths::{Paths, WithPaths};
 use redial::Patience;
@@ -49,7 +52,7 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
     let paths = Paths::new(&settings.paths);
     let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
-    let run = Run { settings, observer: telling, stop, paths: paths.clone(), segments };
+    let run = Run { settings, observer: telling, stop, paths: paths.clone(), segments, watch: None };
     let result = match (job.from, job.to) {
         (From::Local(sources), To::Remote(remote, path)) => run.push(sources, &remote, path).await,
         (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
@@ -74,7 +77,7 @@ pub async fn run_between(
     let begun = Instant::now();
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
     let (paths, segments) = (Paths::new(&[]), Segments::new(0));
-    let run = Run { settings, observer: observer.clone(), stop, paths, segments };
+    let run = Run { settings, observer: observer.clone(), stop, paths, segments, watch: None };
     let result = run.embedded(source, destination).await;
     conclude(result, &*observer, begun)
 }
@@ -107,6 +110,8 @@ struct Run {
     stop: Stop,
     paths: Paths,
     segments: Segments,
+    /// Looks at the lanes that this side dials.
+    watch: Option<Arc<LaneWatch>>,
 }
 
 impl Run {
@@ -274,6 +279,7 @@ impl Run {
                 names: self.settings.files_from.clone(),
                 preserve: self.settings.preserve,
             },
+            timed: false,
         }
     }
 

@@ -110,6 +110,7 @@ fn fars() -> impl Strategy<Value = Far> {
         }),
         (vec(sources, 0..4), vec(rules, 0..4), option::of(vec(paths(), 0..4)))
             .prop_map(|(sources, rules, names)| Far::Sources { sources, rules, names }),
+        (any::<u64>(), any::<u32>()).prop_map(|(bytes, millis)| Far::Memory { bytes, millis }),
     ]
 }
 
@@ -205,6 +206,7 @@ fn opening_messages() -> impl Strategy<Value = Message> {
                 bundled_max,
                 lanes_max: u32::from(version),
                 rate: caps,
+                memory_bytes: bundled_max,
             })
         ),
         faults().prop_map(Message::Refuse),

@@ -118,9 +118,14 @@ fn defaults() -> ServeConfig {
         engine: EngineKind::Auto,
         depth: None,
         rate: None,
+        bench_bytes: BENCH_BYTES_DEFAULT,
     }
 }
 
+/// Ten seconds at 50 Gbit/s.
+const BENCH_BYTES_DEFAULT: ByteCount = ByteCount(64 << 30);
+/// The smallest chunk.
+const BENCH_BYTES_MIN: ByteCount = ByteCount(1 << 20);
 const SESSIONS_DEFAULT: usize = 64;
 const SESSIONS_MAX: i64 = 4096;
 /// A thousand to one is all that fair can mean.

@@ -76,10 +76,19 @@ struct IoBody {
     buffers_registered: usize,
 }
 
+/// CPU seconds per 10^9 bytes.
 #[derive(Debug, Serialize)]
-struct CpuPerGb {
-    sender: Option<f64>,
-    receiver: Option<f64>,
+pub(super) struct CpuPerGb {
+    pub(super) sender: Option<f64>,
+    pub(super) receiver: Option<f64>,
+}
+
+impl CpuPerGb {
+    /// Of two sides that spent these seconds on so many bytes.
+    pub(super) fn of(bytes: u64, sender: Option<f64>, receiver: Option<f64>) -> CpuPerGb {
+        let per_gb = |s: Option<f64>| s.filter(|_| bytes > 0).map(|s| millis(s / (bytes as f64 / 1e9)));
+        CpuPerGb { sender: per_gb(sender), receiver: per_gb(receiver) }
+    }
 }
 
 #[derive(Serialize)]
@@ -295,7 +304,8 @@ impl<W: Write> JsonLines<W> {
         self.say("entry", EntryBody { path: name(&listed.name), kind, bytes: listed.len, mode, mtime, rights, partial })
     }
 
-    fn say(&mut self, kind: &'static str, body: impl Serialize) -> io::Result<()> {
+    /// Any event.
+    pub(super) fn say(&mut self, kind: &'static str, body: impl Serialize) -> io::Result<()> {
         let mut line = Vec::with_capacity(256);
         let mut json = serde_json::Serializer::with_formatter(&mut line, Printable::default());
         Line { v: VERSION, kind, body }.serialize(&mut json)?;
@@ -345,9 +355,6 @@ impl Summary<'_> {
 
     /// Of a run.
     pub fn of(report: &Report, exit: Exit) -> Summary<'_> {
-        let per_gb = |seconds: Option<f64>| {
-            seconds.filter(|_| report.bytes_committed > 0).map(|s| millis(s / (report.bytes_committed as f64 / 1e9)))
-        };
         let bytes_per_s = if report.seconds > 0.0 { report.bytes_committed as f64 / report.seconds } else { 0.0 };
         Summary {
             files_committed: report.files_committed,
@@ -360,7 +367,7 @@ impl Summary<'_> {
             bytes_misread: report.bytes_misread,
             seconds: millis(report.seconds),
             bytes_per_s: bytes_per_s as u64,
-            cpu_s_per_gb: CpuPerGb { sender: per_gb(report.sender_cpu), receiver: per_gb(report.receiver_cpu) },
+            cpu_s_per_gb: CpuPerGb::of(report.bytes_committed, report.sender_cpu, report.receiver_cpu),
             limited_by: report.limits.first().map(|limited| limited.by),
             limited_share: report.limits.first().map(|limited| millis(limited.share)),
             limits: &report.limits,
@@ -422,15 +429,15 @@ fn target(path: &RelPath) -> Target<'_> {
 }
 
 /// Finer than a millisecond is noise.
-fn millis(seconds: f64) -> f64 {
+pub(super) fn millis(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
 }
 
-fn limits<S: serde::Serializer>(limits: &&[Limited], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn limits<S: serde::Serializer>(limits: &&[Limited], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(limits.iter().map(|limited| (limited.by, millis(limited.share))))
 }
 
-fn as_map<S: serde::Serializer>(stages: &&[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_map<S: serde::Serializer>(stages: &&[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(stages.iter().map(|(name, seconds)| (name, millis(*seconds))))
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX, MEASURE_SECONDS_MAX};
 use longhaul_core::units::{RateError, SizeError, parse_rate, parse_size};
 use longhaul_core::{ByteCount, ChunkSize, Escaped, IfExists, Preserve};
 use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Transport, Verify};
@@ -327,6 +327,44 @@ fn set(chosen: &mut Preserve, name: &str, on: bool) -> Result<(), Flaw> {
     Ok(())
 }
 
+/// Values separated by commas, each of which `parse` takes.
+pub(super) fn list<T>(text: &str, parse: fn(&str) -> Result<T, Flaw>) -> Result<Vec<T>, Flaw> {
+    let items: Vec<&str> = text.split(',').map(str::trim).collect();
+    if items.len() > LIST_MAX {
+        return Err(Flaw::Form { given: text.to_owned(), form: "a list of 16 values at most" });
+    }
+    items.into_iter().map(parse).collect()
+}
+
+/// Whole seconds of a measurement.
+pub(super) fn seconds(text: &str) -> Result<Duration, Flaw> {
+    let most = MEASURE_SECONDS_MAX as u32;
+    let number = text.parse().ok().filter(|n| (1..=most).contains(n));
+    number.map(|n| Duration::from_secs(u64::from(n))).ok_or_else(|| Flaw::Number {
+        given: text.to_owned(),
+        least: 1,
+        most,
+    })
+}
+
+/// What a measurement moves: at least the smallest chunk.
+pub(super) fn amount(text: &str) -> Result<ByteCount, Flaw> {
+    let flawed = || Flaw::Form { given: text.to_owned(), form: "a size of at least 1MiB" };
+    Some(size(text)?).filter(|size| size.get() >= CHUNK_BYTES_USER_MIN).ok_or_else(flawed)
+}
+
+/// How often each cell of a matrix is measured.
+pub(super) fn rounds(text: &str) -> Result<u32, Flaw> {
+    let number = text.parse().ok().filter(|n| (1..=ROUNDS_MAX).contains(n));
+    number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: ROUNDS_MAX })
+}
+
+/// A file of a measurement on disk.
+pub(super) fn file_size(text: &str) -> Result<ByteCount, Flaw> {
+    let flawed = || Flaw::Form { given: text.to_owned(), form: "a size from 1MiB to 1TiB" };
+    Some(size(text)?).filter(|size| (CHUNK_BYTES_USER_MIN..=FILE_MAX).contains(&size.get())).ok_or_else(flawed)
+}
+
 fn auto_or_number(text: &str, most: u32) -> Result<Option<u32>, Flaw> {
     if text == "auto" {
         return Ok(None);
@@ -335,7 +373,7 @@ fn auto_or_number(text: &str, most: u32) -> Result<Option<u32>, Flaw> {
     number.map(Some).ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most })
 }
 
-fn unknown(given: &str, allowed: &'static str) -> Flaw {
+pub(super) fn unknown(given: &str, allowed: &'static str) -> Flaw {
     Flaw::Unknown { given: given.to_owned(), allowed }
 }
 
@@ -343,6 +381,12 @@ const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sp
 const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
 /// Beyond this a device's own queue is full many times over (a guess: the deepest NVMe queues in use have 1024).
 const DEPTH_MAX: u32 = 1024;
+/// Runs of one cell.
+const ROUNDS_MAX: u32 = 100;
+/// Nobody waits for more.
+const FILE_MAX: u64 = 1 << 40;
+/// Values of one list.
+const LIST_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -443,6 +487,28 @@ mod tests {
             ["", "14", "days", "0days", "0s", "-1days", "+1days", "1.5days", "14 days", "2weeks", "4294967296days"]
         {
             assert!(matches!(age(bad), Err(Flaw::Form { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_are_values_between_commas() {
+        assert_eq!(list("1, 8,auto", lanes), Ok(vec![Some(1), Some(8), None]));
+        for bad in ["", "1,,2", "1,", "0", "1;2", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"] {
+            assert!(list(bad, lanes).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn measurements_have_bounds() {
+        assert_eq!(seconds("3600"), Ok(Duration::from_secs(3600)));
+        for bad in ["0", "3601", "10s", "1.5", "-1", ""] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+        assert_eq!((rounds("100"), file_size("1TiB")), (Ok(100), Ok(ByteCount(1 << 40))));
+        assert!(rounds("0").is_err() && rounds("101").is_err() && file_size("1.1TiB").is_err());
+        assert_eq!(amount("1MiB"), Ok(ByteCount(1 << 20)));
+        for bad in ["1MB", "0", "", "-1", "much"] {
+            assert!(amount(bad).is_err(), "{bad}");
         }
     }
 

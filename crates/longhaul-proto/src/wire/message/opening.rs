@@ -125,6 +125,13 @@ pub enum Far {
         /// Only these names beneath the one source.
         names: Option<Vec<RelPath>>,
     },
+    /// The acceptor has no disk in it: it makes up one file to send, or keeps nothing of the one that it receives.
+    Memory {
+        /// The file's length at most.
+        bytes: u64,
+        /// The sender reads nothing more of it after so long, and says then that it cannot be sent; 0: it is sent whole.
+        millis: u32,
+    },
 }
 
 /// A source at the acceptor.
@@ -178,6 +185,8 @@ pub struct Welcome {
     pub lanes_max: u32,
     /// The sender keeps all lanes together below this, bytes/s; 0: there is no such rate.
     pub rate: u64,
+    /// The length of the one file of a [`Far::Memory`]; 0 for any other transfer.
+    pub memory_bytes: u64,
 }
 
 /// How many lanes the sender has use for.

@@ -13,7 +13,7 @@ use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, WEIGHT_MAX, defaults};
+use super::{BENCH_BYTES_MIN, CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, WEIGHT_MAX, defaults};
 use crate::config::rights::grant;
 use crate::error::Error;
 use crate::location::parse_root;
@@ -51,6 +51,7 @@ struct Limits {
     rate: Option<Text>,
     sync_interval: Option<Text>,
     sync_bytes: Option<Text>,
+    bench_bytes: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +74,8 @@ struct Client {
     roots: BTreeMap<Text, Vec<Text>>,
     rate: Option<Text>,
     weight: Option<Spanned<i64>>,
+    #[serde(default)]
+    bench: bool,
 }
 
 #[derive(Deserialize)]
@@ -148,6 +151,12 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
     if let Some(bytes) = limits.sync_bytes {
         config.sync.bytes = at(&bytes, parse_sync_bytes(bytes.get_ref()))?;
     }
+    if let Some(bytes) = limits.bench_bytes {
+        config.bench_bytes = at(&bytes, parse_size(bytes.get_ref()))?;
+        if config.bench_bytes < BENCH_BYTES_MIN {
+            return Err(wrong(&bytes, format!("bench_bytes must be at least {BENCH_BYTES_MIN}")));
+        }
+    }
     Ok(())
 }
 
@@ -193,7 +202,7 @@ fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig])
             .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
             .ok_or_else(|| wrong(&weight, format!("weight must be 1 to {WEIGHT_MAX}")))?,
     };
-    Ok(ClientConfig { name, key, roots: granted, rate: rate(client.rate)?, weight })
+    Ok(ClientConfig { name, key, roots: granted, rate: rate(client.rate)?, weight, bench: client.bench })
 }
 
 fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {

@@ -33,6 +33,7 @@ memory   = "1GiB"
 partials = "3days"
 sync_interval = "250ms"
 sync_bytes = "256MiB"
+bench_bytes = "8GiB"
 [[root]]
 name    = "atlas"
 targets = ["/d1/atlas"]
@@ -42,6 +43,7 @@ protect = ["private", "safe"]
 name  = "triumf"
 key   = "{key}"
 roots = {{ atlas = ["read", "create"] }}
+bench = true
 "#
     );
     let daemon = parse(&text).unwrap();
@@ -51,6 +53,7 @@ roots = {{ atlas = ["read", "create"] }}
     assert_eq!(config.depth, Some(16));
     assert_eq!(config.partials, Some(Duration::from_secs(3 * 86_400)));
     assert_eq!((config.sync.bytes, config.sync.age), (256 << 20, Duration::from_millis(250)));
+    assert!(config.bench_bytes == ByteCount(8 << 30) && config.clients[0].bench);
     assert_eq!(config.roots[0].allow, Rights { read: true, create: true, modify: true });
     assert_eq!(config.roots[0].protect, [Protection::Private, Protection::Safe]);
     assert_eq!(config.clients[0].key, key);
@@ -62,6 +65,7 @@ fn an_empty_config_listens_everywhere_and_offers_nothing() {
     let config = parse("").unwrap().config;
     assert_eq!(config.listen, ["[::]:7214"]);
     assert!(config.roots.is_empty() && config.clients.is_empty());
+    assert_eq!(config.bench_bytes, ByteCount(64 << 30));
 }
 
 #[test]
@@ -99,6 +103,7 @@ fn mistakes_are_named_with_line_and_column() {
         ("[limits]\nsessions = 0", ":2:12: sessions must be 1 to 4096"),
         ("[limits]\nmemory = '4 bananas'", ":2:10: '4 bananas' is not a size"),
         ("[limits]\nmemory = '1M'", ":2:10: memory must be at least 16.0 MiB"),
+        ("[limits]\nbench_bytes = '1K'", ":2:15: bench_bytes must be at least 1.0 MiB"),
         ("[limits]\nsync_interval = '0s'", ":2:17: '0s' is not a time from 50ms to 1min"),
         ("[limits]\nsync_bytes = '1'", ":2:14: '1' is not a size from 1MiB to 64GiB"),
         ("listen = ['localhost']", ":1:11: an address to listen on is HOST:PORT"),

@@ -107,7 +107,14 @@ fn the_summary_counts_and_rates() {
         sender_cpu: Some(1.0),
         limits: vec![Limited { by: "target", share: 0.75 }, Limited { by: "hash", share: 0.25 }],
         stages: vec![("hash", 0.4), ("send", 0.30004)],
-        io: Some(EngineReport { engine: EngineKind::Threads, depth: 8, devices: 1, slots_registered: 0, slots: 64 }),
+        io: Some(EngineReport {
+            engine: EngineKind::Threads,
+            depth: 8,
+            devices: 1,
+            slots_registered: 0,
+            slots: 64,
+            cpu_nanos: 0,
+        }),
         ..report()
     };
     assert_eq!(

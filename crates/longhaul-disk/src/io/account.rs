@@ -1,0 +1,39 @@
+//! Processor time of an engine's threads, for whoever asks what I/O costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What the threads of one queue have spent. Clones are of the same account.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Account(Arc<AtomicU64>);
+
+impl Account {
+    /// Opens the part of the calling thread, which counts from its start.
+    pub(crate) fn of_this_thread(&self) -> Part {
+        Part { account: self.clone(), told: 0 }
+    }
+
+    /// Nanoseconds so far.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One thread's part.
+#[derive(Debug)]
+pub(crate) struct Part {
+    account: Account,
+    told: u64,
+}
+
+impl Part {
+    /// Adds what the calling thread, always the same one, has spent since the last time.
+    pub(crate) fn add(&mut self) {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let now = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        self.account.0.fetch_add(now.saturating_sub(self.told), Ordering::Relaxed);
+        self.told = now;
+    }
+}

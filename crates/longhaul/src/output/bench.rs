@@ -1,0 +1,329 @@
+//! What measurements found: a table for people, or an object a run for scripts.
+//!
+//! `matrix` tells those within this process. In: the engine's reports. Out: lines on standard output, as each run ends. What is not known is `-` in the table and null in
+//! JSON. Measures nothing.
+
+mod matrix;
+
+use std::collections::BTreeMap;
+use std::io::{self, Stdout, Write};
+use std::time::Duration;
+
+use longhaul_core::{ByteCount, Fault};
+use longhaul_engine::{LaneFigures, Limited, NetReport, SentFigures, Way};
+use serde::Serialize;
+
+use super::events::{CpuPerGb, as_map, limits, millis, protection};
+use super::{JsonLines, Talker, units};
+use crate::exit::Exit;
+use crate::settings::{NetCase, Talk};
+
+pub use matrix::{MatrixCell, MatrixTelling};
+
+/// Tells the runs of `bench net`.
+pub struct NetTelling {
+    talker: Talker,
+    json: bool,
+    lines: JsonLines<Stdout>,
+    runs: usize,
+    done: usize,
+    seconds: f64,
+    best: Option<Best>,
+}
+
+/// The run that carried most.
+#[derive(Clone, Copy, Serialize)]
+struct Best {
+    run: usize,
+    bytes_per_s: u64,
+}
+
+/// The last line of every measurement.
+#[derive(Serialize)]
+struct SummaryBody {
+    status: &'static str,
+    exit: u8,
+    runs: usize,
+    runs_done: usize,
+    seconds: f64,
+    best: Option<Best>,
+}
+
+#[derive(Serialize)]
+struct NetBody<'a> {
+    run: usize,
+    runs: usize,
+    direction: &'static str,
+    transport: &'static str,
+    protect: &'static str,
+    lanes_asked: Option<u32>,
+    rate_asked_bytes_per_s: Option<u64>,
+    seconds_asked: Option<u64>,
+    bytes_allowed: u64,
+    chunk_bytes: Option<u64>,
+    session: Option<&'a str>,
+    lanes: u32,
+    lanes_first: u32,
+    lanes_last: u32,
+    congestion: Option<BTreeMap<&'a str, u32>>,
+    bytes: u64,
+    seconds: f64,
+    bytes_per_s: u64,
+    bytes_moved: u64,
+    setup_s: f64,
+    cpu_s_per_gb: CpuPerGb,
+    limited_by: Option<&'static str>,
+    limited_share: Option<f64>,
+    #[serde(serialize_with = "limits")]
+    limits: &'a [Limited],
+    #[serde(serialize_with = "as_map")]
+    stages: &'a [(&'static str, f64)],
+    #[serde(flatten)]
+    path: PathBody,
+    per_lane: Vec<LaneBody<'a>>,
+}
+
+/// What all lanes say of the way together.
+#[derive(Serialize)]
+struct PathBody {
+    wire_bytes_sent: Option<u64>,
+    wire_bytes_resent: Option<u64>,
+    loss: Option<f64>,
+    rtt_us_min: Option<u64>,
+    rtt_us_mean: Option<u64>,
+    jitter_us: Option<u64>,
+    path_mtu_bytes: Option<u32>,
+    segment_bytes: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct LaneBody<'a> {
+    lane: u32,
+    congestion: Option<&'a str>,
+    wire_bytes: u64,
+    #[serde(flatten)]
+    path: PathBody,
+}
+
+impl NetTelling {
+    /// Of so many runs.
+    pub fn new(talk: Talk, runs: usize) -> NetTelling {
+        let (talker, lines) = (Talker::new(talk), JsonLines::new(io::stdout()));
+        NetTelling { talker, json: talk.json, lines, runs, done: 0, seconds: 0.0, best: None }
+    }
+
+    /// A run begins: those who wait are told for what.
+    pub fn begin(&self, case: &NetCase) {
+        let (way, kind, protect) = (way(case.way), case.transport.name(), protection(case.protect));
+        let lanes = case.lanes.map_or("auto".to_owned(), |lanes| lanes.to_string());
+        let rate = case.rate.map_or(String::new(), |rate| format!(", at most {}", units::rate(rate as f64)));
+        let number = self.done + 1;
+        self.talker.note(format_args!("run {number} of {}: {way}, {kind}, {protect}, lanes {lanes}{rate}", self.runs));
+    }
+
+    /// A run was measured.
+    ///
+    /// # Errors
+    /// What writing to standard output returns.
+    pub fn tell(&mut self, case: &NetCase, report: &NetReport, time: Option<Duration>) -> io::Result<()> {
+        self.done += 1;
+        self.seconds += report.seconds;
+        let speed = bytes_per_s(report);
+        if self.best.is_none_or(|best| speed > best.bytes_per_s) {
+            self.best = Some(Best { run: self.done, bytes_per_s: speed });
+        }
+        // That made-up data is not encrypted is news for nobody; the number of lanes is in the table.
+        for note in report.start.iter().flat_map(|start| &start.notes).filter(|_| self.talker.names_files()) {
+            self.talker.note(note);
+        }
+        if self.json {
+            return self.lines.say("bench_net", body(case, report, time, (self.done, self.runs)));
+        }
+        let header = if self.done == 1 { HEADER } else { "" };
+        let mut out = io::stdout().lock();
+        out.write_all(format!("{header}{}\n", row(case, report)).as_bytes())?;
+        out.flush()
+    }
+
+    /// The last line, and why it is the last.
+    pub fn end(mut self, fault: Option<Fault>) -> Exit {
+        let exit = fault.as_ref().map_or(Exit::Complete, |fault| fault.code.into());
+        if let Some(fault) = &fault {
+            self.talker.fault(fault);
+        }
+        if !self.json {
+            return exit;
+        }
+        let summary = SummaryBody {
+            status: exit.status(),
+            exit: exit.code(),
+            runs: self.runs,
+            runs_done: self.done,
+            seconds: millis(self.seconds),
+            best: self.best,
+        };
+        let told = fault.map_or(Ok(()), |fault| self.lines.fault(&fault));
+        told.and_then(|()| self.lines.say("summary", summary)).map_or_else(super::stdout_failed, |()| exit)
+    }
+}
+
+fn way(way: Way) -> &'static str {
+    match way {
+        Way::Push => "push",
+        Way::Pull => "pull",
+    }
+}
+
+fn bytes_per_s(report: &NetReport) -> u64 {
+    if report.seconds > 0.0 { (report.bytes as f64 / report.seconds) as u64 } else { 0 }
+}
+
+fn per_gb(report: &NetReport) -> CpuPerGb {
+    CpuPerGb::of(report.bytes_moved, report.sender_cpu, report.receiver_cpu)
+}
+
+fn body<'a>(case: &NetCase, report: &'a NetReport, time: Option<Duration>, (run, runs): (usize, usize)) -> NetBody<'a> {
+    let start = report.start.as_ref();
+    let sent: Vec<&SentFigures> = report.lanes.iter().filter_map(|lane| lane.sent.as_ref()).collect();
+    let mut congestion = BTreeMap::new();
+    sent.iter().for_each(|lane| *congestion.entry(lane.congestion.as_str()).or_insert(0) += 1);
+    NetBody {
+        run,
+        runs,
+        direction: way(case.way),
+        transport: case.transport.name(),
+        protect: protection(case.protect),
+        lanes_asked: case.lanes,
+        rate_asked_bytes_per_s: case.rate,
+        seconds_asked: time.map(|time| time.as_secs()),
+        bytes_allowed: report.bytes_allowed,
+        chunk_bytes: start.map(|start| start.chunk.bytes()),
+        session: start.map(|start| start.session.as_str()),
+        lanes: report.lanes_most,
+        lanes_first: start.map_or(0, |start| start.lanes),
+        lanes_last: report.lanes_last,
+        congestion: (!sent.is_empty()).then_some(congestion),
+        bytes: report.bytes,
+        seconds: millis(report.seconds),
+        bytes_per_s: bytes_per_s(report),
+        bytes_moved: report.bytes_moved,
+        setup_s: millis(report.setup_seconds),
+        cpu_s_per_gb: per_gb(report),
+        limited_by: report.limits.first().map(|limited| limited.by),
+        limited_share: report.limits.first().map(|limited| millis(limited.share)),
+        limits: &report.limits,
+        stages: &report.stages,
+        path: path(&report.lanes),
+        per_lane: report.lanes.iter().map(lane_body).collect(),
+    }
+}
+
+fn lane_body(lane: &LaneFigures) -> LaneBody<'_> {
+    LaneBody {
+        lane: lane.lane,
+        congestion: lane.sent.as_ref().map(|sent| sent.congestion.as_str()),
+        wire_bytes: lane.bytes,
+        path: path(std::slice::from_ref(lane)),
+    }
+}
+
+/// Of several lanes: sums of bytes, the shortest round trip, the means of means, the smallest packets.
+fn path(lanes: &[LaneFigures]) -> PathBody {
+    let sent: Vec<&SentFigures> = lanes.iter().filter_map(|lane| lane.sent.as_ref()).collect();
+    let known = |bytes: u64| (!sent.is_empty()).then_some(bytes);
+    let bytes = sent.iter().map(|lane| lane.bytes).sum::<u64>();
+    let resent = sent.iter().map(|lane| lane.bytes_resent).sum::<u64>();
+    let mean = |of: fn(&SentFigures) -> Option<Duration>| {
+        let all: Vec<Duration> = sent.iter().filter_map(|lane| of(lane)).collect();
+        all.iter().sum::<Duration>().checked_div(all.len() as u32).map(micros)
+    };
+    PathBody {
+        wire_bytes_sent: known(bytes),
+        wire_bytes_resent: known(resent),
+        // A loss in a million is still one.
+        loss: (bytes > 0).then(|| (resent as f64 / bytes as f64 * 1e9).round() / 1e9),
+        rtt_us_min: lanes.iter().filter_map(|lane| lane.rtt_min).min().map(micros),
+        rtt_us_mean: mean(|lane| lane.rtt_mean),
+        jitter_us: mean(|lane| lane.jitter),
+        path_mtu_bytes: sent.iter().filter_map(|lane| lane.path_mtu).min(),
+        segment_bytes: sent.iter().filter_map(|lane| lane.segment_bytes).min(),
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn row(case: &NetCase, report: &NetReport) -> String {
+    let path = path(&report.lanes);
+    let ms = |us: Option<u64>| or_dash(us.map(|us| format!("{:.2} ms", us as f64 / 1e3)));
+    let cpu = |seconds: Option<f64>| or_dash(seconds.map(|s| format!("{s:.2}")));
+    let lanes = match case.lanes {
+        Some(_) => report.lanes_most.to_string(),
+        None => format!("auto:{}", report.lanes_most),
+    };
+    let limited = report.limits.first().map(|limited| format!("{} {:.0} %", limited.by, limited.share * 100.0));
+    let CpuPerGb { sender, receiver } = per_gb(report);
+    format!(
+        "{:<5} {:<5} {:<8} {:>8}  {:>24}  {:>9}  {:<26}  {:>9}  {:>10}  {:>10}  {:>10}  {:>5}  {:>6} {:>9}  {}",
+        way(case.way),
+        case.transport.name(),
+        protection(case.protect),
+        lanes,
+        or_dash(case.rate.map(|rate| units::rate(rate as f64))),
+        ByteCount(report.bytes).to_string(),
+        units::rate(bytes_per_s(report) as f64),
+        or_dash(path.loss.map(|loss| format!("{:.4} %", loss * 100.0))),
+        ms(path.rtt_us_min),
+        ms(path.rtt_us_mean),
+        ms(path.jitter_us),
+        or_dash(path.path_mtu_bytes.map(|bytes| bytes.to_string())),
+        cpu(sender),
+        cpu(receiver),
+        or_dash(limited),
+    )
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+const HEADER: &str = "way   kind  protect     lanes              rate to keep      bytes  carried                     \
+sent again     rtt min    rtt mean      jitter    MTU  CPU s/GB: sender, receiver  limited by\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(rtt_ms: u64, mean_ms: u64, sent: u64, resent: u64, mtu: u32) -> LaneFigures {
+        let ms = Duration::from_millis;
+        let sent = SentFigures {
+            congestion: "bbr".to_owned(),
+            bytes: sent,
+            bytes_resent: resent,
+            rtt_mean: Some(ms(mean_ms)),
+            jitter: Some(ms(mean_ms / 10)),
+            path_mtu: Some(mtu),
+            segment_bytes: Some(mtu - 52),
+        };
+        LaneFigures { lane: 1, bytes: 9, rtt_min: Some(ms(rtt_ms)), sent: Some(sent) }
+    }
+
+    #[test]
+    fn lanes_together_have_one_way() {
+        let of = path(&[lane(20, 30, 1000, 1, 9000), lane(19, 50, 3000, 3, 1500)]);
+        assert_eq!((of.wire_bytes_sent, of.wire_bytes_resent, of.loss), (Some(4000), Some(4), Some(0.001)));
+        assert_eq!((of.rtt_us_min, of.rtt_us_mean, of.jitter_us), (Some(19_000), Some(40_000), Some(4_000)));
+        assert_eq!((of.path_mtu_bytes, of.segment_bytes), (Some(1500), Some(1448)));
+    }
+
+    #[test]
+    fn what_a_receiver_does_not_know_is_not_told() {
+        let received = LaneFigures { sent: None, ..lane(20, 0, 0, 0, 1500) };
+        let text = serde_json::to_value(path(&[received])).unwrap();
+        assert_eq!(text["rtt_us_min"], 20_000);
+        for unknown in ["wire_bytes_sent", "loss", "rtt_us_mean", "jitter_us", "path_mtu_bytes", "segment_bytes"] {
+            assert!(text[unknown].is_null(), "{unknown}");
+        }
+    }
+}

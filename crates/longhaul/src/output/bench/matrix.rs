@@ -1,0 +1,357 @@
+//! The cells of `bench matrix`: an object a run for scripts, a table of medians at the end for people.
+//!
+//! In: the engine's reports. Out: lines on standard output. A ratio is taken within a round, to memory to memory of the same
+//! protection; then its median.
+
+use std::io::{self, Stdout, Write};
+
+use longhaul_core::Fault;
+use longhaul_engine::{CellReport, HalfReport, Limited, Protection};
+use serde::Serialize;
+
+use super::super::events::{as_map, limits, millis, protection};
+use super::super::{JsonLines, Talker, units};
+use super::or_dash;
+use crate::exit::Exit;
+use crate::settings::Talk;
+
+/// One cell of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixCell {
+    /// Reads from the disk, else from memory.
+    pub from_disk: bool,
+    /// Writes to the disk, else to memory.
+    pub to_disk: bool,
+    /// How the lanes are protected.
+    pub protect: Protection,
+}
+
+/// Tells the runs of `bench matrix`.
+pub struct MatrixTelling {
+    talker: Talker,
+    json: bool,
+    lines: JsonLines<Stdout>,
+    rounds: u32,
+    /// Whether files are read and written past the page cache.
+    direct: bool,
+    runs: Vec<Run>,
+}
+
+/// One run, in figures that are printed.
+#[derive(Clone, Debug)]
+struct Run {
+    cell: MatrixCell,
+    round: u32,
+    bytes: u64,
+    seconds: f64,
+    bytes_per_s: f64,
+    ratio: Option<f64>,
+    cpu: CpuPerGb,
+    /// CPU seconds per GB of both halves: read, hash, net, write, files.
+    stages: [f64; 5],
+    limits: Vec<Limited>,
+}
+
+/// CPU seconds per 10^9 bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct CpuPerGb {
+    sender: f64,
+    receiver: f64,
+    rest: f64,
+}
+
+#[derive(Serialize)]
+struct RunBody<'a> {
+    round: u32,
+    rounds: u32,
+    from: &'static str,
+    to: &'static str,
+    protect: &'static str,
+    direct: bool,
+    bytes: u64,
+    seconds: f64,
+    bytes_per_s: u64,
+    ratio: Option<f64>,
+    cpu_s_per_gb: CpuPerGb,
+    stages: Halves<'a>,
+    limited_by: Option<&'static str>,
+    limited_share: Option<f64>,
+    #[serde(serialize_with = "limits")]
+    limits: &'a [Limited],
+}
+
+/// CPU seconds by stage.
+#[derive(Serialize)]
+struct Halves<'a> {
+    #[serde(serialize_with = "as_map")]
+    sender: &'a [(&'static str, f64)],
+    #[serde(serialize_with = "as_map")]
+    receiver: &'a [(&'static str, f64)],
+}
+
+#[derive(Serialize)]
+struct SummaryBody {
+    status: &'static str,
+    exit: u8,
+    rounds: u32,
+    runs_done: usize,
+    direct: bool,
+    cells: Vec<CellBody>,
+}
+
+/// The medians of a cell.
+#[derive(Serialize)]
+struct CellBody {
+    from: &'static str,
+    to: &'static str,
+    protect: &'static str,
+    bytes_per_s: u64,
+    ratio: Option<f64>,
+    cpu_s_per_gb: CpuPerGb,
+}
+
+impl MatrixCell {
+    /// All eight; of each protection memory to memory comes first, as the others are measured against it. Every other round
+    /// begins with the other protection, so that a drift of the machine favours neither.
+    pub fn round(round: u32) -> Vec<MatrixCell> {
+        let mut protections = [Protection::Safe, Protection::Private];
+        protections.rotate_left(round as usize % 2);
+        let ends = [(false, false), (true, false), (false, true), (true, true)];
+        let cell = |protect| ends.map(|(from_disk, to_disk)| MatrixCell { from_disk, to_disk, protect });
+        protections.into_iter().flat_map(cell).collect()
+    }
+
+    fn from(self) -> &'static str {
+        end(self.from_disk)
+    }
+
+    fn to(self) -> &'static str {
+        end(self.to_disk)
+    }
+}
+
+fn end(disk: bool) -> &'static str {
+    if disk { "disk" } else { "memory" }
+}
+
+impl MatrixTelling {
+    /// Of so many rounds.
+    pub fn new(talk: Talk, rounds: u32) -> MatrixTelling {
+        let (talker, lines) = (Talker::new(talk), JsonLines::new(io::stdout()));
+        MatrixTelling { talker, json: talk.json, lines, rounds, direct: true, runs: Vec::new() }
+    }
+
+    /// The file system takes no direct I/O.
+    pub fn buffered(&mut self, dir: &std::path::Path) {
+        self.direct = false;
+        self.talker.note(format_args!(
+            "no direct I/O in {}: its figures go through the page cache; pages of what is read are dropped before each run",
+            dir.display()
+        ));
+    }
+
+    /// A round begins.
+    pub fn begin(&self, round: u32) {
+        self.talker.note(format_args!("round {} of {}", round + 1, self.rounds));
+    }
+
+    /// A cell was measured.
+    ///
+    /// # Errors
+    /// What writing to standard output returns.
+    pub fn tell(&mut self, cell: MatrixCell, round: u32, report: &CellReport) -> io::Result<()> {
+        let run = self.run(cell, round, report);
+        if self.json {
+            self.lines.say("bench_matrix", body(&run, report, (self.rounds, self.direct)))?;
+        }
+        self.runs.push(run);
+        Ok(())
+    }
+
+    fn run(&self, cell: MatrixCell, round: u32, report: &CellReport) -> Run {
+        let per_gb = |seconds: f64| millis(seconds / (report.bytes.max(1) as f64 / 1e9));
+        let sum = |half: &HalfReport| per_gb(half.stages.iter().map(|(_, seconds)| seconds).sum());
+        let of = |name: &str| {
+            let both = report.sender.stages.iter().chain(&report.receiver.stages);
+            per_gb(both.filter(|(stage, _)| *stage == name).map(|(_, seconds)| seconds).sum())
+        };
+        let bytes_per_s = report.bytes as f64 / report.seconds.max(1e-9);
+        let plain = self.runs.iter().find(|run| run.round == round && is_base(run.cell, cell.protect));
+        let ratio =
+            if is_base(cell, cell.protect) { Some(1.0) } else { plain.map(|run| bytes_per_s / run.bytes_per_s) };
+        Run {
+            cell,
+            round,
+            bytes: report.bytes,
+            seconds: report.seconds,
+            bytes_per_s,
+            ratio: ratio.map(millis),
+            cpu: CpuPerGb {
+                sender: sum(&report.sender),
+                receiver: sum(&report.receiver),
+                rest: per_gb(report.rest_cpu),
+            },
+            stages: ["read", "hash", "net", "write", "files"].map(of),
+            limits: report.limits.clone(),
+        }
+    }
+
+    /// The table or the last line, and why it is the last.
+    pub fn end(mut self, fault: Option<Fault>) -> Exit {
+        let exit = fault.as_ref().map_or(Exit::Complete, |fault| fault.code.into());
+        if let Some(fault) = &fault {
+            self.talker.fault(fault);
+        }
+        let told = if self.json { self.last_line(exit, fault.as_ref()) } else { self.table() };
+        told.map_or_else(super::super::stdout_failed, |()| exit)
+    }
+
+    fn last_line(&mut self, exit: Exit, fault: Option<&Fault>) -> io::Result<()> {
+        if let Some(fault) = fault {
+            self.lines.fault(fault)?;
+        }
+        let summary = SummaryBody {
+            status: exit.status(),
+            exit: exit.code(),
+            rounds: self.rounds,
+            runs_done: self.runs.len(),
+            direct: self.direct,
+            cells: self.cells().iter().map(|runs| medians(runs)).collect(),
+        };
+        self.lines.say("summary", summary)
+    }
+
+    fn table(&self) -> io::Result<()> {
+        let cells = self.cells();
+        if cells.is_empty() {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(HEADER.as_bytes())?;
+        cells.iter().try_for_each(|runs| out.write_all(row(runs).as_bytes()))?;
+        out.flush()
+    }
+
+    /// The runs of each cell that was measured.
+    fn cells(&self) -> Vec<Vec<&Run>> {
+        let of = |cell: MatrixCell| self.runs.iter().filter(|run| run.cell == cell).collect::<Vec<_>>();
+        MatrixCell::round(0).into_iter().map(of).filter(|runs| !runs.is_empty()).collect()
+    }
+}
+
+/// Whether a cell is what others of this protection are measured against.
+fn is_base(cell: MatrixCell, protect: Protection) -> bool {
+    cell == MatrixCell { from_disk: false, to_disk: false, protect }
+}
+
+fn body<'a>(run: &'a Run, report: &'a CellReport, (rounds, direct): (u32, bool)) -> RunBody<'a> {
+    RunBody {
+        round: run.round + 1,
+        rounds,
+        from: run.cell.from(),
+        to: run.cell.to(),
+        protect: protection(run.cell.protect),
+        direct,
+        bytes: run.bytes,
+        seconds: millis(run.seconds),
+        bytes_per_s: run.bytes_per_s as u64,
+        ratio: run.ratio,
+        cpu_s_per_gb: run.cpu,
+        stages: Halves { sender: &report.sender.stages, receiver: &report.receiver.stages },
+        limited_by: run.limits.first().map(|limited| limited.by),
+        limited_share: run.limits.first().map(|limited| millis(limited.share)),
+        limits: &run.limits,
+    }
+}
+
+fn medians(runs: &[&Run]) -> CellBody {
+    let of = |figure: fn(&Run) -> f64| median(runs.iter().map(|run| figure(run)).collect()).unwrap_or(0.0);
+    let cell = runs[0].cell;
+    CellBody {
+        from: cell.from(),
+        to: cell.to(),
+        protect: protection(cell.protect),
+        bytes_per_s: of(|run| run.bytes_per_s) as u64,
+        ratio: median(runs.iter().filter_map(|run| run.ratio).collect()),
+        cpu_s_per_gb: CpuPerGb {
+            sender: of(|run| run.cpu.sender),
+            receiver: of(|run| run.cpu.receiver),
+            rest: of(|run| run.cpu.rest),
+        },
+    }
+}
+
+fn row(runs: &[&Run]) -> String {
+    let CellBody { from, to, protect, bytes_per_s, ratio, cpu_s_per_gb: cpu } = medians(runs);
+    let stage = |n: usize| median(runs.iter().map(|run| run.stages[n]).collect()).unwrap_or(0.0);
+    let limits = runs.iter().filter_map(|run| run.limits.first());
+    let limited = limits.max_by(|a, b| a.share.total_cmp(&b.share));
+    let limited = or_dash(limited.map(|limited| format!("{} {:.0} %", limited.by, limited.share * 100.0)));
+    let [read, hash, net, write, files] = [0, 1, 2, 3, 4].map(stage);
+    let ratio = or_dash(ratio.map(|ratio| format!("{ratio:.2}")));
+    format!(
+        "{from:<7} {to:<7} {protect:<8} {:<25} {ratio:>5}  {:>6.2} {:>8.2} {:>5.2}  {read:>5.2} {hash:>5.2} {net:>5.2} {write:>5.2} {files:>5.2}  {limited}\n",
+        units::rate(bytes_per_s as f64),
+        cpu.sender,
+        cpu.receiver,
+        cpu.rest,
+    )
+}
+
+/// Of two in the middle their mean.
+fn median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    match figures.len() {
+        0 => None,
+        len if len % 2 == 1 => Some(figures[middle]),
+        _ => Some((figures[middle - 1] + figures[middle]) / 2.0),
+    }
+}
+
+const HEADER: &str = "CPU seconds per GB                                        of a half and what no stage counts | of both, by stage
+from    to      protect  carried                   ratio  sender receiver  rest   read  hash   net write files  limited by\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(seconds: f64) -> CellReport {
+        CellReport {
+            fault: None,
+            bytes: 2_000_000_000,
+            seconds,
+            sender: HalfReport { stages: vec![("read", 0.1), ("hash", 0.4)] },
+            receiver: HalfReport { stages: vec![("write", 0.2), ("hash", 0.4), ("net", 0.6)] },
+            rest_cpu: 0.3,
+            limits: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_cell_is_measured_against_memory_to_memory_of_its_protection_and_round() {
+        let mut telling = MatrixTelling::new(Talk { quiet: true, ..Talk::default() }, 2);
+        for round in 0..2 {
+            let cells = MatrixCell::round(round);
+            assert_eq!(cells.len(), 8);
+            for (n, cell) in cells.into_iter().enumerate() {
+                let slow = if cell.protect == Protection::Private { 4.0 } else { 1.0 };
+                telling.tell(cell, round, &report(slow * (n % 4 + 1) as f64 * f64::from(round + 1))).unwrap();
+            }
+        }
+        let cells: Vec<_> = telling.cells().iter().map(|runs| medians(runs)).collect();
+        let ratios: Vec<_> = cells.iter().map(|cell| cell.ratio.unwrap()).collect();
+        assert_eq!(ratios, [1.0, 0.5, 0.333, 0.25, 1.0, 0.5, 0.333, 0.25]);
+        assert_eq!((cells[0].protect, cells[4].protect), ("safe", "private"));
+        let cpu = cells[3].cpu_s_per_gb;
+        assert_eq!((cpu.sender, cpu.receiver, cpu.rest), (0.25, 0.6, 0.15));
+        assert_eq!(telling.runs[0].stages, [0.05, 0.4, 0.3, 0.1, 0.0]);
+    }
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
+    }
+}

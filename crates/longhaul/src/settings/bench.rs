@@ -1,0 +1,284 @@
+//! What is to be measured, from the options of `bench`: lists become one case for each combination.
+//!
+//! In: unparsed texts, the same layers as for transfers, so that by default is measured what a transfer would do. Out:
+//! [`NetBench`] and [`MatrixBench`] to `commands`. What only `bench` takes is taken from its flags alone.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_core::ByteCount;
+use longhaul_core::filter::Filter;
+use longhaul_core::limits::LANE_STALL_SECONDS;
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, SyncGroup, Verify, Way};
+
+use super::values::{self, Flaw};
+use super::{Keys, Layers, buffers, keys};
+use crate::cli::{BenchMatrixArgs, BenchNetArgs};
+use crate::config::ClientFile;
+use crate::error::Error;
+
+/// Measurements between this host and a daemon.
+#[derive(Debug)]
+pub struct NetBench {
+    /// One for each run.
+    pub cases: Vec<NetCase>,
+    /// What each moves at most.
+    pub bytes: Option<ByteCount>,
+    /// For how long each reads new data.
+    pub time: Option<Duration>,
+    /// What all runs have in common.
+    pub engine: Settings,
+    /// Keys and whom to trust.
+    pub keys: Keys,
+}
+
+/// What one run measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetCase {
+    /// Which way data goes.
+    pub way: Way,
+    /// Over what.
+    pub transport: Transport,
+    /// How it is protected.
+    pub protect: Protection,
+    /// How many lanes; none: found while data flows.
+    pub lanes: Option<u32>,
+    /// A rate to keep, bytes/s.
+    pub rate: Option<u64>,
+}
+
+/// Kinds of lane that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// One TCP connection a lane.
+    Tcp,
+}
+
+impl Transport {
+    /// Its name, for people and scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+        }
+    }
+}
+
+impl NetCase {
+    /// The settings of its run.
+    pub fn settings(&self, common: &Settings) -> Settings {
+        let NetCase { protect, lanes, rate, transport: Transport::Tcp, .. } = *self;
+        Settings { protect: Some(protect), lanes, rate, ..common.clone() }
+    }
+}
+
+/// Merges and types all options of `bench net`.
+///
+/// # Errors
+/// The first option that cannot be used; [`Error::Combination`] for more runs than anybody means.
+pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error> {
+    let flags = Layers::new(&|_| None, ClientFile::default());
+    let (bytes, seconds) =
+        (flags.parsed("bytes", &args.bytes, values::amount)?, flags.parsed("seconds", &args.seconds, values::seconds)?);
+    let ways = flags.parsed("direction", &args.direction, ways)?.unwrap_or(vec![Way::Push, Way::Pull]);
+    let transports = layers.parsed("transport", &args.transport, transports)?.unwrap_or(vec![Transport::Tcp]);
+    let protections = layers.parsed("protect", &args.protect, protections)?.unwrap_or(vec![Protection::Private]);
+    let lanes = layers.parsed("lanes", &args.lanes, lanes)?.unwrap_or(vec![None]);
+    let rates = layers.parsed("rate", &args.rate, rates)?.unwrap_or(vec![None]);
+    let mut cases = Vec::new();
+    for &way in &ways {
+        for &transport in &transports {
+            for &protect in &protections {
+                for &lanes in &lanes {
+                    cases.extend(rates.iter().map(|&rate| NetCase { way, transport, protect, lanes, rate }));
+                }
+            }
+        }
+    }
+    if cases.len() > CASES_MAX {
+        let why = "these lists make more than 256 runs";
+        return Err(Error::Combination { why, hint: "measure fewer combinations at a time" });
+    }
+    Ok(NetBench {
+        cases,
+        bytes,
+        // An amount that is given decides alone, unless a time is given too.
+        time: seconds.or(bytes.is_none().then_some(TIME_DEFAULT)),
+        engine: common((&args.chunk_size, &args.memory), &args.congestion, layers)?,
+        keys: keys(&args.keys, layers)?,
+    })
+}
+
+/// The stages of a transfer within this process.
+#[derive(Debug)]
+pub struct MatrixBench {
+    /// Where files are made.
+    pub dir: PathBuf,
+    /// The length of each.
+    pub bytes: ByteCount,
+    /// Runs of each cell.
+    pub rounds: u32,
+    /// What all runs have in common.
+    pub engine: Settings,
+}
+
+/// Merges and types all options of `bench matrix`.
+///
+/// # Errors
+/// The first option that cannot be used.
+pub fn matrix_bench(args: &BenchMatrixArgs, layers: &Layers) -> Result<MatrixBench, Error> {
+    let flags = Layers::new(&|_| None, ClientFile::default());
+    let common = common((&args.chunk_size, &args.memory), &None, layers)?;
+    Ok(MatrixBench {
+        dir: args.dir.as_ref().map_or_else(|| PathBuf::from("."), PathBuf::from),
+        bytes: flags.parsed("bytes", &args.bytes, values::file_size)?.unwrap_or(FILE_DEFAULT),
+        rounds: flags.parsed("rounds", &args.rounds, values::rounds)?.unwrap_or(ROUNDS_DEFAULT),
+        engine: Settings {
+            lanes: layers.parsed("lanes", &args.lanes, values::lanes)?.flatten(),
+            // Two halves share one process's memory; here each stands for a process of its own.
+            memory: ByteCount(common.memory.get().saturating_mul(2)),
+            depth: layers.parsed("depth", &args.depth, values::depth)?.flatten(),
+            io: layers.parsed("io", &args.io, values::io)?.unwrap_or(DirectMode::Auto),
+            engine: layers.parsed("engine", &args.engine, values::engine)?.unwrap_or(EngineKind::Auto),
+            ..common
+        },
+    })
+}
+
+/// What every measurement has in common with every transfer.
+fn common(
+    sizes: (&Option<OsString>, &Option<OsString>),
+    congestion: &Option<OsString>,
+    layers: &Layers,
+) -> Result<Settings, Error> {
+    let (chunk, memory) = buffers(sizes, layers)?;
+    Ok(Settings {
+        lanes: None,
+        protect: None,
+        congestion: layers.parsed("congestion", congestion, values::congestion)?.unwrap_or(Congestion::Auto),
+        chunk,
+        memory,
+        depth: None,
+        io: DirectMode::Auto,
+        engine: EngineKind::Auto,
+        verify: Verify::Wire,
+        if_exists: Default::default(),
+        preserve: Default::default(),
+        filter: Filter::default(),
+        files_from: None,
+        dry_run: false,
+        retry_for: Duration::ZERO,
+        stall_after: Duration::from_secs(LANE_STALL_SECONDS),
+        paths: Vec::new(),
+        rate: None,
+        sync: SyncGroup::default(),
+    })
+}
+
+fn ways(text: &str) -> Result<Vec<Way>, Flaw> {
+    match text {
+        "push" => Ok(vec![Way::Push]),
+        "pull" => Ok(vec![Way::Pull]),
+        "both" => Ok(vec![Way::Push, Way::Pull]),
+        _ => Err(values::unknown(text, "push, pull, both")),
+    }
+}
+
+fn transports(text: &str) -> Result<Vec<Transport>, Flaw> {
+    values::list(text, |text| values::transport(text).map(|()| Transport::Tcp))
+}
+
+fn protections(text: &str) -> Result<Vec<Protection>, Flaw> {
+    values::list(text, values::protect)
+}
+
+fn lanes(text: &str) -> Result<Vec<Option<u32>>, Flaw> {
+    values::list(text, values::lanes)
+}
+
+fn rates(text: &str) -> Result<Vec<Option<u64>>, Flaw> {
+    values::list(text, |text| if text == "none" { Ok(None) } else { values::rate(text).map(Some) })
+}
+
+/// Long enough for lanes to have found their number on a path of 100 ms.
+const TIME_DEFAULT: Duration = Duration::from_secs(10);
+/// A second or two of a fast disk.
+const FILE_DEFAULT: ByteCount = ByteCount(1 << 30);
+const ROUNDS_DEFAULT: u32 = 3;
+/// At ten seconds each that is three quarters of an hour.
+const CASES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use longhaul_core::Fault;
+
+    use super::*;
+    use crate::cli::{BenchVerb, Cli, Verb};
+
+    fn merged(args: &[&str], variable: Option<&str>) -> Result<NetBench, Fault> {
+        let line = ["longhaul", "bench", "net"].iter().chain(args).chain(&["lh://h"]);
+        let Verb::Bench(BenchVerb::Net(args)) = Cli::try_parse_from(line).unwrap().command else { panic!("not net") };
+        let environment = |name: &str| variable.filter(|_| name == "LONGHAUL_LANES").map(OsString::from);
+        Ok(net_bench(&args, &Layers::new(&environment, ClientFile::default()))?)
+    }
+
+    #[test]
+    fn lists_make_a_case_for_each_combination() {
+        let bench = merged(&["--direction", "push", "--lanes", "1,auto", "--rate", "none,8Mbit/s"], None).unwrap();
+        let case = |lanes, rate| NetCase {
+            way: Way::Push,
+            transport: Transport::Tcp,
+            protect: Protection::Private,
+            lanes,
+            rate,
+        };
+        let (one, rate) = (Some(1), Some(1_000_000));
+        assert_eq!(bench.cases, [case(one, None), case(one, rate), case(None, None), case(None, rate)]);
+        let settings = bench.cases[1].settings(&bench.engine);
+        assert_eq!((settings.lanes, settings.rate), (one, rate));
+        assert_eq!(settings.protect, Some(Protection::Private));
+    }
+
+    #[test]
+    fn ten_seconds_each_way_unless_it_is_said_how_much() {
+        let limits = |args: &[&str]| {
+            let bench = merged(args, None).unwrap();
+            (bench.cases.len(), bench.bytes, bench.time.map(|time| time.as_secs()))
+        };
+        assert_eq!(limits(&[]), (2, None, Some(10)));
+        assert_eq!(limits(&["--bytes", "1G"]), (2, Some(ByteCount(1 << 30)), None));
+        assert_eq!(limits(&["--bytes", "1G", "--seconds", "3"]), (2, Some(ByteCount(1 << 30)), Some(3)));
+    }
+
+    #[test]
+    fn what_a_transfer_would_do_is_what_is_measured() {
+        assert_eq!(merged(&[], Some("6")).unwrap().cases[0].lanes, Some(6));
+        assert_eq!(merged(&["--lanes", "auto"], Some("6")).unwrap().cases[0].lanes, None);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_a_usage_error() {
+        for (args, start) in [
+            (&["--direction", "up"][..], "--direction: 'up' is not one of push, pull, both"),
+            (&["--transport", "tcp,quic"], "--transport: 'quic' is not built yet"),
+            (&["--lanes", "1,129"], "--lanes: '129' is not a whole number from 1 to 128"),
+            (&["--rate", "1Gbit"], "--rate: "),
+            (&["--seconds", "0"], "--seconds: '0' is not a whole number from 1 to 3600"),
+            (&["--bytes", "1K"], "--bytes: '1K' is not a size of at least 1MiB"),
+            (
+                &[
+                    "--lanes",
+                    "1,2,3,4,5,6,7,8,9,10,11,12",
+                    "--rate",
+                    "1MB/s,2MB/s,3MB/s,4MB/s,5MB/s,6MB/s,7MB/s,8MB/s,9MB/s,10MB/s,11MB/s",
+                ],
+                "these lists make more than 256 runs",
+            ),
+        ] {
+            let fault = merged(args, None).unwrap_err();
+            assert!(fault.message.starts_with(start), "{} / {start}", fault.message);
+            assert_eq!(fault.code, longhaul_core::FaultCode::Usage, "{start}");
+        }
+    }
+}
