@@ -186,6 +186,17 @@ impl Default for Settings {
     }
 }
 
+impl Transport {
+    /// Its name, for people and scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Auto => "auto",
+            Transport::Tcp => "tcp",
+            Transport::Quic => "quic",
+        }
+    }
+}
+
 /// The lowest rate that a transfer may be given, bytes/s: below it a piece would take longer than a peer may be silent.
 pub const RATE_MIN: u64 = 64 << 10;
 /// A router restarts, a daemon is upgraded.

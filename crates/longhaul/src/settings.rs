@@ -23,7 +23,7 @@ use crate::cli::{
 };
 use crate::error::Error;
 
-pub use bench::{MatrixBench, NetBench, NetCase, Transport, matrix_bench, net_bench};
+pub use bench::{MatrixBench, NetBench, NetCase, matrix_bench, net_bench};
 pub use layers::{Environment, Given, Layers, Origin, variable};
 pub use values::Flaw;
 pub(crate) use values::{

@@ -520,7 +520,17 @@ mod tests {
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
         let rates = Rates { own: rate, asked: None };
         let stall_after = Duration::from_secs(20);
-        Lanes::new(LaneRules { role, target: 1, lanes_max: 1, tuning: None, rates, stall_after, regrow: Regrow::Never })
+        Lanes::new(LaneRules {
+            role,
+            target: 1,
+            lanes_max: 1,
+            transport: Transport::Tcp,
+            windows: 0,
+            tuning: None,
+            rates,
+            stall_after,
+            regrow: Regrow::Never,
+        })
     }
 
     #[test]

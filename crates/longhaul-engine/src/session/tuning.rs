@@ -285,7 +285,9 @@ mod tests {
             };
             let looks = [look(0, *fast, false), look(1, *slow, *retiring)];
             now += Duration::from_secs(1);
-            decided.extend(tuning.second(now, &looks, None, Some(*remaining)).into_iter().map(|change| change.what));
+            decided.extend(
+                tuning.second(now, &looks, None, Some(*remaining), false).into_iter().map(|change| change.what),
+            );
         }
         decided
     }
@@ -295,7 +297,8 @@ mod tests {
         const MB: u64 = 1_000_000;
         let config = Config { start: 2, max: 2, unit: 4 << 20, algorithms: Vec::new() };
         let new = || Tuning {
-            tuner: Tuner::new(config.clone()),
+            tuner: Some(Tuner::new(config.clone())),
+            choice: None,
             algorithms: Vec::new(),
             since: Instant::now(),
             seen: HashMap::new(),

@@ -86,6 +86,7 @@ impl QuicHandle {
             rtt: stats.path.rtt,
             window_segments: u32::try_from(stats.path.cwnd / u64::from(mtu)).unwrap_or(u32::MAX),
             segment_bytes: mtu,
+            path_mtu: mtu + if shared.connection.remote_address().ip().to_canonical().is_ipv4() { 28 } else { 48 },
             busy: self.stood.elapsed(),
             delivery_rate: count(&shared.figures.delivered),
             ..TcpState::default()

@@ -8,9 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::ByteCount;
-use longhaul_core::filter::Filter;
-use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, SyncGroup, Verify, Way};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, Transport, Way};
 
 use super::values::{self, Flaw};
 use super::{Keys, Layers, buffers, keys};
@@ -48,27 +46,11 @@ pub struct NetCase {
     pub rate: Option<u64>,
 }
 
-/// Kinds of lane that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// One TCP connection a lane.
-    Tcp,
-}
-
-impl Transport {
-    /// Its name, for people and scripts.
-    pub fn name(self) -> &'static str {
-        match self {
-            Transport::Tcp => "tcp",
-        }
-    }
-}
-
 impl NetCase {
     /// The settings of its run.
     pub fn settings(&self, common: &Settings) -> Settings {
-        let NetCase { protect, lanes, rate, transport: Transport::Tcp, .. } = *self;
-        Settings { protect: Some(protect), lanes, rate, ..common.clone() }
+        let NetCase { protect, lanes, rate, transport, .. } = *self;
+        Settings { protect: Some(protect), lanes, rate, transport, ..common.clone() }
     }
 }
 
@@ -88,12 +70,17 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
     let mut cases = Vec::new();
     for &way in &ways {
         for &transport in &transports {
-            for &protect in &protections {
+            // Of the combinations that are asked for, those that there are.
+            for &protect in protections.iter().filter(|&&protect| exists(transport, protect)) {
                 for &lanes in &lanes {
                     cases.extend(rates.iter().map(|&rate| NetCase { way, transport, protect, lanes, rate }));
                 }
             }
         }
+    }
+    if cases.is_empty() {
+        let why = "lanes over QUIC are always encrypted";
+        return Err(Error::Combination { why, hint: "leave --protect safe out, or use --transport tcp" });
     }
     if cases.len() > CASES_MAX {
         let why = "these lists make more than 256 runs";
@@ -152,27 +139,12 @@ fn common(
     layers: &Layers,
 ) -> Result<Settings, Error> {
     let (chunk, memory) = buffers(sizes, layers)?;
-    Ok(Settings {
-        lanes: None,
-        protect: None,
-        congestion: layers.parsed("congestion", congestion, values::congestion)?.unwrap_or(Congestion::Auto),
-        chunk,
-        memory,
-        depth: None,
-        io: DirectMode::Auto,
-        engine: EngineKind::Auto,
-        verify: Verify::Wire,
-        if_exists: Default::default(),
-        preserve: Default::default(),
-        filter: Filter::default(),
-        files_from: None,
-        dry_run: false,
-        retry_for: Duration::ZERO,
-        stall_after: Duration::from_secs(LANE_STALL_SECONDS),
-        paths: Vec::new(),
-        rate: None,
-        sync: SyncGroup::default(),
-    })
+    let congestion = layers.parsed("congestion", congestion, values::congestion)?.unwrap_or(Congestion::Auto);
+    Ok(Settings { congestion, chunk, memory, retry_for: Duration::ZERO, ..Settings::default() })
+}
+
+fn exists(transport: Transport, protect: Protection) -> bool {
+    transport != Transport::Quic || protect == Protection::Private
 }
 
 fn ways(text: &str) -> Result<Vec<Way>, Flaw> {
@@ -185,7 +157,7 @@ fn ways(text: &str) -> Result<Vec<Way>, Flaw> {
 }
 
 fn transports(text: &str) -> Result<Vec<Transport>, Flaw> {
-    values::list(text, |text| values::transport(text).map(|()| Transport::Tcp))
+    values::list(text, values::transport)
 }
 
 fn protections(text: &str) -> Result<Vec<Protection>, Flaw> {
@@ -241,6 +213,15 @@ mod tests {
     }
 
     #[test]
+    fn of_the_combinations_those_that_there_are_become_cases() {
+        let bench =
+            merged(&["--direction", "push", "--transport", "tcp,quic", "--protect", "private,safe"], None).unwrap();
+        let cases: Vec<_> = bench.cases.iter().map(|case| (case.transport, case.protect)).collect();
+        let (tcp, quic) = (Transport::Tcp, Transport::Quic);
+        assert_eq!(cases, [(tcp, Protection::Private), (tcp, Protection::Safe), (quic, Protection::Private)]);
+    }
+
+    #[test]
     fn ten_seconds_each_way_unless_it_is_said_how_much() {
         let limits = |args: &[&str]| {
             let bench = merged(args, None).unwrap();
@@ -261,7 +242,8 @@ mod tests {
     fn what_cannot_be_measured_is_a_usage_error() {
         for (args, start) in [
             (&["--direction", "up"][..], "--direction: 'up' is not one of push, pull, both"),
-            (&["--transport", "tcp,quic"], "--transport: 'quic' is not built yet"),
+            (&["--transport", "tcp,udp"], "--transport: 'udp' is not built yet"),
+            (&["--transport", "quic", "--protect", "safe"], "lanes over QUIC are always encrypted"),
             (&["--lanes", "1,129"], "--lanes: '129' is not a whole number from 1 to 128"),
             (&["--rate", "1Gbit"], "--rate: "),
             (&["--seconds", "0"], "--seconds: '0' is not a whole number from 1 to 3600"),

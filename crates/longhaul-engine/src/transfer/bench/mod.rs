@@ -20,6 +20,7 @@ use longhaul_proto::wire::message::Far;
 use super::Run;
 use super::dial::Agreed;
 use super::paths::Paths;
+use super::segments::Segments;
 use crate::api::{Event, FileStatus, Limited, Observer, Remote, Settings, Start, Stop, Verify};
 use crate::asked::Asked;
 use crate::budget;
@@ -105,7 +106,8 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         ..settings
     };
     let paths = Paths::new(&settings.paths);
-    let this = Run { settings, observer: ear.clone(), stop: inner, paths, watch: Some(watch.clone()) };
+    let segments = Segments::new(settings.paths.len());
+    let this = Run { settings, observer: ear.clone(), stop: inner, paths, segments, watch: Some(watch.clone()) };
     let measuring = this.measure(&run);
     tokio::pin!(measuring);
     let mut looks = tokio::time::interval(LOOK_EVERY);

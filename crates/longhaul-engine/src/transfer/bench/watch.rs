@@ -140,7 +140,7 @@ impl Lane {
             bytes: last.sent,
             bytes_resent: last.resent,
             rtt_mean: mean(self.rtt),
-            jitter: mean(self.deviation),
+            jitter: mean(self.deviation).filter(|deviation| !deviation.is_zero()),
             path_mtu: known(last.path_mtu),
             segment_bytes: known(last.segment_bytes),
         };
