@@ -93,20 +93,21 @@ pub(crate) struct Means {
 }
 
 impl Machinery {
-    /// Fills the buffers that the sender of a measurement will use. Nothing on the way can make less of noise, and the pages
-    /// are there: untouched, all of them would be one page of zeros, that is always in cache.
+    /// Fills the buffers that the sender of a measurement will use, all with the same noise: what is read again, into another
+    /// buffer, must be what it was. Nothing on the way can make less of noise, and the pages are there: untouched, all of them
+    /// would be one page of zeros, that is always in cache.
     pub(crate) fn fill_with_noise(&self) {
+        let mut slots: Vec<_> = std::iter::from_fn(|| self.slab.try_claim()).collect();
+        let Some((first, others)) = slots.split_first_mut() else { return };
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let slots: Vec<_> = std::iter::from_fn(|| self.slab.try_claim()).collect();
-        for mut slot in slots {
-            for word in slot.chunks_exact_mut(8) {
-                // xorshift64: what compressors find in it is nothing.
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                word.copy_from_slice(&state.to_le_bytes());
-            }
+        for word in first.chunks_exact_mut(8) {
+            // xorshift64: what compressors find in it is nothing.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
         }
+        others.iter_mut().for_each(|slot| slot.copy_from_slice(first));
     }
 
     /// Maps the buffers and starts the I/O.
@@ -149,6 +150,18 @@ mod tests {
         assert_eq!(lanes(8, 64), 8);
         assert_eq!(lanes(8, 4), 2);
         assert_eq!(lanes(500, 4096), LANES_MAX);
+    }
+
+    #[test]
+    fn every_buffer_holds_the_same_noise() {
+        let chunk = ChunkSize::from_bytes(1 << 20).expect("a chunk");
+        let means = Means { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk };
+        let machinery = Machinery::start(Role::Sender, means).expect("machinery");
+        machinery.fill_with_noise();
+        let slots: Vec<_> = std::iter::from_fn(|| machinery.slab.try_claim()).collect();
+        assert_eq!(slots.len(), 4);
+        assert!(slots.iter().all(|slot| slot[..] == slots[0][..]));
+        assert!(slots[0].chunks(8).all(|word| word != [0; 8]));
     }
 
     #[test]

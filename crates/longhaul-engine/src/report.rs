@@ -55,6 +55,11 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
+    /// Since when payload is asked for.
+    pub(crate) fn begun(&self) -> Instant {
+        self.first
+    }
+
     /// From the first request to the last unit.
     pub(crate) fn time(&self) -> Duration {
         self.last - self.first

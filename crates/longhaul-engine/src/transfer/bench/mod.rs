@@ -129,7 +129,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
             _ = looks.tick() => watch.look(),
         }
     };
-    report(bytes_allowed, totals, run.time.is_some(), &ear, &watch)
+    report(bytes_allowed, totals, run.time, &ear, &watch)
 }
 
 impl Run {
@@ -206,7 +206,7 @@ async fn noisy(machinery: budget::Machinery) -> Result<budget::Machinery, Fault>
     tokio::task::spawn_blocking(fill).await.map_err(|e| Fault::new(FaultCode::Internal, longhaul_core::Blame::Bug, e))
 }
 
-fn report(bytes_allowed: u64, totals: Totals, is_timed: bool, ear: &Ear, watch: &LaneWatch) -> NetReport {
+fn report(bytes_allowed: u64, totals: Totals, time: Option<Duration>, ear: &Ear, watch: &LaneWatch) -> NetReport {
     let heard = ear.heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (bytes_moved, moving) = (totals.bytes_received(), totals.moving());
     let chunk = heard.start.as_ref().map_or(0, |(_, start)| start.chunk.bytes());
@@ -214,13 +214,14 @@ fn report(bytes_allowed: u64, totals: Totals, is_timed: bool, ear: &Ear, watch: 
     let in_time = moving.map_or(0, |moving| moving.units.saturating_mul(chunk)).min(bytes_moved);
     let report = totals.into_report(0.0);
     // That a source whose time is over changes is how it ends.
-    let ended = |fault: &Fault| is_timed && fault.code == FaultCode::Changed;
+    let is_over = |time: Duration| moving.is_some_and(|moving| moving.begun().elapsed() >= time);
+    let ended = |fault: &Fault| fault.code == FaultCode::Changed && time.is_some_and(is_over);
     NetReport {
         fault: report.fault.or(heard.failed.filter(|fault| !ended(fault))),
         setup_seconds: heard.start.as_ref().map_or(0.0, |(after, _)| after.as_secs_f64()),
         start: heard.start.map(|(_, start)| start),
         bytes_allowed,
-        bytes: if is_timed { in_time } else { bytes_moved },
+        bytes: if time.is_some() { in_time } else { bytes_moved },
         seconds: moving.map_or(0.0, |moving| moving.time().as_secs_f64()),
         bytes_moved,
         sender_cpu: report.sender_cpu,
@@ -252,12 +253,12 @@ impl Observer for Ear {
         match event {
             Event::Start(start) => heard.start = Some((self.begun.elapsed(), start)),
             Event::File(file) => {
+                // The one file has its outcome, and the lanes are still there: they end soon, and not all at once.
+                self.watch.look_last();
                 if let FileStatus::Failed(fault) = file.status {
                     heard.failed = Some(fault);
                 }
             }
-            // The last one is told when all is said, and before lanes are closed.
-            Event::Progress(_) => self.watch.look(),
             _ => {}
         }
     }

@@ -65,6 +65,8 @@ pub(crate) struct LaneWatch {
 struct Seen {
     lanes: BTreeMap<LaneId, Lane>,
     standing: Standing,
+    /// There is nothing more to see.
+    over: bool,
 }
 
 #[derive(Debug)]
@@ -90,9 +92,18 @@ impl LaneWatch {
         self.lock().lanes.insert(id, lane);
     }
 
+    /// Looks at all of them for the last time: payload is through.
+    pub(super) fn look_last(&self) {
+        self.look();
+        self.lock().over = true;
+    }
+
     /// Looks at all of them.
     pub(super) fn look(&self) {
         let mut seen = self.lock();
+        if seen.over {
+            return;
+        }
         let standing = seen.lanes.values_mut().filter_map(Lane::look).count() as u32;
         if standing > 0 {
             seen.standing = Standing { most: seen.standing.most.max(standing), last: standing };
