@@ -28,6 +28,12 @@ pub(crate) struct Plan {
     /// Only the small files
     #[arg(long)]
     small: bool,
+    /// Only QUIC at a rate, and what that does to a TCP connection beside it
+    #[arg(long)]
+    pub(crate) quic: bool,
+    /// An option for the push of the large file, as in `--with=--transport --with=quic`; may be repeated [default: none]
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) with: Vec<String>,
 }
 
 /// A path to measure; its queue is one BDP.
@@ -49,7 +55,7 @@ impl Plan {
 
     /// The paths for the large file, those of one rate together.
     pub(crate) fn cases(&self) -> Vec<Case> {
-        if self.small {
+        if self.small || self.quic {
             return Vec::new();
         }
         if self.is_choice() {
@@ -71,7 +77,8 @@ impl Plan {
     }
 
     fn is_choice(&self) -> bool {
-        self.small || !(self.rtt.is_empty() && self.loss.is_empty() && self.mtu.is_empty() && self.rate.is_empty())
+        let paths = self.rtt.len() + self.loss.len() + self.mtu.len() + self.rate.len();
+        self.small || self.quic || paths + self.with.len() > 0
     }
 }
 
