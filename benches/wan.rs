@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     if !plan.common.is_bench() {
         return Ok(());
     }
-    let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic, plan.with.clone());
+    let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
     let moved = large_files(&bench, &longhaul, &cases, &with)?;
@@ -44,8 +44,8 @@ fn main() -> Result<()> {
     if small {
         small::measure(&bench, &longhaul)?;
     }
-    if quic {
-        quic::measure(&bench, &longhaul, &with)?;
+    if !quic.is_empty() {
+        quic::measure(&bench, &longhaul, &quic, &with)?;
     }
     bench.finish();
     Ok(())

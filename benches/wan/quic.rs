@@ -32,8 +32,8 @@ struct Measured {
     queue_share_beside: f64,
 }
 
-/// Runs and prints both paths, with further options `with`.
-pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul, with: &[String]) -> Result<()> {
+/// Runs and prints a path for each share lost, with further options `with`.
+pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul, losses: &[f64], with: &[String]) -> Result<()> {
     let rate = Rate::mbit(RATE_MBIT);
     let seconds = bench.options.amount(SECONDS, SECONDS_QUICK);
     let source = bench.scratch.file("source", ASKED_MBIT * 1_000_000 / 8 * seconds)?;
@@ -41,8 +41,8 @@ pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul, with: &[String]) -> Re
     let mut options: Vec<_> = ["--transport", "quic", "--rate", &asked].map(str::to_owned).into();
     options.extend_from_slice(with);
     let mut rows = Vec::new();
-    for loss in LOSS {
-        let case = Case { rate, rtt: RTT, loss, mtu: 9000 };
+    for loss in losses {
+        let case = Case { rate, rtt: RTT, loss: *loss, mtu: 9000 };
         let measured = both(bench, longhaul, &Job { case, with: &options, source: &source })?;
         bench.recorder.record(&measured)?;
         rows.push(measured);
@@ -135,7 +135,6 @@ fn print(rows: &[Measured]) {
 const RATE_MBIT: u64 = 1000;
 const ASKED_MBIT: u64 = 900;
 const RTT: Duration = Duration::from_millis(100);
-const LOSS: [f64; 2] = [0.0, 1e-2];
 /// Of data at the rate asked for.
 const SECONDS: u64 = 30;
 const SECONDS_QUICK: u64 = 10;
