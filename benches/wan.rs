@@ -1,5 +1,5 @@
 //! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against the path's rate; and a tree
-//! of small files over a long path against the same tree over none.
+//! of small files over a long path against the same tree over none; and QUIC at a rate, beside a TCP connection.
 //!
 //! See docs/BENCHMARKS.md.
 
@@ -9,9 +9,13 @@
 mod case;
 #[path = "wan/far.rs"]
 mod far;
+#[path = "wan/flow.rs"]
+mod flow;
 mod kit;
 #[path = "wan/large.rs"]
 mod large;
+#[path = "wan/quic.rs"]
+mod quic;
 #[path = "wan/said.rs"]
 mod said;
 #[path = "wan/small.rs"]
@@ -23,36 +27,39 @@ use anyhow::Result;
 use case::Plan;
 use clap::Parser;
 use kit::{Bench, Longhaul, table};
-use large::Moved;
+use large::{Job, Moved};
 
 fn main() -> Result<()> {
     let plan = Plan::parse();
     if !plan.common.is_bench() {
         return Ok(());
     }
-    let (cases, small) = (plan.cases(), plan.has_small_files());
+    let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
-    let moved = large_files(&bench, &longhaul, &cases)?;
+    let moved = large_files(&bench, &longhaul, &cases, &with)?;
     if !moved.is_empty() {
         print(&moved);
     }
     if small {
         small::measure(&bench, &longhaul)?;
     }
+    if !quic.is_empty() {
+        quic::measure(&bench, &longhaul, &quic, &with)?;
+    }
     bench.finish();
     Ok(())
 }
 
 /// Runs each case once; those of one rate share a source.
-fn large_files(bench: &Bench, longhaul: &Longhaul, cases: &[case::Case]) -> Result<Vec<Moved>> {
+fn large_files(bench: &Bench, longhaul: &Longhaul, cases: &[case::Case], with: &[String]) -> Result<Vec<Moved>> {
     let mut moved = Vec::new();
     for group in cases.chunk_by(|one, next| one.rate == next.rate) {
         let seconds = bench.options.amount(SECONDS, SECONDS_QUICK);
         let source = bench.scratch.file("source", group[0].rate.as_bits() / 8 * seconds)?;
         for case in group {
-            let run = large::push(bench, longhaul, case, &source)?;
-            eprintln!("  {}: {:.3} of the rate in {:.2} s", case.name(), run.ratio, run.seconds);
+            let run = large::push(bench, longhaul, &Job { case: *case, with, source: &source })?;
+            eprintln!("  {}: {:.3} of the rate in {:.2} s", run.name(), run.ratio, run.seconds);
             bench.recorder.record(&run)?;
             moved.push(run);
         }
@@ -62,8 +69,18 @@ fn large_files(bench: &Bench, longhaul: &Longhaul, cases: &[case::Case]) -> Resu
 }
 
 fn print(moved: &[Moved]) {
-    let head =
-        ["path", "goodput Mbit/s", "ratio", "target", "handshake s", "seconds", "client MiB", "daemon MiB", "CPU"];
+    let head = [
+        "path",
+        "goodput Mbit/s",
+        "ratio",
+        "target",
+        "handshake s",
+        "seconds",
+        "client MiB",
+        "daemon MiB",
+        "CPU",
+        "s/GB",
+    ];
     print_rows(&head, moved, |run| {
         let target = run.target.map_or("-".to_owned(), |target| format!("{target:.2}"));
         let mib = |bytes: u64| format!("{:.0}", bytes as f64 / f64::from(1 << 20));
@@ -76,6 +93,7 @@ fn print(moved: &[Moved]) {
             mib(run.client_bytes),
             mib(run.daemon_bytes),
             format!("{:.0} %", run.machine_cpu_share * 100.0),
+            run.cpu_s_per_gb().map(|seconds| format!("{seconds:.2}")).join(", "),
         ]
     });
     println!(
@@ -95,15 +113,18 @@ fn print(moved: &[Moved]) {
     });
     println!("\nwhat limited it by its own account, and what it decided");
     for run in moved {
-        println!("{}: {}; {}", run.case.name(), run.said.limits(), run.said.decisions());
+        println!("{}: {}; {}", run.name(), run.said.limits(), run.said.decisions());
     }
-    println!("memory bound: 320 MiB per process; `not true`: packets that the emulator lost, not the path");
+    println!(
+        "memory bound: 320 MiB per process; `s/GB`: CPU of client and daemon; `not true`: packets that the emulator lost, not \
+         the path"
+    );
 }
 
 fn print_rows(head: &[&str], moved: &[Moved], cells: impl Fn(&Moved) -> Vec<String>) {
     let mut rows = vec![head.iter().map(|&cell| cell.to_owned()).collect()];
     rows.extend(moved.iter().map(|run| {
-        let mut row = vec![run.case.name()];
+        let mut row = vec![run.name()];
         row.extend(cells(run));
         row
     }));

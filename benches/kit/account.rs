@@ -53,13 +53,22 @@ impl Account {
     }
 }
 
+/// Bits/s between start and end; none of what was shorter than both.
+pub(crate) fn steady_bits_per_s(samples: &[Sample]) -> Option<f64> {
+    let ended = samples.last()?.t_s - END_S;
+    let first = samples.iter().find(|sample| sample.t_s >= START_S)?;
+    let last = samples.iter().rfind(|sample| sample.t_s <= ended && sample.t_s > first.t_s)?;
+    Some((last.bytes - first.bytes) as f64 * 8.0 / (last.t_s - first.t_s))
+}
+
 /// When so many bytes had passed.
 fn passed(samples: &[Sample], bytes: u64) -> f64 {
     samples.iter().find(|sample| sample.bytes >= bytes).map_or(0.0, |sample| sample.t_s)
 }
 
-const START_S: f64 = 5.0;
-const END_S: f64 = 2.0;
+/// Whatever a path's round trip, what begins a transfer is over then.
+pub(crate) const START_S: f64 = 5.0;
+pub(crate) const END_S: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {
@@ -76,5 +85,14 @@ mod tests {
         let sum =
             account.payload_s + account.overhead_s + account.idle_start_s + account.idle_between_s + account.idle_end_s;
         assert_eq!(sum, 14.0);
+    }
+
+    #[test]
+    fn the_steady_rate_leaves_out_how_it_began_and_ended() {
+        let points = [(0.0, 0), (4.0, 1), (5.0, 3), (8.0, 9), (11.0, 15), (13.0, 15)];
+        let mut samples = points.map(|(t_s, bytes)| Sample { t_s, bytes }).to_vec();
+        assert_eq!(steady_bits_per_s(&samples), Some(16.0));
+        samples.truncate(3);
+        assert_eq!(steady_bits_per_s(&samples), None);
     }
 }

@@ -18,7 +18,7 @@ mod rounds;
 mod rsync;
 mod stats;
 
-pub(crate) use account::{Account, Sample};
+pub(crate) use account::{Account, END_S, START_S, Sample, steady_bits_per_s};
 pub(crate) use bench::Bench;
 pub(crate) use data::{FileData, Scratch, TreeData, make_cold};
 pub(crate) use longhaul::{Daemon, Longhaul, Summary};

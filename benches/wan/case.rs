@@ -28,6 +28,12 @@ pub(crate) struct Plan {
     /// Only the small files
     #[arg(long)]
     small: bool,
+    /// Only QUIC at a rate, and what that does to a TCP connection beside it; with --loss, at these only
+    #[arg(long)]
+    quic: bool,
+    /// An option for the push of the large file, as in `--with=--transport --with=quic`; may be repeated [default: none]
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    pub(crate) with: Vec<String>,
 }
 
 /// A path to measure; its queue is one BDP.
@@ -47,9 +53,18 @@ impl Plan {
         self.small || !self.is_choice()
     }
 
+    /// The shares lost at which QUIC is to be measured at a rate, none if it is not.
+    pub(crate) fn quic_losses(&self) -> Vec<f64> {
+        match self.quic {
+            false => Vec::new(),
+            true if self.loss.is_empty() => LOSS_QUIC.to_vec(),
+            true => self.loss.clone(),
+        }
+    }
+
     /// The paths for the large file, those of one rate together.
     pub(crate) fn cases(&self) -> Vec<Case> {
-        if self.small {
+        if self.small || self.quic {
             return Vec::new();
         }
         if self.is_choice() {
@@ -71,7 +86,8 @@ impl Plan {
     }
 
     fn is_choice(&self) -> bool {
-        self.small || !(self.rtt.is_empty() && self.loss.is_empty() && self.mtu.is_empty() && self.rate.is_empty())
+        let paths = self.rtt.len() + self.loss.len() + self.mtu.len() + self.rate.len();
+        self.small || self.quic || paths + self.with.len() > 0
     }
 }
 
@@ -125,5 +141,6 @@ const GIGABIT: u64 = 1_000_000_000;
 const JUMBO: u32 = 9000;
 const RTT_MS: [u64; 3] = [20, 100, 300];
 const LOSS: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
+const LOSS_QUIC: [f64; 2] = [0.0, 1e-2];
 /// By round trip, then by loss.
 const TARGETS: [[f64; 4]; 3] = [[0.95, 0.95, 0.93, 0.90], [0.93, 0.93, 0.90, 0.88], [0.88, 0.88, 0.85, 0.80]];

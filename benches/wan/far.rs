@@ -1,6 +1,7 @@
 //! Owns the emulated path with a daemon at its far end. Takes a case; gives a push that runs at the near end, and what was
 //! counted on the way. Must not know what is moved.
 
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -34,6 +35,14 @@ impl Far {
         command.arg(source).arg(format!("lh://{}/bench/", self.daemon.addr()));
         self.wan.near().adopt(&mut command);
         command
+    }
+
+    /// A TCP connection of nobody's: its near end, and its far end.
+    pub(crate) fn pair(&self) -> Result<(TcpStream, TcpStream)> {
+        let listener = self.wan.far().run(|| TcpListener::bind((self.wan.far().address(0), 0)))??;
+        let address = listener.local_addr()?;
+        let near = self.wan.near().run(|| TcpStream::connect(address))??;
+        Ok((near, listener.accept()?.0))
     }
 
     /// What went from near to far so far.

@@ -9,15 +9,29 @@ use serde::Serialize;
 
 use crate::case::Case;
 use crate::far::{Far, PAYLOAD_FROM_BYTES};
-use crate::kit::{Account, Bench, FileData, Longhaul, Running, Sample, machine_busy_s, make_cold, run};
+use crate::kit::{
+    Account, Bench, FileData, Longhaul, Running, Sample, machine_busy_s, make_cold, run, steady_bits_per_s,
+};
 use crate::said::Said;
+
+/// What is to be moved, and how.
+pub(crate) struct Job<'a> {
+    pub(crate) case: Case,
+    /// Options of the push.
+    pub(crate) with: &'a [String],
+    pub(crate) source: &'a FileData,
+}
 
 /// What a run came to.
 #[derive(Serialize)]
 pub(crate) struct Moved {
     #[serde(flatten)]
     pub(crate) case: Case,
+    with: Vec<String>,
     bytes: u64,
+    /// When the first payload was under way.
+    #[serde(skip)]
+    pub(crate) first: Instant,
     /// From the start of the client to the first payload.
     pub(crate) handshake_s: f64,
     /// From there to when the client knew of the commit.
@@ -38,30 +52,39 @@ pub(crate) struct Moved {
     wire: Vec<Sample>,
 }
 
-/// Pushes `source` once to an empty directory, which is removed again.
-pub(crate) fn push(bench: &Bench, longhaul: &Longhaul, case: &Case, source: &FileData) -> Result<Moved> {
+/// Pushes the source once to an empty directory, which is removed again.
+pub(crate) fn push(bench: &Bench, longhaul: &Longhaul, job: &Job<'_>) -> Result<Moved> {
     let target = bench.scratch.subdir("target")?;
+    let far = Far::new(longhaul, &job.case, &target)?;
+    let moved = push_over(&far, longhaul, job);
+    drop(far);
+    fs::remove_dir_all(&target)?;
+    moved
+}
+
+/// The same over a path that stands, to what its daemon serves.
+pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result<Moved> {
+    let Job { case, with, source } = job;
     make_cold(&source.path)?;
     run(&mut longhaul.warm_up().context("a program")?)?;
-    let far = Far::new(longhaul, case, &target)?;
     let (busy, begun) = (machine_busy_s()?, Instant::now());
-    let client = Running::start(far.push(longhaul, &source.path).arg("--json"))?;
-    let mut watch =
-        Watch { far: &far, mtu: case.mtu, begun, first: None, wire: Vec::new(), client_bytes: 0, over: false };
+    let client = Running::start(far.push(longhaul, &source.path).arg("--json").args(*with))?;
+    let mut watch = Watch { far, mtu: case.mtu, begun, first: None, wire: Vec::new(), client_bytes: 0, over: false };
     client.look_until(LONGEST, |client| watch.look(client))?;
     let Watch { first, wire, client_bytes, .. } = watch;
     let (ran, ended) = (client.wait()?.good()?, begun.elapsed().as_secs_f64());
     let machine_cpu_share = (machine_busy_s()? - busy) / ended / std::thread::available_parallelism()?.get() as f64;
     let (forward, said) = (far.forward()?, Said::read(&ran.out, &source.b3)?);
     let (daemon_bytes, daemon_cpu_s) = (far.daemon.peak_rss()?, far.daemon.cpu_s()?);
-    drop(far);
-    fs::remove_dir_all(&target)?;
-    let handshake_s = (first.context("no payload was seen")? - begun).as_secs_f64();
+    let first = first.context("no payload was seen")?;
+    let handshake_s = (first - begun).as_secs_f64();
     let seconds = wire.last().context("no payload was seen")?.t_s;
     let goodput_bits_per_s = source.bytes as f64 * 8.0 / seconds;
     Ok(Moved {
         case: *case,
+        with: with.to_vec(),
         bytes: source.bytes,
+        first,
         handshake_s,
         seconds,
         goodput_bits_per_s,
@@ -77,6 +100,24 @@ pub(crate) fn push(bench: &Bench, longhaul: &Longhaul, case: &Case, source: &Fil
         forward,
         wire,
     })
+}
+
+impl Moved {
+    /// For people.
+    pub(crate) fn name(&self) -> String {
+        let with = self.with.iter().map(|option| format!(" {option}"));
+        self.case.name() + &with.collect::<String>()
+    }
+
+    /// Bits/s on the wire, what the path lost included, between start and end.
+    pub(crate) fn steady_bits_per_s(&self) -> Option<f64> {
+        steady_bits_per_s(&self.wire)
+    }
+
+    /// CPU seconds of the client and of the daemon for each GB.
+    pub(crate) fn cpu_s_per_gb(&self) -> [f64; 2] {
+        [self.client_cpu_s, self.daemon_cpu_s].map(|seconds| seconds / self.bytes as f64 * 1e9)
+    }
 }
 
 /// Looks at a push while it runs.

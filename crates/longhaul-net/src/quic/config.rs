@@ -54,7 +54,7 @@ pub(crate) fn server(tls: Arc<rustls::ServerConfig>) -> Result<ServerConfig, Net
 /// Of one connection.
 pub(crate) fn transport(figures: &Arc<Figures>, payload_max: u16) -> TransportConfig {
     let mut acks = AckFrequencyConfig::default();
-    acks.ack_eliciting_threshold(VarInt::from_u32(PACKETS_PER_ACK));
+    acks.ack_eliciting_threshold(VarInt::from_u32(packets_per_ack(payload_max)));
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(payload_max);
     let mut transport = TransportConfig::default();
@@ -75,6 +75,11 @@ pub(crate) fn transport(figures: &Arc<Figures>, payload_max: u16) -> TransportCo
     transport
 }
 
+/// Packets that hold [`BYTES_PER_ACK`], where the path takes the largest that the route does.
+fn packets_per_ack(payload_max: u16) -> u32 {
+    (BYTES_PER_ACK / u32::from(payload_max).max(1)).max(PACKETS_PER_ACK_MIN)
+}
+
 /// The streams that a window admits: its blocks, and the one whose end was not yet read.
 pub(crate) fn blocks(window: usize) -> VarInt {
     VarInt::from_u32(u32::try_from(window / BLOCK_BYTES).unwrap_or(u32::MAX).saturating_add(1))
@@ -86,8 +91,10 @@ pub(crate) fn varint(bytes: usize) -> VarInt {
 
 /// First packets that wait to be looked at.
 const INCOMING_MAX: usize = 1024;
-/// Quinn's default is two. Fewer acknowledgements cost both ends less; with far fewer a sender learns late what was lost.
-const PACKETS_PER_ACK: u32 = 10;
+/// Quinn's default is two packets. Each acknowledgement wakes threads at both ends; with far fewer of them a sender learns late what
+/// was lost, and its window has to hold what waits for one: half of the slack that [`super::rate`] adds.
+const BYTES_PER_ACK: u32 = 96 << 10;
+const PACKETS_PER_ACK_MIN: u32 = 10;
 /// A connection of which nothing is heard lasts as long as one over TCP.
 const IDLE_MAX: Duration =
     Duration::from_secs(KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES as u64);

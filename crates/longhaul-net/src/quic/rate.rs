@@ -6,7 +6,7 @@
 //!
 //! Two ways. Where a rate was asked for (the *ceiling*), it is that of tsunami-udp (Meiss 2004): at the rate while less is
 //! lost than is acceptable, slower by a twenty-fifth each round while more is, faster again by a sixth when less is. Where none
-//! was, it looks for what the path delivers, as BBR does (Cardwell et al., CACM 60(2), 2017): at nearly three times what was
+//! was, it looks for what the path delivers, as BBR does (Cardwell et al., CACM 60(2), 2017): at four times what was
 //! delivered while that grows, then at the most that was within ten rounds, a quarter more in one round of eight and a quarter
 //! less in the next. Unlike BBR it reads loss beyond what is acceptable as a path that is full.
 
@@ -77,7 +77,8 @@ impl RateControl {
     pub(crate) fn window(&self, ceiling: Option<f64>) -> f64 {
         let most = match (ceiling, self.phase) {
             (None, Phase::Cruise | Phase::Drain) => CRUISE_WINDOW * self.most() * self.min_rtt.as_secs_f64(),
-            _ => START_WINDOW * self.rate * self.rtt.as_secs_f64(),
+            (None, Phase::Start) => self.rate * self.min_rtt.as_secs_f64(),
+            (Some(_), _) => CEILING_WINDOW * self.rate * self.rtt.as_secs_f64(),
         };
         most + SLACK
     }
@@ -121,14 +122,15 @@ impl RateControl {
         let most = self.most();
         match self.phase {
             Phase::Start if lossy => self.phase = Phase::Drain,
-            Phase::Start if starved => {}
             Phase::Start => {
                 if most >= self.grown.0 * GROWTH {
                     self.grown = (most, 0);
-                } else {
+                } else if !starved {
                     self.grown.1 += 1;
                 }
-                if self.grown.1 >= FULL_AFTER {
+                // A queue that grows says so two rounds earlier; a round trip alone may be long for other reasons.
+                let full_after = if self.is_queued() { FULL_AFTER_QUEUED } else { FULL_AFTER };
+                if self.grown.1 >= full_after {
                     self.phase = Phase::Drain;
                 } else {
                     self.rate = self.rate.max(most * STARTUP);
@@ -149,6 +151,10 @@ impl RateControl {
                 self.rate = self.most() * if lossy { gain.min(1.0) } else { gain };
             }
         }
+    }
+
+    fn is_queued(&self) -> bool {
+        self.rtt > self.min_rtt.mul_f64(QUEUED) + QUEUED_LEAST
     }
 
     /// What a round without enough to send delivered says only what the path carries at least.
@@ -176,21 +182,28 @@ const FASTER: f64 = 7.0 / 6.0;
 const OVERFULL: f64 = 1.1;
 /// Part of a rate asked for that is sent whatever is lost: a path may lose more than is acceptable by itself.
 const TARGET_FLOOR: f64 = 0.1;
-/// BBR's 2 / ln 2, rounded down.
-const STARTUP: f64 = 2.8;
+/// What is delivered in a round was sent in the one before, or in two of them: this doubles it every round. (BBR takes a sample
+/// from each packet, and has 2 / ln 2.)
+const STARTUP: f64 = 4.0;
 const DOUBLING: f64 = 2.0;
 const DRAIN: f64 = 0.5;
 /// The path is full when what it delivers has not grown by a quarter for so many rounds.
 const GROWTH: f64 = 1.25;
 const FULL_AFTER: u32 = 3;
+const FULL_AFTER_QUEUED: u32 = 1;
+/// A round trip so much longer than the shortest is a queue.
+const QUEUED: f64 = 1.25;
+const QUEUED_LEAST: Duration = Duration::from_millis(4);
 /// One round of eight looks for more, the next lets the queue go that this made.
 const GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const ROUNDS_KEPT: usize = 10;
-/// As multiples of what is on its way at the rate.
-const CRUISE_WINDOW: f64 = 2.0;
-const START_WINDOW: f64 = 2.5;
-/// So that short paths, whose round trip is mostly the processors' own, are not held back.
-const SLACK: f64 = 256.0 * 1024.0;
+/// As multiples of what is on its way at the rate. Lanes that share a path each remember the round in which they looked for more,
+/// together a tenth more than the path carries: only this keeps them from filling a queue of one BDP for good.
+const CRUISE_WINDOW: f64 = 1.5;
+const CEILING_WINDOW: f64 = 2.5;
+/// So that short paths, whose round trip is mostly the processors' own, are not held back; and so that nobody waits for an
+/// acknowledgement that waits for more packets.
+const SLACK: f64 = 192.0 * 1024.0;
 /// Bytes/s: slow enough for any path, fast enough to notice when it is better again.
 const FLOOR: f64 = 32.0 * 1024.0;
 
@@ -303,6 +316,104 @@ mod tests {
             control.round(&Round { starved: true, ..path.carry(1e6) }, None);
         }
         assert!(control.rate() > 80e6, "{}", control.rate());
+    }
+
+    /// Lanes over one line, in steps of a millisecond: what they send is heard of a round trip later.
+    struct Shared {
+        line: Line,
+        lanes: Vec<Lane>,
+        /// By the millisecond in which it is heard of: the lane, what came through, what was lost.
+        heard: VecDeque<Vec<(usize, f64, f64)>>,
+        steps: usize,
+    }
+
+    struct Lane {
+        control: RateControl,
+        in_flight: f64,
+        since: usize,
+        acked: f64,
+        lost: f64,
+    }
+
+    impl Shared {
+        fn new(line: Line, lanes: usize) -> Shared {
+            let first = 100.0 * 1200.0 / line.rtt;
+            let control = |n: usize| RateControl::new(first, Duration::from_secs_f64(line.rtt), 3 * n);
+            let lane = |n| Lane { control: control(n), in_flight: 0.0, since: 0, acked: 0.0, lost: 0.0 };
+            let lanes = (0..lanes).map(lane).collect();
+            Shared { line, lanes, heard: VecDeque::new(), steps: 0 }
+        }
+
+        /// Parts of what the line carries in so many seconds that were delivered, and lost.
+        fn run(&mut self, seconds: f64) -> (f64, f64) {
+            let (mut acked, mut lost) = (0.0, 0.0);
+            for _ in 0..(seconds * 1e3) as usize {
+                for (n, through, gone) in self.heard.pop_front().unwrap_or_default() {
+                    let lane = &mut self.lanes[n];
+                    (lane.acked, lane.lost) = (lane.acked + through, lane.lost + gone);
+                    lane.in_flight -= through + gone;
+                    (acked, lost) = (acked + through, lost + gone);
+                }
+                self.step();
+            }
+            let whole = self.line.rate * seconds;
+            (acked / whole, lost / whole)
+        }
+
+        fn step(&mut self) {
+            let Line { rate, loss, rtt: min_rtt, queue } = self.line;
+            let rtt = min_rtt + queue / rate;
+            self.steps += 1;
+            let mut sent = Vec::new();
+            for lane in &mut self.lanes {
+                let seconds = (self.steps - lane.since) as f64 / 1e3;
+                if seconds >= rtt && lane.acked > 0.0 {
+                    let round = Round {
+                        seconds,
+                        acked: lane.acked as u64,
+                        lost: lane.lost as u64,
+                        starved: false,
+                        rtt: Duration::from_secs_f64(rtt),
+                        min_rtt: Duration::from_secs_f64(min_rtt),
+                    };
+                    lane.control.round(&round, None);
+                    (lane.since, lane.acked, lane.lost) = (self.steps, 0.0, 0.0);
+                }
+                let room = (lane.control.window(None) - lane.in_flight).max(0.0);
+                sent.push((lane.control.rate() / 1e3).min(room));
+                lane.in_flight += sent[sent.len() - 1];
+            }
+            let all: f64 = sent.iter().sum();
+            self.line.queue += all - rate / 1e3;
+            let dropped = (self.line.queue - rate * min_rtt).max(0.0);
+            self.line.queue = (self.line.queue - dropped).max(0.0);
+            let heard = (rtt * 1e3) as usize;
+            self.heard.resize_with(self.heard.len().max(heard + 1), Vec::new);
+            for (n, sent) in sent.into_iter().enumerate().filter(|(_, sent)| *sent > 0.0) {
+                let gone = sent * dropped / all + sent * (1.0 - dropped / all) * loss;
+                self.heard[heard].push((n, sent - gone, gone));
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_that_share_a_path_fill_it_without_keeping_its_queue_full() {
+        for loss in [0.0, 1e-2, 4e-2] {
+            let mut shared = Shared::new(line(loss), 4);
+            shared.run(4.0);
+            let (carried, lost) = shared.run(10.0);
+            assert!(carried > 0.98 * (1.0 - loss), "{loss}: {carried}");
+            assert!(lost < loss + 0.005, "{loss}: {lost}");
+        }
+    }
+
+    #[test]
+    fn the_start_takes_a_dozen_round_trips_and_overfills_the_queue_but_briefly() {
+        let mut shared = Shared::new(line(0.0), 4);
+        let (_, lost) = shared.run(1.5);
+        assert!(lost < 0.2, "{lost}");
+        let (carried, lost) = shared.run(0.5);
+        assert!(carried > 0.95 && lost < 0.05, "{carried} {lost}");
     }
 
     #[test]
