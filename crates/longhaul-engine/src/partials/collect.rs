@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
-use longhaul_disk::{ErrorKind, Journal, Shelved, Tree};
+use longhaul_disk::{ErrorKind, Journal, Shelf, Shelved, Tree};
 use longhaul_proto::journal::{JournalError, Replayed};
 
 use super::Store;
@@ -45,18 +45,17 @@ impl Store {
         if journal.written().map_err(|e| e.fault())?.secs >= before {
             return Ok(());
         }
-        remove(tree, journal)?;
-        self.shelf.sync().map_err(|e| e.fault())
+        remove(tree, &self.shelf, journal)
     }
 }
 
 /// Removes what a journal that is ours speaks of, durably, then the journal: if this stops in between, the rest is still known.
-fn remove(tree: &Tree, journal: Journal) -> Result<(), Fault> {
+fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
     let tag = journal.tag();
     let replayed = match replay(&journal)? {
         Ok(replayed) => replayed,
         // It never promised anything.
-        Err(JournalError::Unopened) => return journal.remove().map_err(|e| e.fault()),
+        Err(JournalError::Unopened) => return journal.remove().and_then(|()| shelf.sync()).map_err(|e| e.fault()),
         Err(error) => {
             tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
             return Ok(());
@@ -71,7 +70,8 @@ fn remove(tree: &Tree, journal: Journal) -> Result<(), Fault> {
             Err(error) => return Err(error.fault()),
         };
     }
-    journal.remove().map_err(|e| e.fault())?;
+    // What is said to be gone is gone for good.
+    journal.remove().and_then(|()| shelf.sync()).map_err(|e| e.fault())?;
     let (owner, principal) = (&replayed.opened.owner, &replayed.opened.principal);
     let files = replayed.files.len();
     let held: u64 = replayed.files.values().map(|partial| partial.held.bytes(partial.file.map)).sum();
