@@ -292,6 +292,6 @@ impl Paced {
 /// Where in its cycle the next one begins.
 static DICE: AtomicUsize = AtomicUsize::new(0);
 /// Of 1200 bytes; they are paced. RFC 6928 has ten of 1460, quinn's BBR 200.
-const INITIAL_PACKETS: u64 = 100;
+const INITIAL_PACKETS: u64 = 32;
 /// Round trips within a host are noise.
 const ROUND_MIN: Duration = Duration::from_millis(10);

@@ -6,7 +6,7 @@
 //!
 //! Two ways. Where a rate was asked for (the *ceiling*), it is that of tsunami-udp (Meiss 2004): at the rate while less is
 //! lost than is acceptable, slower by a twenty-fifth each round while more is, faster again by a sixth when less is. Where none
-//! was, it looks for what the path delivers, as BBR does (Cardwell et al., CACM 60(2), 2017): at four times what was
+//! was, it looks for what the path delivers, as BBR does (Cardwell et al., CACM 60(2), 2017): at nearly three times what was
 //! delivered while that grows, then at the most that was within ten rounds, a quarter more in one round of eight and a quarter
 //! less in the next. Unlike BBR it reads loss beyond what is acceptable as a path that is full.
 
@@ -182,9 +182,10 @@ const FASTER: f64 = 7.0 / 6.0;
 const OVERFULL: f64 = 1.1;
 /// Part of a rate asked for that is sent whatever is lost: a path may lose more than is acceptable by itself.
 const TARGET_FLOOR: f64 = 0.1;
-/// What is delivered in a round was sent in the one before, or in two of them: this doubles it every round. (BBR takes a sample
-/// from each packet, and has 2 / ln 2.)
-const STARTUP: f64 = 4.0;
+/// BBR's 2 / ln 2, rounded down. What is delivered in a round was sent in the one before, so that this grows by two thirds a round.
+/// Four, from a hundred packets, halves the start, but overfills the queue while quinn still looks for the MTU: in two of three
+/// runs (1 Gbit/s, 100 ms) lanes lost their probes and stayed with small packets.
+const STARTUP: f64 = 2.8;
 const DOUBLING: f64 = 2.0;
 const DRAIN: f64 = 0.5;
 /// The path is full when what it delivers has not grown by a quarter for so many rounds.
@@ -337,7 +338,7 @@ mod tests {
 
     impl Shared {
         fn new(line: Line, lanes: usize) -> Shared {
-            let first = 100.0 * 1200.0 / line.rtt;
+            let first = 32.0 * 1200.0 / line.rtt;
             let control = |n: usize| RateControl::new(first, Duration::from_secs_f64(line.rtt), 3 * n);
             let lane = |n| Lane { control: control(n), in_flight: 0.0, since: 0, acked: 0.0, lost: 0.0 };
             let lanes = (0..lanes).map(lane).collect();
@@ -408,10 +409,10 @@ mod tests {
     }
 
     #[test]
-    fn the_start_takes_a_dozen_round_trips_and_overfills_the_queue_but_briefly() {
+    fn the_start_takes_twenty_round_trips_and_overfills_the_queue_but_briefly() {
         let mut shared = Shared::new(line(0.0), 4);
-        let (_, lost) = shared.run(1.5);
-        assert!(lost < 0.2, "{lost}");
+        let (_, lost) = shared.run(2.0);
+        assert!(lost < 0.15, "{lost}");
         let (carried, lost) = shared.run(0.5);
         assert!(carried > 0.95 && lost < 0.05, "{carried} {lost}");
     }
