@@ -4,26 +4,36 @@ use std::time::Duration;
 
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, LaneId};
-use longhaul_net::LaneStream;
+use longhaul_net::{LaneStream, Protection};
 use longhaul_proto::join::{
     Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Prover, REPLY_BYTES, decode_opening, encode_opening,
 };
 
 use crate::faults::net_fault;
 
-const JOINED: u8 = 1;
-
-/// The dialler's side: shows that it belongs to `session` and that the other end does.
+/// The dialler's side: shows that it belongs to `session`, and on a safe lane sees that the other end does; on a private one its
+/// key has said so. The lane is of use at once; if the acceptor does not take it after all, it breaks.
 pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], lane: LaneId) -> Result<(), Fault> {
+    let claim = Claim { session, lane, dialer_nonce: nonce()?, acceptor_nonce: NO_NONCE };
     stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX))).map_err(|e| net_fault(&e))?;
-    let dialer_nonce = nonce()?;
-    stream.send(&[&encode_opening(&session, lane, &dialer_nonce)]).map_err(|e| net_fault(&e))?;
+    match stream.protection() {
+        Protection::Private => {
+            let proof = key.prove(Prover::PrivateDialer, &claim);
+            stream.send(&[&opening(&claim), &proof]).map_err(|e| net_fault(&e))?;
+        }
+        Protection::Safe => prove_to_each_other(stream, key, claim)?,
+    }
+    stream.set_deadline(None).map_err(|e| net_fault(&e))
+}
+
+fn prove_to_each_other(stream: &mut LaneStream, key: &JoinKey, claim: Claim) -> Result<(), Fault> {
+    stream.send(&[&opening(&claim)]).map_err(|e| net_fault(&e))?;
     let mut reply = [0; REPLY_BYTES];
     stream.recv_exact(&mut reply).map_err(|e| net_fault(&e))?;
     let (mut acceptor_nonce, mut mac): (Nonce, Mac) = ([0; 16], [0; 32]);
     acceptor_nonce.copy_from_slice(&reply[..16]);
     mac.copy_from_slice(&reply[16..]);
-    let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
+    let claim = Claim { acceptor_nonce, ..claim };
     if !key.accepts(Prover::Acceptor, &claim, &mac) {
         return Err(Fault::new(
             FaultCode::Denied,
@@ -32,13 +42,14 @@ pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], la
         )
         .hint("something between the hosts answers in the daemon's place"));
     }
-    stream.send(&[&key.prove(Prover::Dialer, &claim)]).map_err(|e| net_fault(&e))?;
-    let mut joined = [0];
-    stream.recv_exact(&mut joined).map_err(|e| net_fault(&e))?;
-    stream.set_deadline(None).map_err(|e| net_fault(&e))
+    stream.send(&[&key.prove(Prover::Dialer, &claim)]).map_err(|e| net_fault(&e))
 }
 
-/// The acceptor's side, up to the dialler's proof. `key_of` finds the key of a lane that may join now.
+fn opening(claim: &Claim) -> [u8; OPENING_BYTES] {
+    encode_opening(&claim.session, claim.lane, &claim.dialer_nonce)
+}
+
+/// The acceptor's side. `key_of` finds the key of a lane that may join now. What follows the proof is the session's.
 pub(crate) fn accept(
     stream: &mut LaneStream,
     key_of: impl FnOnce(&[u8; 16], LaneId) -> Option<JoinKey>,
@@ -49,21 +60,23 @@ pub(crate) fn accept(
     stream.recv_exact(&mut opening).map_err(|e| net_fault(&e))?;
     let (session, lane, dialer_nonce) = decode_opening(&opening);
     let key = key_of(&session, lane).ok_or_else(refused)?;
-    let acceptor_nonce = nonce()?;
-    let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
-    stream.send(&[&acceptor_nonce, &key.prove(Prover::Acceptor, &claim)]).map_err(|e| net_fault(&e))?;
+    let mut claim = Claim { session, lane, dialer_nonce, acceptor_nonce: NO_NONCE };
+    let prover = match stream.protection() {
+        Protection::Private => Prover::PrivateDialer,
+        Protection::Safe => {
+            claim.acceptor_nonce = nonce()?;
+            let proof = key.prove(Prover::Acceptor, &claim);
+            stream.send(&[&claim.acceptor_nonce, &proof]).map_err(|e| net_fault(&e))?;
+            Prover::Dialer
+        }
+    };
     let mut mac = [0; 32];
     stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
-    if !key.accepts(Prover::Dialer, &claim, &mac) {
+    if !key.accepts(prover, &claim, &mac) {
         return Err(refused());
     }
+    stream.set_deadline(None).map_err(|e| net_fault(&e))?;
     Ok((session, lane))
-}
-
-/// Tells the dialler that its lane is in use from here on.
-pub(crate) fn confirm(stream: &mut LaneStream) -> Result<(), Fault> {
-    stream.send(&[&[JOINED]]).map_err(|e| net_fault(&e))?;
-    stream.set_deadline(None).map_err(|e| net_fault(&e))
 }
 
 /// 16 bytes that nobody can foretell.
@@ -73,3 +86,6 @@ pub(crate) fn nonce() -> Result<[u8; 16], Fault> {
         .map_err(|e| Fault::new(FaultCode::Internal, Blame::Local, format_args!("no random numbers: {e}")))?;
     Ok(bytes)
 }
+
+/// Where there is no acceptor's nonce.
+const NO_NONCE: Nonce = [0; 16];

@@ -121,7 +121,6 @@ impl Registry {
         };
         // The accepting end sends as well (pull): its congestion control must not be the host's by accident.
         stream.set_congestion(&congestion).map_err(|e| crate::faults::net_fault(&e))?;
-        join::confirm(&mut stream)?;
         let _ = sink.send(Event::Lane(JoinedLane { id, stream }));
         Ok(())
     }
