@@ -12,7 +12,8 @@ use longhaul_net::{Identity, LaneStream, Protection};
 use longhaul_proto::wire::message::{VERSION, Welcome};
 
 use super::Run;
-use crate::api::{self, LocalDest, LocalSource, Observer};
+use super::link::start;
+use crate::api::{Event, LocalDest, LocalSource, Observer, Start};
 use crate::asked::Asked;
 use crate::budget::{self, LANES_DEFAULT};
 use crate::faults::net_fault;
@@ -74,9 +75,11 @@ impl Run {
         };
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
-        self.announce("copy", "pair", &welcome, &near, protection, wanted);
-        let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let lanes = near.len() as u32;
+        let congestion = near.first().map_or_else(|| "-".to_owned(), |lane| lane.stream.congestion());
+        let facts = start("copy", "pair", &welcome, (lanes, wanted), protection);
+        self.observer.event(Event::Start(Start { congestion, ..facts }));
+        let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let sender = self.machinery(Role::Sender, slots, lanes, chunk_max)?;
         let receiver = self.machinery(Role::Receiver, slots, lanes, chunk_max)?;
         let sending = self.sending(tree, sender, &welcome);
@@ -170,7 +173,7 @@ fn merge_halves(totals: &mut Totals, received: Totals) {
 struct Nobody;
 
 impl Observer for Nobody {
-    fn event(&self, _event: api::Event) {}
+    fn event(&self, _event: Event) {}
 }
 
 /// Bytes in flight between the control channels of two halves of one process.
