@@ -121,13 +121,14 @@ impl Regrow {
             under_way.fetch_add(1, Ordering::AcqRel);
             tokio::task::spawn_blocking(move || {
                 let joined = dial(LaneId(id));
-                let told = match joined {
-                    Ok(lane) => Ok(drop(sink.send(Event::Lane(lane)))),
-                    Err(fault) if !fault.retry() => Ok(drop(sink.send(Event::Undialled(fault)))),
-                    Err(fault) => Err(fault),
-                };
                 under_way.fetch_sub(1, Ordering::AcqRel);
-                told
+                let event = match joined {
+                    Ok(lane) => Event::Lane(lane),
+                    Err(fault) if fault.retry() => return Err(fault),
+                    Err(fault) => Event::Undialled(fault),
+                };
+                let _ = sink.send(event);
+                Ok(())
             })
         };
         let (dialling, sink): (Vec<_>, _) = (ids.map(one).collect(), sink.clone());
