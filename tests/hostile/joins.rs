@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use longhaul_core::LaneId;
 use longhaul_core::limits::TRIAL_BYTES_MAX;
-use longhaul_net::{Identity, LaneOptions, LaneStream, SAFE_MAGIC};
+use longhaul_net::{Identity, LaneOptions, LaneStream, NetErrorKind, SAFE_MAGIC};
+use longhaul_proto::Message;
 use longhaul_proto::join::{Claim, JoinKey, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
-use longhaul_proto::wire::message::Protect;
+use longhaul_proto::wire::data::Header;
+use longhaul_proto::wire::message::{LaneClosed, Protect};
 
 use super::peer::{Client, plain_opening, push_to};
 use super::proxy::{Gate, Kind, Way, hold_after};
@@ -77,20 +79,32 @@ fn proof(client: &Client, reply: &[u8; REPLY_BYTES]) -> [u8; 32] {
     JoinKey(client.speech.control.exporter).prove(Prover::Dialer, &claim)
 }
 
-/// Shows a proof; whether the lane was joined.
-fn joins(mut stream: TcpStream, proof: &[u8]) -> bool {
+/// Shows a proof; whether the daemon closed the lane without a word.
+fn is_closed(mut stream: TcpStream, proof: &[u8]) -> bool {
     stream.write_all(proof).unwrap();
-    stream.read(&mut [0]).is_ok_and(|n| n == 1)
+    stream.read(&mut [0]).unwrap_or(0) == 0
+}
+
+/// Shows a proof, and ends the lane in order; the daemon says over control that it stood.
+fn joins(client: &mut Client, mut stream: TcpStream, proof: &[u8]) -> bool {
+    stream.write_all(proof).unwrap();
+    stream.write_all(&Header::End.encode()).unwrap();
+    let closed = client.speech.hear_until(|message| match message {
+        Message::LaneClosed(LaneClosed { lane, landed: 0 }) => Some(lane),
+        _ => None,
+    });
+    closed == Some(LaneId(0))
 }
 
 #[test]
 fn a_proof_is_good_for_its_own_connection_only() {
     let site = Site::new();
-    let (client, first, to_first) = opening(&site);
+    let (mut client, first, to_first) = opening(&site);
     let (second, to_second) = open_again(&site, &client);
     assert_ne!(to_first[..16], to_second[..16], "the acceptor draws a nonce for each connection");
-    assert!(!joins(second, &proof(&client, &to_first)), "a proof for another connection was taken");
-    assert!(joins(first, &proof(&client, &to_first)), "the right proof was not taken");
+    assert!(is_closed(second, &proof(&client, &to_first)), "a proof for another connection was taken");
+    let right = proof(&client, &to_first);
+    assert!(joins(&mut client, first, &right), "the right proof was not taken");
     let opening = [&SAFE_MAGIC[..], &plain_opening(client.session(), LaneId(0), &NONCE)].concat();
     assert_eq!(dialogue(&site, &opening).len(), 0, "an id is good once");
 }
@@ -113,7 +127,8 @@ fn a_lane_joins_when_both_trials_are_over_and_none_is_longer_than_a_packet() {
     stream.write_all(&trial).unwrap();
     // Proved and not tried: the id is still good for another connection.
     let (second, to_second) = open_again(&site, &client);
-    assert!(joins(second, &proof(&client, &to_second)), "an id was used by a lane that did not join");
+    let right = proof(&client, &to_second);
+    assert!(joins(&mut client, second, &right), "an id was used by a lane that did not join");
     stream.write_all(&[last.unwrap()]).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "two lanes joined under one id");
 }
@@ -122,7 +137,7 @@ fn a_lane_joins_when_both_trials_are_over_and_none_is_longer_than_a_packet() {
 fn the_daemons_own_proof_sent_back_to_it_is_refused() {
     let site = Site::new();
     let (_client, stream, reply) = opening(&site);
-    assert!(!joins(stream, &reply[16..]), "a reflected proof was taken");
+    assert!(is_closed(stream, &reply[16..]), "a reflected proof was taken");
     assert_serves(&site, "a reflected proof");
 }
 
@@ -137,8 +152,11 @@ fn a_private_session_takes_no_lane_without_its_key_and_protection() {
     let stranger = Identity::generate().unwrap();
     let (addr, key) = (daemon_addr(&site), client.speech.control.peer_key);
     let mut lane = LaneStream::dial_private(addr, &stranger, key, &LaneOptions::default()).unwrap();
-    let _ = lane.send(&[&plain_opening(client.session(), LaneId(0), &NONCE)]);
-    assert!(lane.recv_exact(&mut [0; REPLY_BYTES]).is_err(), "a lane under another key was answered");
+    let claim = Claim { session: client.session(), lane: LaneId(0), dialer_nonce: NONCE, acceptor_nonce: [0; 16] };
+    let right = JoinKey(client.speech.control.exporter).prove(Prover::PrivateDialer, &claim);
+    let _ = lane.send(&[&plain_opening(client.session(), LaneId(0), &NONCE), &right]);
+    let heard = lane.recv_exact(&mut [0]);
+    assert!(matches!(heard, Err(ref e) if e.kind() != NetErrorKind::TimedOut), "a lane under another key: {heard:?}");
     client.lane();
 }
 

@@ -16,7 +16,7 @@ use longhaul_net::{
     dial_control, greet,
 };
 use longhaul_proto::Message;
-use longhaul_proto::join::{Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
+use longhaul_proto::join::{Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Opening, Prover};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
@@ -241,12 +241,10 @@ impl Server {
         stream.recv_exact(&mut opening).expect("an opening");
         let Opening { lane, nonce: dialer_nonce, trial, .. } = Opening::decode(&opening);
         assert_eq!(trial, 0, "there is no path to try within a host");
-        let acceptor_nonce: Nonce = [8; 16];
-        let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
-        let mac: Mac = JoinKey(speech.control.exporter).prove(Prover::Acceptor, &claim);
-        stream.send(&[&acceptor_nonce, &mac]).expect("a reply");
-        stream.recv_exact(&mut [0; 32]).expect("a proof");
-        stream.send(&[&[1]]).expect("joined");
+        let claim = Claim { session, lane, dialer_nonce, acceptor_nonce: [0; 16] };
+        let mut mac: Mac = [0; 32];
+        stream.recv_exact(&mut mac).expect("a proof");
+        assert!(JoinKey(speech.control.exporter).accepts(Prover::PrivateDialer, &claim, &mac), "not the right proof");
         stream
     }
 }
@@ -256,23 +254,16 @@ pub(super) fn plain_opening(session: [u8; 16], lane: LaneId, nonce: &Nonce) -> [
     Opening { session, lane, nonce: *nonce, trial: 0 }.encode()
 }
 
-/// The dialler's side of a join.
+/// The dialler's side of the join of a private lane.
 fn dialled(
     stream: &mut LaneStream,
     key: &JoinKey,
     session: [u8; 16],
     lane: LaneId,
 ) -> Result<(), longhaul_net::NetError> {
-    let dialer_nonce: Nonce = [7; 16];
-    stream.send(&[&plain_opening(session, lane, &dialer_nonce)])?;
-    let mut reply = [0; REPLY_BYTES];
-    stream.recv_exact(&mut reply)?;
-    let mut acceptor_nonce = [0; 16];
-    acceptor_nonce.copy_from_slice(&reply[..16]);
-    let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
-    let mac: Mac = key.prove(Prover::Dialer, &claim);
-    stream.send(&[&mac])?;
-    stream.recv_exact(&mut [0])?;
+    let claim = Claim { session, lane, dialer_nonce: [7; 16], acceptor_nonce: [0; 16] };
+    let mac: Mac = key.prove(Prover::PrivateDialer, &claim);
+    stream.send(&[&plain_opening(session, lane, &claim.dialer_nonce), &mac])?;
     stream.set_deadline(Some(HEAR_MAX))
 }
 

@@ -222,7 +222,7 @@ pub trait Observer: Send + Sync {
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The first session stands, lanes are joined.
+    /// The first session stands, and the first of its lanes has joined, or none was needed.
     Start(Start),
     /// About once a second.
     Progress(Progress),
@@ -258,11 +258,11 @@ pub struct Start {
     pub transport: &'static str,
     /// Protection of the lanes.
     pub protect: Protection,
-    /// Lanes joined.
+    /// Lanes that it begins with: joined, or being dialled.
     pub lanes: u32,
     /// Chunk size.
     pub chunk: ChunkSize,
-    /// What the kernel reports as the lanes' congestion control (`-` where there is none).
+    /// What the kernel reports as the lanes' congestion control (`-` where there is none, or no lane was needed).
     pub congestion: String,
     /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption, buffered I/O.
     pub notes: Vec<String>,

@@ -1,6 +1,7 @@
 //! The proof by which a lane joins a session: both ends show that they hold the control connection's exported key.
 //!
-//! Nothing secret crosses the lane. `docs/WIRE.md` has the exchange; the engine carries it over the lane's stream.
+//! Nothing secret crosses the lane. The dialler has the last word, and says more behind it at once: who is not believed is closed.
+//! `docs/WIRE.md` has the exchange; the engine carries it over the lane's stream.
 
 use longhaul_core::LaneId;
 
@@ -20,6 +21,8 @@ pub enum Prover {
     Dialer,
     /// Accepted the lane.
     Acceptor,
+    /// Dialled a private lane, where nobody but the acceptor hears the proof.
+    PrivateDialer,
 }
 
 /// What is proved: this lane of this session, fresh for both ends.
@@ -31,7 +34,7 @@ pub struct Claim {
     pub lane: LaneId,
     /// Drawn by the dialler for this connection.
     pub dialer_nonce: Nonce,
-    /// Drawn by the acceptor for this connection.
+    /// Drawn by the acceptor for this connection; zeros on a private lane, where nothing can be recorded and said again.
     pub acceptor_nonce: Nonce,
 }
 
@@ -42,6 +45,7 @@ impl JoinKey {
         hasher.update(match prover {
             Prover::Dialer => b"longhaul lane dialer 1\0\0",
             Prover::Acceptor => b"longhaul lane acceptor 1",
+            Prover::PrivateDialer => b"longhaul private lane 1\0",
         });
         hasher.update(&claim.session);
         hasher.update(&claim.lane.0.to_le_bytes());
@@ -107,7 +111,7 @@ mod tests {
         let claim = Claim { session: [1; 16], lane: LaneId(3), dialer_nonce: [4; 16], acceptor_nonce: [5; 16] };
         let mac = key.prove(Prover::Dialer, &claim);
         assert!(key.accepts(Prover::Dialer, &claim, &mac));
-        assert!(!key.accepts(Prover::Acceptor, &claim, &mac));
+        assert!(!key.accepts(Prover::Acceptor, &claim, &mac) && !key.accepts(Prover::PrivateDialer, &claim, &mac));
         assert!(!JoinKey([8; 32]).accepts(Prover::Dialer, &claim, &mac));
         for other in [
             Claim { session: [2; 16], ..claim },

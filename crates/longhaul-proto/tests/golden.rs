@@ -388,12 +388,15 @@ fn a_lane_joins_by_these_bytes() {
     assert_eq!(hex(&opening.encode()), JOIN[0]);
     assert_eq!(hex(&key.prove(Prover::Acceptor, &claim)), JOIN[1]);
     assert_eq!(hex(&key.prove(Prover::Dialer, &claim)), JOIN[2]);
+    let claim = Claim { acceptor_nonce: [0; 16], ..claim };
+    assert_eq!(hex(&key.prove(Prover::PrivateDialer, &claim)), JOIN[3]);
 }
 
-const JOIN: [&str; 3] = [
+const JOIN: [&str; 4] = [
     "010101010101010101010101010101010200000003030303030303030303030303030303f4220000",
     "81a56e51a6493b82f634264e7526d1b0fc3a23c47e3a86291164792d8243fbf9",
     "bc360ad0948c09ec703d51756b1b3d23e66330a3c5308c03f0c90c2ba41d3708",
+    "1fc8f38a7d362f03db68b228932c09e7fdad20b3aef80ef288b86f6c1728ef04",
 ];
 
 /// Limits travel by their place in the enum too.

@@ -100,6 +100,32 @@ pub fn set_pace(socket: impl AsFd, bytes_per_s: Option<u64>) -> io::Result<()> {
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Gives a connection room to receive so many bytes that are not read, as far as the host allows. By itself the kernel gives a new
+/// one 64 KiB, and more a round trip after so much was read: too late for a sender that doubles what it has under way.
+/// Autotuning goes on from there (setting the size of the buffer would end it).
+///
+/// # Errors
+/// What `setsockopt` says.
+pub fn make_room(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    // Who waits for so much must be able to hold it. The room stays when nobody waits for it any more.
+    for least in [bytes.min(i32::MAX as u32), 1] {
+        // SAFETY: the descriptor is open while it is borrowed; the kernel reads the four bytes of `least`.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const least).cast(),
+                size_of::<u32>() as libc::socklen_t,
+            )
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is. A host that
 /// takes no data for now still acknowledges the kernel's probes; only one that is gone, or not reached, stays silent. (After
 /// a pause the time begins before the data left: it means something to those who ask again and again.)
@@ -217,6 +243,19 @@ mod tests {
         near.write_all(&[7; 2_000_000]).expect("sent");
         drop(near);
         assert_eq!(drain.join().expect("ran"), 4_000_000);
+    }
+
+    #[test]
+    fn room_is_made_and_kept_and_nobody_waits_for_it_to_fill() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (mut far, _) = listener.accept().expect("accepted");
+        let room = || rustix::net::sockopt::socket_recv_buffer_size(&near).expect("a socket");
+        let before = room();
+        make_room(&near, 1 << 20).expect("taken");
+        assert!(room() > before && room() >= 1 << 20, "{before} {}", room());
+        far.write_all(b"x").expect("sent");
+        near.read_exact(&mut [0]).expect("one byte is enough");
     }
 
     #[test]

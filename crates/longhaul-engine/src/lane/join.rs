@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_core::limits::{HANDSHAKE_SECONDS_MAX, TRIAL_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId};
-use longhaul_net::{LaneStream, NetError};
+use longhaul_net::{LaneStream, NetError, Protection};
 use longhaul_proto::join::{Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
 
 use crate::faults::net_fault;
@@ -41,61 +41,100 @@ impl From<Unjoined> for Fault {
     }
 }
 
-/// The dialler's side: shows that it belongs to `session` and that the other end does, and that large segments pass both ways.
+/// The dialler's side: shows that it belongs to `session`, and on a safe lane sees that the other end does; on a private one its
+/// key has said so. Where there is a path to try, large segments pass both ways when this returns; where there is none the lane is
+/// of use at once, and breaks if the acceptor does not take it after all.
 pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], lane: LaneId) -> Result<(), Unjoined> {
     stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
     let mut trial = vec![0; stream.trial_bytes() as usize];
     let opening = Opening { session, lane, nonce: nonce()?, trial: trial.len() as u32 };
-    stream.send(&[&opening.encode()])?;
+    let claim = Claim { session, lane, dialer_nonce: opening.nonce, acceptor_nonce: NO_NONCE };
+    match stream.protection() {
+        Protection::Private => {
+            stream.send(&[&opening.encode(), &key.prove(Prover::PrivateDialer, &claim)])?;
+            stream.recv_exact(&mut trial)?;
+            stream.send(&[&trial])?;
+        }
+        Protection::Safe => {
+            stream.send(&[&opening.encode()])?;
+            let proof = prove_to_each_other(stream, key, claim)?;
+            stream.recv_exact(&mut trial)?;
+            stream.send(&[&proof, &trial])?;
+        }
+    }
+    if !trial.is_empty() {
+        stream.recv_exact(&mut [0])?;
+    }
+    Ok(stream.set_deadline(None)?)
+}
+
+/// Hears the acceptor's proof; gives this side's.
+fn prove_to_each_other(stream: &mut LaneStream, key: &JoinKey, claim: Claim) -> Result<Mac, Unjoined> {
     let mut reply = [0; REPLY_BYTES];
     stream.recv_exact(&mut reply)?;
     let (mut acceptor_nonce, mut mac): (Nonce, Mac) = ([0; 16], [0; 32]);
     acceptor_nonce.copy_from_slice(&reply[..16]);
     mac.copy_from_slice(&reply[16..]);
-    let claim = Claim { session, lane, dialer_nonce: opening.nonce, acceptor_nonce };
+    let claim = Claim { acceptor_nonce, ..claim };
     if !key.accepts(Prover::Acceptor, &claim, &mac) {
         let fault =
             Fault::new(FaultCode::Denied, Blame::Path, "a lane reached someone who does not hold this session's key");
         return Err(fault.hint("something between the hosts answers in the daemon's place").into());
     }
-    stream.recv_exact(&mut trial)?;
-    stream.send(&[&key.prove(Prover::Dialer, &claim), &trial])?;
-    let mut joined = [0];
-    stream.recv_exact(&mut joined)?;
-    Ok(stream.set_deadline(None)?)
+    Ok(key.prove(Prover::Dialer, &claim))
 }
 
-/// The acceptor's side, up to the dialler's proof. `key_of` finds the key of a lane that may join now.
+/// A lane that has proved where it belongs.
+pub(crate) struct Proved {
+    pub(crate) session: [u8; 16],
+    pub(crate) lane: LaneId,
+    /// Its dialler waits to hear that it has joined.
+    pub(crate) waits: bool,
+}
+
+/// The acceptor's side. `key_of` finds the key of a lane that may join now. What follows is the session's.
 pub(crate) fn accept(
     stream: &mut LaneStream,
     key_of: impl FnOnce(&[u8; 16], LaneId) -> Option<JoinKey>,
-) -> Result<([u8; 16], LaneId), Fault> {
+) -> Result<Proved, Fault> {
     let refused = || Fault::new(FaultCode::Denied, Blame::Peer, "a lane that belongs to no session");
     stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX))).map_err(|e| net_fault(&e))?;
     let mut opening = [0; OPENING_BYTES];
     stream.recv_exact(&mut opening).map_err(|e| net_fault(&e))?;
     let Opening { session, lane, nonce: dialer_nonce, trial } = Opening::decode(&opening);
     let key = key_of(&session, lane).filter(|_| trial <= TRIAL_BYTES_MAX).ok_or_else(refused)?;
-    let acceptor_nonce = nonce()?;
-    let claim = Claim { session, lane, dialer_nonce, acceptor_nonce };
-    stream.send(&[&acceptor_nonce, &key.prove(Prover::Acceptor, &claim)]).map_err(|e| net_fault(&e))?;
-    // In a segment of its own, so that the dialler hears the proof even where this is lost.
     let mut trial = vec![0; trial as usize];
-    stream.send(&[&trial]).map_err(|e| net_fault(&e))?;
+    let mut claim = Claim { session, lane, dialer_nonce, acceptor_nonce: NO_NONCE };
     let mut mac = [0; 32];
-    stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
-    if !key.accepts(Prover::Dialer, &claim, &mac) {
-        return Err(refused());
+    match stream.protection() {
+        Protection::Private => {
+            stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
+            if !key.accepts(Prover::PrivateDialer, &claim, &mac) {
+                return Err(refused());
+            }
+            stream.send(&[&trial]).map_err(|e| net_fault(&e))?;
+        }
+        Protection::Safe => {
+            claim.acceptor_nonce = nonce()?;
+            let proof = key.prove(Prover::Acceptor, &claim);
+            stream.send(&[&claim.acceptor_nonce, &proof]).map_err(|e| net_fault(&e))?;
+            // In a segment of its own, so that the dialler hears the proof even where this is lost.
+            stream.send(&[&trial]).map_err(|e| net_fault(&e))?;
+            stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
+            if !key.accepts(Prover::Dialer, &claim, &mac) {
+                return Err(refused());
+            }
+        }
     }
     // The lane's id is good until its trial is over: the dialler may have to dial again.
     stream.recv_exact(&mut trial).map_err(|e| net_fault(&e))?;
-    Ok((session, lane))
+    stream.set_deadline(None).map_err(|e| net_fault(&e))?;
+    Ok(Proved { session, lane, waits: !trial.is_empty() })
 }
 
-/// Tells the dialler that its lane is in use from here on.
+/// Tells a dialler that waits for it that its lane is in use from here on.
 pub(crate) fn confirm(stream: &mut LaneStream) -> Result<(), Fault> {
-    stream.send(&[&[JOINED]]).map_err(|e| net_fault(&e))?;
-    stream.set_deadline(None).map_err(|e| net_fault(&e))
+    stream.send(&[&[JOINED]]).map_err(|e| net_fault(&e))
 }
 
 /// 16 bytes that nobody can foretell.
@@ -105,3 +144,6 @@ pub(crate) fn nonce() -> Result<[u8; 16], Fault> {
         .map_err(|e| Fault::new(FaultCode::Internal, Blame::Local, format_args!("no random numbers: {e}")))?;
     Ok(bytes)
 }
+
+/// Where there is no acceptor's nonce.
+const NO_NONCE: Nonce = [0; 16];

@@ -244,6 +244,12 @@ impl Link {
                 }
                 Wake::Event(Event::LaneEnded(end))
             }
+            Event::Undialled(fault) => {
+                if !self.ending {
+                    self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
+                }
+                Wake::Time
+            }
             Event::OwnRate(rate) => {
                 self.lanes.set_rates(|rates| rates.own = rate);
                 if self.role == Role::Receiver {
@@ -464,7 +470,7 @@ const TICK: Duration = Duration::from_secs(1);
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 /// A side that is not heard of for so long is taken for dead (six heartbeats).
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// When a lane breaks, the other side is often about to say why over control.
+/// When a lane breaks or cannot be dialled, the other side is often about to say why over control.
 const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
 /// Last words are given so long to leave.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);

@@ -38,6 +38,8 @@ pub(crate) enum Event {
     ControlEnded(Option<Fault>),
     /// A lane joined.
     Lane(JoinedLane),
+    /// Lanes cannot be dialled, so that the session is of no use.
+    Undialled(Fault),
     /// A lane's thread is over.
     LaneEnded(LaneEnd),
     /// What this side lets the session carry has changed: bytes/s, none for no rate.

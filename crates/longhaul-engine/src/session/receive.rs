@@ -166,7 +166,10 @@ impl Loop<'_> {
             Wake::Event(Event::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
-            Wake::Event(Event::ControlEnded(_) | Event::OwnRate(_) | Event::Sent(_) | Event::Read(_)) => {}
+            // The link keeps what is said of lanes and rates to itself.
+            Wake::Event(
+                Event::ControlEnded(_) | Event::Undialled(_) | Event::OwnRate(_) | Event::Sent(_) | Event::Read(_),
+            ) => {}
         }
     }
 

@@ -1,16 +1,17 @@
-//! How a session replaces lost lanes: the acceptor grants ids, the initiator dials them.
+//! How a session comes to its lanes and replaces lost ones: the acceptor grants ids, the initiator dials them.
 //!
 //! Grants are bounded: each that nothing came of makes the next one wait longer, and after so many in a row there are no more.
 //! An id is good for 10 s, in which the initiator tries again and again. Owns no streams that have joined.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
-use longhaul_core::{Fault, LaneId};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId};
 use longhaul_proto::wire::message::Transport;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -112,6 +113,40 @@ impl Regrow {
         ids
     }
 
+    /// Dials what was granted with the welcome, all at once, and once each: what does not join is granted again. If none of them
+    /// does, or one for a reason that stays, the session hears so.
+    pub(crate) fn dial_first(&self, ids: Range<u32>, transport: Transport, sink: &UnboundedSender<Event>) {
+        let Regrow::Dial { dial, under_way } = self else { return };
+        let one = |id: u32| {
+            let (dial, under_way, sink) = (dial.clone(), under_way.clone(), sink.clone());
+            under_way.fetch_add(1, Ordering::AcqRel);
+            tokio::task::spawn_blocking(move || {
+                let joined = dial(LaneId(id), transport);
+                under_way.fetch_sub(1, Ordering::AcqRel);
+                let event = match joined {
+                    Ok(lane) => Event::Lane(lane),
+                    Err(fault) if fault.retry() => return Err(fault),
+                    Err(fault) => Event::Undialled(fault),
+                };
+                let _ = sink.send(event);
+                Ok(())
+            })
+        };
+        let (dialling, sink): (Vec<_>, _) = (ids.map(one).collect(), sink.clone());
+        tokio::spawn(async move {
+            let mut last = None;
+            for lane in dialling {
+                match lane.await.unwrap_or_else(|e| Err(Fault::new(FaultCode::Internal, Blame::Bug, e))) {
+                    Ok(()) => return,
+                    Err(fault) => last = Some(fault),
+                }
+            }
+            if let Some(fault) = last {
+                let _ = sink.send(Event::Undialled(fault));
+            }
+        });
+    }
+
     /// Dials what was granted, as far as there is `room`; true if this side dials at all.
     pub(crate) fn dial(
         &mut self,
@@ -191,6 +226,44 @@ mod tests {
         let mut regrow = Regrow::Grant(Grants::new(target, Box::new(open)));
         (0..target).for_each(|id| regrow.joined(LaneId(id)));
         regrow
+    }
+
+    /// Dials so many ids, each of which fails so, and tells what the session hears.
+    fn dialled(count: u32, fails: impl Fn(LaneId) -> Option<FaultCode> + Send + Sync + 'static) -> Vec<String> {
+        let dial: Dial = Arc::new(move |id, _| match fails(id) {
+            Some(code) => Err(Fault::new(code, Blame::Path, "it fails")),
+            None => {
+                let (stream, _) = longhaul_net::LaneStream::pair().expect("a pair");
+                Ok(JoinedLane { id, stream })
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (sink, mut events) = tokio::sync::mpsc::unbounded_channel();
+        runtime.block_on(async move {
+            Regrow::dialling(dial).dial_first(0..count, Transport::Tcp, &sink);
+            drop(sink);
+            let mut heard = Vec::new();
+            while let Some(event) = events.recv().await {
+                heard.push(match event {
+                    Event::Lane(lane) => format!("lane {}", lane.id.0),
+                    Event::Undialled(fault) => fault.code.name().to_owned(),
+                    other => panic!("{other:?}"),
+                });
+            }
+            heard.sort();
+            heard
+        })
+    }
+
+    #[test]
+    fn of_the_first_lanes_one_that_joins_is_enough() {
+        assert_eq!(dialled(3, |id| (id.0 != 1).then_some(FaultCode::Unreachable)), ["lane 1"]);
+    }
+
+    #[test]
+    fn where_no_lane_joins_or_one_never_will_the_session_hears_why() {
+        assert_eq!(dialled(3, |_| Some(FaultCode::TimedOut)), ["timed-out"]);
+        assert_eq!(dialled(2, |id| (id.0 == 1).then_some(FaultCode::Denied)), ["denied", "lane 0"]);
     }
 
     #[test]

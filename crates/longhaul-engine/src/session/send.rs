@@ -215,7 +215,10 @@ impl Loop<'_> {
                 self.machine.handle_packed(bundle, missing, empty)
             }
             Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
-            Wake::Event(Event::ControlEnded(_) | Event::OwnRate(_) | Event::Arrived(_) | Event::Wrote(_)) => {}
+            // The link keeps what is said of lanes and rates to itself.
+            Wake::Event(
+                Event::ControlEnded(_) | Event::Undialled(_) | Event::OwnRate(_) | Event::Arrived(_) | Event::Wrote(_),
+            ) => {}
         }
     }
 

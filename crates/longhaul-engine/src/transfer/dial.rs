@@ -1,44 +1,48 @@
-//! Reaches a daemon: dials, shows keys, asks, and joins lanes.
+//! Reaches a daemon: dials, shows keys, asks, and has lanes dialled.
 //!
-//! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to `transfer`, or a bare control connection to `list`. Knows no
-//! disks and moves no payload.
+//! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to `transfer`, or a bare control connection to `list`. Lanes are not
+//! waited for: the session begins, and they come to it. Knows no disks and moves no payload.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, bounded};
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, LaneId, Role};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Role};
 use longhaul_net::{
     Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, PublicKey,
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{self, Far, Flow, Lanes, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{self, Far, Flow, Request, Transfer, Welcome};
+use tokio::sync::mpsc;
 
 use super::Run;
 use super::paths::Chosen;
 use super::redial::Patience;
+use super::telling::Telling;
 use crate::api::{Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::join;
-use crate::session::JoinedLane;
-use crate::session::regrow::Dial;
+use crate::session::regrow::{Dial, Regrow};
+use crate::session::{self, JoinedLane};
 
-/// A session that was agreed on, its lanes joined.
+/// A session that was agreed on, its lanes being dialled.
 pub(super) struct Agreed {
     pub(super) control: Control,
     pub(super) welcome: Welcome,
-    pub(super) lanes: Vec<JoinedLane>,
-    /// Lanes that there should be at first: some of them may still be missing.
+    /// Where lanes come in.
+    pub(super) events: (mpsc::UnboundedSender<session::Event>, mpsc::UnboundedReceiver<session::Event>),
+    /// Lanes that there should be at first.
     pub(super) granted: u32,
     /// Lanes that there may come to be.
     pub(super) lanes_max: u32,
-    /// Dials further lanes of the session.
-    pub(super) dial: Dial,
-    /// An earlier session of the same run stood before.
-    pub(super) again: bool,
+    /// Dials lanes of the session.
+    pub(super) regrow: Regrow,
+    /// Hears of the session.
+    pub(super) telling: Arc<Telling>,
 }
 
 /// What all dials of one run have in common.
@@ -49,7 +53,7 @@ pub(super) struct Dialling {
 }
 
 impl Run {
-    /// Dials, shows keys, asks, joins lanes.
+    /// Dials, shows keys, asks, begins to dial lanes.
     pub(super) async fn agree(
         &self,
         remote: &Remote,
@@ -76,6 +80,12 @@ impl Run {
         chunk_max: ChunkSize,
         dialling: &mut Dialling,
     ) -> Result<Agreed, Fault> {
+        // No lane would join: nothing shall be begun.
+        let tried = match self.settings.transport {
+            Transport::Quic => self.settings.congestion.try_over_quic(),
+            Transport::Auto | Transport::Tcp => self.settings.congestion.try_out(),
+        };
+        tried.map_err(|e| net_fault(&e))?;
         let mut control = connect_over(remote, self.paths.as_slice()).await?;
         self.paths.lead_to(control.peer_addr)?;
         let protection = self.settings.protect.unwrap_or(Protection::Private);
@@ -102,6 +112,13 @@ impl Run {
             flow: self.flow(lanes_max, protection),
         }));
         let again = dialling.patience.met();
+        // On a long path their handshakes need not wait for the answer. A daemon that has an earlier session to end takes its time.
+        let connect = self.connect_of(remote, &control, protection);
+        let long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
+        let (mut ahead, asked) = (
+            self.connect_ahead(&connect, self.flow(0, protection).transport, if long { wanted } else { 0 }),
+            Instant::now(),
+        );
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request, patience).await?;
         let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), chunk_max.bytes()];
@@ -112,10 +129,21 @@ impl Run {
             return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
         }
         dialling.patience.has_met();
-        let dial = self.dial_of(remote, &control, &welcome, protection);
-        let lanes = dial_lanes(&dial, &granted).await?;
+        let stands = self.stands(again, role, &welcome, &granted, protection);
+        let telling = Arc::new(Telling::new(self.observer.clone(), stands));
+        // The acceptor waits so long for a lane to say where it belongs, or there are fewer than were asked for.
+        ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
+        let dial = self.dial_of(&control, &welcome, connect, ahead);
+        let told = telling.clone();
+        let regrow = Regrow::dialling(Arc::new(move |id, transport| {
+            let joined = dial(id, transport);
+            told.dialled(&joined);
+            joined
+        }));
+        let events = mpsc::unbounded_channel();
+        regrow.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &events.0);
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
-        Ok(Agreed { control, welcome, lanes, granted: granted.count, lanes_max, dial, again })
+        Ok(Agreed { control, welcome, events, granted: granted.count, lanes_max, regrow, telling })
     }
 
     /// How the data may flow.
@@ -135,36 +163,61 @@ impl Run {
         Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose }
     }
 
-    /// How lanes of a session are dialled and joined to it.
-    fn dial_of(&self, remote: &Remote, control: &Control, welcome: &Welcome, protection: Protection) -> Dial {
-        let key = JoinKey(control.exporter);
+    /// How lanes are connected, to whichever session they will belong.
+    fn connect_of(&self, remote: &Remote, control: &Control, protection: Protection) -> Connect {
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
-        let (identity, session) = (remote.identity.clone(), welcome.session);
+        let identity = remote.identity.clone();
         let (addr, pinned) = (control.peer_addr, control.peer_key);
-        let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
-        let flow = self.flow(0, protection);
-        Arc::new(move |id, transport| {
+        let (several, flow) = (self.paths.as_slice().len() > 1, self.flow(0, protection));
+        Arc::new(move |chosen, asked, segment_max| {
             // What is granted is the other side's wish; what may be, this side's.
-            let transport = if flow.choose { transport } else { flow.transport };
-            let chosen = paths.choose();
-            let (local, addr) = chosen.as_ref().map_or((None, addr), |path| path.addresses(addr));
-            let mut options = LaneOptions { local, ..options.clone() };
-            if paths.as_slice().len() > 1 {
+            let transport = if flow.choose { asked } else { flow.transport };
+            let (local, addr) = chosen.map_or((None, addr), |path| path.addresses(addr));
+            let mut options = LaneOptions { local, segment_max, ..options.clone() };
+            if several {
                 options.deadline = PATH_ANSWERS;
             }
+            dial_lane((transport, protection), addr, &identity, pinned, &options)
+        })
+    }
+
+    /// Begins to connect so many lanes. Those that are not taken are closed.
+    fn connect_ahead(&self, connect: &Connect, transport: message::Transport, count: u32) -> Vec<Receiver<Connected>> {
+        let one = |_| {
+            let ((tell, told), connect, paths) = (bounded(1), connect.clone(), self.paths.clone());
+            tokio::task::spawn_blocking(move || {
+                let chosen = paths.choose();
+                let connected = connect(chosen.as_ref(), transport, None);
+                let _ = tell.send((chosen, connected));
+            });
+            told
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// How lanes of a session are dialled and joined to it: those first whose connections were begun before it was agreed on.
+    fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Receiver<Connected>>) -> Dial {
+        let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
+        let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
+        let port = control.peer_addr.port();
+        Arc::new(move |id, transport| {
+            let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok()) {
+                Some((chosen, connected)) => (chosen, Some(connected)),
+                None => (paths.choose(), None),
+            };
             let joined = segments.dial(chosen.as_ref().map_or(0, Chosen::place), |segment_max| {
-                options.segment_max = segment_max;
-                let mut stream = dial_lane((transport, protection), addr, &identity, pinned, &options)?;
+                let mut stream = match begun.take().filter(|_| segment_max.is_none()) {
+                    Some(connected) => connected?,
+                    None => connect(chosen.as_ref(), transport, segment_max)?,
+                };
                 join(&mut stream, &key, session, id)?;
                 Ok(JoinedLane { id, stream })
             });
             let joined = joined.map_err(|fault| match (transport, fault.code) {
-                (message::Transport::Quic, FaultCode::TimedOut) => {
-                    let port = addr.port();
-                    fault.hint(format_args!(
-                        "a firewall may drop UDP to port {port}: let it through, or use --transport tcp"
-                    ))
-                }
+                (message::Transport::Quic, FaultCode::TimedOut) => fault.hint(format_args!(
+                    "a firewall may drop UDP to port {port}: let it through, or use --transport tcp"
+                )),
                 _ => fault,
             });
             if let (Some(watch), Ok(lane)) = (&watch, &joined) {
@@ -183,26 +236,11 @@ impl Run {
     }
 }
 
-/// Dials all lanes at once: one round trip more or less, whatever their number.
-async fn dial_lanes(dial: &Dial, granted: &Lanes) -> Result<Vec<JoinedLane>, Fault> {
-    let one = |n: u32| {
-        let (dial, id, transport) = (dial.clone(), LaneId(granted.first.0 + n), granted.transport);
-        tokio::task::spawn_blocking(move || dial(id, transport))
-    };
-    let dialling: Vec<_> = (0..granted.count).map(one).collect();
-    let (mut lanes, mut last) = (Vec::with_capacity(dialling.len()), None);
-    for lane in dialling {
-        match lane.await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))? {
-            Ok(lane) => lanes.push(lane),
-            Err(fault) => last = Some(fault),
-        }
-    }
-    // Others may be missing for now, as where one of several paths is down: they are granted again.
-    match last {
-        Some(fault) if lanes.is_empty() || !fault.retry() => Err(fault),
-        _ => Ok(lanes),
-    }
-}
+/// Connects a lane over a path, over what, with segments no larger than that; blocks for as long as that takes.
+type Connect =
+    Arc<dyn Fn(Option<&Chosen>, message::Transport, Option<u32>) -> Result<LaneStream, NetError> + Send + Sync>;
+/// A lane that has not joined, or why there is none, and the path that was chosen for it.
+type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 
 /// A control connection to a daemon whose key was judged.
 pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
@@ -232,6 +270,8 @@ fn dial_lane(
     }
 }
 
+/// A lane that was connected longer ago than this is not used: the daemon closes it 10 s after its handshake.
+const AHEAD_MAX: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX / 2);
 /// Where there are several paths, one that does not answer a lane within this is left for now.
 const PATH_ANSWERS: Duration = Duration::from_secs(4);
 /// A daemon answers within this, ...

@@ -12,7 +12,8 @@ use longhaul_net::{Identity, LaneStream, Protection};
 use longhaul_proto::wire::message::{self, VERSION, Welcome};
 
 use super::Run;
-use crate::api::{self, LocalDest, LocalSource, Observer};
+use super::link::start;
+use crate::api::{Event, LocalDest, LocalSource, Observer, Start};
 use crate::asked::Asked;
 use crate::budget::{self, LANES_DEFAULT, Machinery, Means};
 use crate::faults::net_fault;
@@ -99,8 +100,6 @@ impl Run {
         };
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
-        self.announce("copy", "pair", &welcome, &near, protection, wanted);
-        let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let lanes = near.len() as u32;
         let means = |engine| Means { slots, lanes, depth: self.settings.depth, engine, chunk: chunk_max };
         let sender = Machinery::start(Role::Sender, means(engines.sender))?;
@@ -108,6 +107,10 @@ impl Run {
         if engines.noise {
             sender.fill_with_noise();
         }
+        let congestion = near.first().map_or_else(|| "-".to_owned(), |lane| lane.stream.congestion());
+        let facts = start("copy", "pair", &welcome, (lanes, wanted), protection);
+        self.observer.event(Event::Start(Start { congestion, ..facts }));
+        let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let sending = self.sending(tree, sender, &welcome);
         let config = self.receiver_config(destination.landing, &welcome);
         let receiving = Receiving {
@@ -199,7 +202,7 @@ pub(super) fn merge_halves(totals: &mut Totals, received: Totals) {
 struct Nobody;
 
 impl Observer for Nobody {
-    fn event(&self, _event: api::Event) {}
+    fn event(&self, _event: Event) {}
 }
 
 /// Bytes in flight between the control channels of two halves of one process.

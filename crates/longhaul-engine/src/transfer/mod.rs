@@ -1,7 +1,7 @@
 //! Runs a job from its initiator's side: push, pull, and copy within one process.
 //!
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
-//! here, `link` sets the session up, `paths` says
+//! here, `link` sets the session up, `telling` keeps what is told of it in order, `paths` says
 //! over which of several addresses, `segments` how large a packet there may be, `bench` measures without disks, `redial` decides whether a
 //! lost one is followed by another; the session loop does the rest.
 
@@ -12,6 +12,7 @@ mod link;
 mod paths;
 mod redial;
 mod segments;
+mod telling;
 
 pub(crate) use dial::connect;
 
@@ -153,8 +154,10 @@ impl Run {
         let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
         let machinery = self.machinery(Role::Sender, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
         let sending = self.sending(tree.clone(), machinery, &agreed.welcome);
+        let telling = agreed.telling.clone();
         let link = self.link(agreed, Role::Sender, Arc::default());
         session::send::run(link, sending, course).await;
+        telling.over(course.totals.fault.as_ref());
         course.totals.fault.take().map_or(Ok(()), Err)
     }
 
@@ -220,6 +223,7 @@ impl Run {
         let Machinery { slab, io, .. } =
             self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
         let config = self.receiver_config(landing, &agreed.welcome);
+        let telling = agreed.telling.clone();
         let link = self.link(agreed, Role::Receiver, destination.presence);
         let own = match paths {
             [source] if !contents(source) => source.path.name(),
@@ -228,6 +232,7 @@ impl Run {
         let (asked, base, ledger) = (self.asked(own), destination.base, destination.ledger);
         let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
         session::receive::run(link, receiving, course).await;
+        telling.over(course.totals.fault.as_ref());
         course.totals.fault.take().map_or(Ok(()), Err)
     }
 

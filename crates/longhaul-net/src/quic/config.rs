@@ -56,7 +56,7 @@ pub(crate) fn transport(figures: &Arc<Figures>, payload_max: u16) -> TransportCo
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(packets_per_ack(payload_max)));
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(payload_max);
+    discovery.upper_bound(payload_max).interval(DISCOVER_EVERY);
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
@@ -89,6 +89,8 @@ pub(crate) fn varint(bytes: usize) -> VarInt {
     VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX)
 }
 
+/// Probes may be lost to a queue that is full: what they did not find is looked for again. Quinn's default is ten minutes.
+const DISCOVER_EVERY: Duration = Duration::from_secs(10);
 /// First packets that wait to be looked at.
 const INCOMING_MAX: usize = 1024;
 /// Quinn's default is two packets. Each acknowledgement wakes threads at both ends; with far fewer of them a sender learns late what

@@ -3,7 +3,7 @@
 //! Takes entries from the scan and answers from the receiver; gives each wanted file on to `files` or to a bundle. Knows
 //! nothing of what becomes of them.
 
-use longhaul_core::limits::{BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
+use longhaul_core::limits::{BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
 use std::collections::VecDeque;
 
 use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId};
@@ -173,7 +173,7 @@ impl Sender {
 
     /// Packs small files that are wanted, in order: none waits for a bundle to fill.
     fn pack(&mut self, mut small: VecDeque<Small>) -> Result<(), Fault> {
-        let unit_max = self.config.chunk.bytes();
+        let unit_max = self.config.chunk.bytes().min(BUNDLE_BYTES_MAX);
         while !small.is_empty() {
             let (mut files, mut bytes) = (Vec::new(), 0);
             while let Some(next) = small.front().copied() {
@@ -212,3 +212,34 @@ fn entry_bytes(entry: &Entry) -> usize {
 
 /// Kind, length, sparse, inode, mode, seconds, nanoseconds and the path's length as postcard varints.
 const ENTRY_NUMBERS_BYTES: usize = 1 + 10 + 1 + 35 + 5 + 10 + 5 + 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sender::Config;
+    use longhaul_core::{ChunkSize, Inode, Meta, RelPath};
+
+    #[test]
+    fn a_bundle_is_short_enough_to_share_files_among_lanes_and_a_longer_file_goes_alone() {
+        let chunk = ChunkSize::DEFAULT;
+        let mut sender = Sender::new(Config { chunk, chunk_max: chunk, bundled_max: 256 << 10 });
+        sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: String::new() }));
+        let lens = [vec![4096; 64], vec![200 << 10, 100]].concat();
+        for (at, len) in lens.iter().enumerate() {
+            let path = RelPath::new(format!("f{at}").as_bytes()).expect("a path");
+            let kind = EntryKind::File { len: *len, sparse: false, inode: Inode::default() };
+            sender.handle_scanned(Entry { path, kind, meta: Meta::default() });
+        }
+        sender.handle_scan_end();
+        sender.handle_message(Message::Answer(Answer { first: FileId(0), wanted: [vec![0xff; 8], vec![3]].concat() }));
+        // With their table, 31 of 4 KiB fit 128 KiB.
+        assert_eq!(packed(&mut sender), [31, 31, 2, 1, 1]);
+    }
+
+    /// The files of each bundle that is to be packed.
+    fn packed(sender: &mut Sender) -> Vec<usize> {
+        let actions = std::iter::from_fn(|| sender.poll_action());
+        let files = |action| if let Action::Pack { files, .. } = action { Some(files.len()) } else { None };
+        actions.filter_map(files).collect()
+    }
+}
