@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::CHUNK_BYTES_USER_MAX;
 use longhaul_core::{ByteCount, ChunkSize, RelPath};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Settings, SyncGroup};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, SyncGroup, Transport};
 use longhaul_net::PublicKey;
 
 use crate::cli::{
@@ -115,6 +115,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         rate: layers.parsed("rate", &network.rate, values::rate)?,
         sync: sync(disk, layers)?,
     };
+    encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
         engine,
         manifest: layers.given("manifest", &args.output.manifest).map(|given| PathBuf::from(given.text)),
@@ -176,6 +177,15 @@ fn buffers(
         }
         given => Ok((chunk, given.map_or(MEMORY_DEFAULT, |(_, memory)| memory))),
     }
+}
+
+/// There are no lanes over QUIC without encryption.
+fn encrypted(transport: Transport, protect: Option<Protection>) -> Result<(), Error> {
+    if transport == Transport::Quic && protect == Some(Protection::Safe) {
+        let why = "lanes over QUIC are always encrypted";
+        return Err(Error::Combination { why, hint: "leave --protect safe out, or use --transport tcp" });
+    }
+    Ok(())
 }
 
 fn sync(disk: &DiskOptions, layers: &Layers) -> Result<SyncGroup, Error> {

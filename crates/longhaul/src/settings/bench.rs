@@ -11,7 +11,7 @@ use longhaul_core::ByteCount;
 use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, Transport, Way};
 
 use super::values::{self, Flaw};
-use super::{Keys, Layers, buffers, keys};
+use super::{Keys, Layers, buffers, encrypted, keys};
 use crate::cli::{BenchMatrixArgs, BenchNetArgs};
 use crate::config::ClientFile;
 use crate::error::Error;
@@ -79,8 +79,7 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
         }
     }
     if cases.is_empty() {
-        let why = "lanes over QUIC are always encrypted";
-        return Err(Error::Combination { why, hint: "leave --protect safe out, or use --transport tcp" });
+        encrypted(Transport::Quic, Some(Protection::Safe))?;
     }
     if cases.len() > CASES_MAX {
         let why = "these lists make more than 256 runs";
