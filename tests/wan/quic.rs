@@ -134,7 +134,7 @@ fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_dire
 #[ignore = "needs root: run by .ci/run"]
 fn a_trial_of_quic_behind_a_firewall_leaves_the_transfer_as_it_was() {
     let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,block=udp");
-    files::make(far.client.path("f"), 1, 120 * MIB);
+    files::make(far.client.path("f"), 1, 300 * MIB);
     let running = far.run("push").arg("f").arg(far.daemon.url("data/f")).start();
     decision(&running, "+4 over quic");
     decision(&running, "tcp");

@@ -26,6 +26,8 @@ pub(crate) const FAR: Duration = Duration::from_millis(5);
 /// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its memory: one is filled while the
 /// other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
+/// A lane over QUIC begins with such a window.
+const WINDOW_FIRST_BYTES: u64 = 4 << 20;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
 const SLOTS_MIN: u64 = 4;
 
@@ -66,6 +68,11 @@ pub(crate) fn beside_windows(slots: usize) -> usize {
 /// Bytes that lanes over QUIC may keep, where a side has so many bytes in all.
 pub(crate) fn windows(memory: u64) -> u64 {
     memory / 2
+}
+
+/// Lanes over QUIC that have a window each, where a side has so many bytes in all.
+pub(crate) fn lanes_quic(wanted: u32, memory: u64) -> u32 {
+    wanted.min(u32::try_from(windows(memory) / WINDOW_FIRST_BYTES).unwrap_or(u32::MAX)).max(1)
 }
 
 /// The buffers and the chunk I/O of one session side.

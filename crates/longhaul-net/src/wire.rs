@@ -208,7 +208,19 @@ impl Wire {
         self.deadline = left.map(|left| Instant::now() + left);
         match self.deadline {
             Some(_) => Ok(()),
-            None => self.set_timeouts(None),
+            // It has joined: who it is, is known.
+            None => {
+                self.make_room();
+                self.set_timeouts(None)
+            }
+        }
+    }
+
+    /// Begins with room for what a long path holds. Only a hint; a kernel that knows no better begins more slowly, and on a short path
+    /// it makes up for that at once.
+    fn make_room(&self) {
+        if longhaul_sys::tcp::state(&*self.socket).is_ok_and(|state| state.rtt >= LONG) {
+            let _ = longhaul_sys::tcp::make_room(&*self.socket, ROOM_BYTES);
         }
     }
 
@@ -359,10 +371,6 @@ pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
         .with_time(Duration::from_secs(KEEPALIVE_IDLE_SECONDS))
         .with_interval(Duration::from_secs(KEEPALIVE_INTERVAL_SECONDS))
         .with_retries(KEEPALIVE_PROBES);
-    // Only a hint; a kernel that knows no better begins more slowly. On a short path it makes up for that at once.
-    if longhaul_sys::tcp::state(&*socket).is_ok_and(|state| state.rtt >= LONG) {
-        let _ = longhaul_sys::tcp::make_room(&*socket, ROOM_BYTES);
-    }
     socket.set_tcp_keepalive(&keepalive)
 }
 

@@ -42,9 +42,9 @@ impl From<Unjoined> for Fault {
 }
 
 /// The dialler's side: shows that it belongs to `session`, and on a safe lane sees that the other end does; on a private one its
-/// key has said so. Where there is a path to try, large segments pass both ways when this returns; where there is none the lane is
-/// of use at once, and breaks if the acceptor does not take it after all.
-pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], lane: LaneId) -> Result<(), Unjoined> {
+/// key has said so. Where there is a path to try, large segments pass both ways and the acceptor has taken the lane when this returns
+/// true. Where there is none the lane is of use at once: whether it was taken is heard later, by [`hear_taken`].
+pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], lane: LaneId) -> Result<bool, Unjoined> {
     stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
     let mut trial = vec![0; stream.trial_bytes() as usize];
     let opening = Opening { session, lane, nonce: nonce()?, trial: trial.len() as u32 };
@@ -63,9 +63,15 @@ pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], la
         }
     }
     if !trial.is_empty() {
-        stream.recv_exact(&mut [0])?;
+        hear_taken(stream)?;
     }
-    Ok(stream.set_deadline(None)?)
+    stream.set_deadline(None)?;
+    Ok(!trial.is_empty())
+}
+
+/// Waits for the acceptor's word that it has taken the lane, the first that it says after its proof.
+pub(crate) fn hear_taken(stream: &mut LaneStream) -> Result<(), NetError> {
+    stream.recv_exact(&mut [0])
 }
 
 /// Hears the acceptor's proof; gives this side's.
@@ -84,19 +90,11 @@ fn prove_to_each_other(stream: &mut LaneStream, key: &JoinKey, claim: Claim) -> 
     Ok(key.prove(Prover::Dialer, &claim))
 }
 
-/// A lane that has proved where it belongs.
-pub(crate) struct Proved {
-    pub(crate) session: [u8; 16],
-    pub(crate) lane: LaneId,
-    /// Its dialler waits to hear that it has joined.
-    pub(crate) waits: bool,
-}
-
 /// The acceptor's side. `key_of` finds the key of a lane that may join now. What follows is the session's.
 pub(crate) fn accept(
     stream: &mut LaneStream,
     key_of: impl FnOnce(&[u8; 16], LaneId) -> Option<JoinKey>,
-) -> Result<Proved, Fault> {
+) -> Result<([u8; 16], LaneId), Fault> {
     let refused = || Fault::new(FaultCode::Denied, Blame::Peer, "a lane that belongs to no session");
     stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX))).map_err(|e| net_fault(&e))?;
     let mut opening = [0; OPENING_BYTES];
@@ -129,10 +127,10 @@ pub(crate) fn accept(
     // The lane's id is good until its trial is over: the dialler may have to dial again.
     stream.recv_exact(&mut trial).map_err(|e| net_fault(&e))?;
     stream.set_deadline(None).map_err(|e| net_fault(&e))?;
-    Ok(Proved { session, lane, waits: !trial.is_empty() })
+    Ok((session, lane))
 }
 
-/// Tells a dialler that waits for it that its lane is in use from here on.
+/// Tells the dialler that its lane is in use from here on.
 pub(crate) fn confirm(stream: &mut LaneStream) -> Result<(), Fault> {
     stream.send(&[&[JOINED]]).map_err(|e| net_fault(&e))
 }

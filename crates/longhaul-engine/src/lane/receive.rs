@@ -15,6 +15,7 @@ use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
 use longhaul_sys::{Slab, Slot};
 
 use super::PIECE_BYTES;
+use super::join::hear_taken;
 use super::pacer::Pacer;
 use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
@@ -51,21 +52,24 @@ pub(crate) struct Means<'a> {
 /// A [`Fault`] when the lane breaks or carries what no sender sends.
 pub(crate) fn run(
     mut stream: LaneStream,
-    lane: LaneId,
+    (lane, taken): (LaneId, bool),
     means: Means<'_>,
     deliver: impl Fn(Arrival),
 ) -> (u64, Result<(), Fault>) {
     let protection = stream.protection();
     let mut landed = 0;
-    let result = loop {
-        match receive_unit(&mut stream, Ticket { lane, seq: landed }, means) {
-            Ok(Some(arrival)) => deliver(arrival),
-            Ok(None) => break Ok(()),
-            Err(fault) => break Err(fault),
+    let heard = if taken { Ok(()) } else { hear_taken(&mut stream).map_err(|e| lane_fault(&e)) };
+    let result = heard.and_then(|()| {
+        loop {
+            match receive_unit(&mut stream, Ticket { lane, seq: landed }, means) {
+                Ok(Some(arrival)) => deliver(arrival),
+                Ok(None) => break Ok(()),
+                Err(fault) => break Err(fault),
+            }
+            landed += 1;
+            means.pulse.done();
         }
-        landed += 1;
-        means.pulse.done();
-    };
+    });
     let result = result.map_err(|fault| match (protection, fault.code) {
         // Whoever is on the way may have done that: not the sender's fault, and another try may find a cleaner way.
         (Protection::Safe, FaultCode::Protocol) => Fault::new(

@@ -3,8 +3,11 @@
 //! In: [`Ready`] from `source`. Out: a report of each sent unit to the session loop, and at the end what it had in hand. A
 //! fast lane takes more.
 
+use std::time::Duration;
+
 use crossbeam_channel::{Receiver, select};
 use longhaul_core::digest::{ChunkHasher, Digest};
+use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
 use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, LaneId, Unit};
 use longhaul_net::{LaneStream, NetError, Protection};
 use longhaul_proto::sender::{Sent, Unfinished};
@@ -12,6 +15,7 @@ use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_sys::Slot;
 
 use super::PIECE_BYTES;
+use super::join::hear_taken;
 use super::pacer::Pacer;
 use super::pulse::Pulse;
 use crate::cpu::{Stage, StageTimes};
@@ -57,13 +61,14 @@ pub(crate) struct Source<'a> {
     pub(crate) pulse: &'a Pulse,
 }
 
-/// Sends units until the queue ends, or the lane shall, then says so to the other end.
+/// Sends units until the queue ends, or the lane shall, then says so to the other end. `taken`: it is known that this has taken
+/// the lane.
 ///
 /// # Errors
 /// A [`Fault`] when the lane breaks, with what it had in hand.
 pub(crate) fn run(
     mut stream: LaneStream,
-    lane: LaneId,
+    (lane, taken): (LaneId, bool),
     source: &Source<'_>,
     report: impl Fn(Sent),
 ) -> Result<(), (Fault, Option<Unfinished>)> {
@@ -84,7 +89,17 @@ pub(crate) fn run(
         source.pulse.done();
         report(Sent { unit, attempt, digest, len, lane, seq, declared });
     }
-    stream.send(&[&Header::End.encode()]).map_err(|e| (lane_fault(&e), None))?;
+    end(&mut stream, taken).map_err(|e| (lane_fault(&e), None))
+}
+
+/// Ends a lane in order. That is of use only where the other end has taken it: of one that was turned away nobody would ever say
+/// what arrived.
+fn end(stream: &mut LaneStream, taken: bool) -> Result<(), NetError> {
+    stream.send(&[&Header::End.encode()])?;
+    if !taken {
+        stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
+        hear_taken(stream)?;
+    }
     stream.finish();
     Ok(())
 }

@@ -12,7 +12,7 @@ use longhaul_net::{Congestion, LaneHandle, LaneStream, Protection, PublicKey};
 use longhaul_proto::join::JoinKey;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::lane::join::{self, Proved};
+use crate::lane::join;
 use crate::session::regrow::Open;
 use crate::session::{Event, JoinedLane};
 
@@ -106,7 +106,7 @@ impl Registry {
         };
         let proved = join::accept(&mut stream, find);
         self.joining().queue.retain(|(joining, _)| *joining != number);
-        let Proved { session, lane: id, waits } = proved?;
+        let (session, id) = proved?;
         // Proved. Taken out under the lock: of two that prove the same id, one comes too late.
         let sink = {
             let mut sessions = self.lock();
@@ -121,10 +121,8 @@ impl Registry {
         };
         // The accepting end sends as well (pull): its congestion control must not be the host's by accident.
         stream.set_congestion(&congestion).map_err(|e| crate::faults::net_fault(&e))?;
-        if waits {
-            join::confirm(&mut stream)?;
-        }
-        let _ = sink.send(Event::Lane(JoinedLane { id, stream }));
+        join::confirm(&mut stream)?;
+        let _ = sink.send(Event::Lane(JoinedLane { id, stream, taken: true }));
         Ok(())
     }
 

@@ -170,9 +170,13 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         .try_acquire_many_owned(((memory.get() + reserve) >> 20) as u32)
         .map_err(|_| busy("memory"))?;
     let slots = budget::slots(memory, chunk_max)?;
+    let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
     let means = Means {
         slots,
-        lanes: budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots),
+        lanes: match transfer.flow.transport {
+            Transport::Tcp => lanes,
+            Transport::Quic => budget::lanes_quic(lanes, memory.get()),
+        },
         // Nothing is waited for where there is no disk: what is read ahead would only be late when the time is over.
         depth: if measured.is_some() { Some(1) } else { daemon.config.depth },
         engine: if measured.is_some() { EngineKind::Void } else { daemon.config.engine },

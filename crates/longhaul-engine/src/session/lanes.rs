@@ -158,6 +158,7 @@ impl Lanes {
         run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
+        let is_quic = handle.is_quic();
         let (tell_to_quit, quit) = bounded(1);
         let reins = Reins { pulse: pulse.clone(), quit, pacer: self.pacer.clone() };
         if let Some(rules) = self.tuning_rules.take() {
@@ -185,14 +186,24 @@ impl Lanes {
         self.none_since = None;
         self.share_rate();
         self.share_windows();
+        // It was asked for in a trial that is over.
+        if is_quic && self.transport == Transport::Tcp && self.role == Role::Sender {
+            self.retire(id);
+        }
         Ok(())
     }
 
     /// What lanes over QUIC keep here is this side's memory.
     fn share_windows(&self) {
-        let share = self.windows / u64::from(self.target.max(self.running.len() as u32)).max(1);
+        let quic = || self.running.values().filter(|lane| lane.handle.is_quic());
+        let expected = if self.transport == Transport::Quic && quic().count() == self.running.len() {
+            self.target as usize
+        } else {
+            0
+        };
+        let share = self.windows / quic().count().max(expected).max(1) as u64;
         let share = usize::try_from(share).unwrap_or(usize::MAX);
-        self.running.values().for_each(|lane| lane.handle.set_window(share));
+        quic().for_each(|lane| lane.handle.set_window(share));
     }
 
     /// What lanes that are added run over.
@@ -240,6 +251,7 @@ impl Lanes {
             self.regrow.lost(Instant::now() + wait);
         }
         self.share_rate();
+        self.share_windows();
     }
 
     /// So many lanes are of use to the sender: this side shall see to them, if it is the one that accepts.
@@ -547,7 +559,7 @@ mod tests {
                 pulse.paced(&pacer, 1);
                 LaneEnd { id: lane.id, fault: None, unfinished: None, landed: 0 }
             };
-            lanes.start(JoinedLane { id, stream }, sink, run).expect("a thread");
+            lanes.start(JoinedLane { id, stream, taken: true }, sink, run).expect("a thread");
             let pulse = hear.recv().expect("it runs");
             while pulse.read().doing != Doing::Paced {
                 std::thread::yield_now();

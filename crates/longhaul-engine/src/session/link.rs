@@ -32,6 +32,8 @@ pub(crate) struct JoinedLane {
     pub(crate) id: LaneId,
     /// Its stream.
     pub(crate) stream: LaneStream,
+    /// This end knows that the other has taken it; else that is the first byte that comes.
+    pub(crate) taken: bool,
 }
 
 /// What a session is made of once the handshake is over.
@@ -245,7 +247,8 @@ impl Link {
                 Wake::Event(Event::LaneEnded(end))
             }
             Event::Undialled(fault) => {
-                if !self.ending {
+                // Others may stand meanwhile that were granted after the first.
+                if !self.ending && (!fault.retry() || self.lanes.count() == 0) {
                     self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
                 }
                 Wake::Time

@@ -179,12 +179,13 @@ impl Loop<'_> {
             return Ok(());
         }
         let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
-        let started = self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, pacer, .. }| {
-            let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
-            let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
-            let (landed, result) = lane::receive::run(stream, id, means, deliver);
-            LaneEnd { id, fault: result.err(), unfinished: None, landed }
-        });
+        let started =
+            self.link.start_lane(joined, move |JoinedLane { id, stream, taken }, Reins { pulse, pacer, .. }| {
+                let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
+                let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
+                let (landed, result) = lane::receive::run(stream, (id, taken), means, deliver);
+                LaneEnd { id, fault: result.err(), unfinished: None, landed }
+            });
         self.fit_buffers();
         started
     }

@@ -234,7 +234,7 @@ mod tests {
             Some(code) => Err(Fault::new(code, Blame::Path, "it fails")),
             None => {
                 let (stream, _) = longhaul_net::LaneStream::pair().expect("a pair");
-                Ok(JoinedLane { id, stream })
+                Ok(JoinedLane { id, stream, taken: true })
             }
         });
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -225,9 +225,9 @@ impl Loop<'_> {
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
         let (queue, times, sink) = (self.reading.queue(), self.link.times.clone(), self.link.sink());
         self.machine.handle_lane_joined(joined.id);
-        self.link.start_lane(joined, move |JoinedLane { id, stream }, Reins { pulse, quit, pacer }| {
+        self.link.start_lane(joined, move |JoinedLane { id, stream, taken }, Reins { pulse, quit, pacer }| {
             let source = lane::send::Source { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
-            let result = lane::send::run(stream, id, &source, |sent| drop(sink.send(Event::Sent(sent))));
+            let result = lane::send::run(stream, (id, taken), &source, |sent| drop(sink.send(Event::Sent(sent))));
             let (fault, unfinished) =
                 result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
             LaneEnd { id, fault, unfinished, landed: 0 }

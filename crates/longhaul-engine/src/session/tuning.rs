@@ -33,6 +33,7 @@ pub(crate) struct TuningRules {
 pub(crate) struct Tuning {
     tuner: Option<Tuner>,
     choice: Option<Choice>,
+    unit: u64,
     algorithms: Vec<String>,
     since: Instant,
     seen: HashMap<LaneId, Seen>,
@@ -108,7 +109,7 @@ impl Tuning {
         }
         let config = Config { start, max, unit: rules.unit, algorithms: algorithms.clone() };
         let tuner = search.then(|| Tuner::new(config));
-        Some(Tuning { tuner, choice, algorithms, since: Instant::now(), seen: HashMap::new() })
+        Some(Tuning { tuner, choice, unit: rules.unit, algorithms, since: Instant::now(), seen: HashMap::new() })
     }
 
     /// A lane begins to send: with the congestion control that is to be tried or used.
@@ -134,7 +135,10 @@ impl Tuning {
         let looked = lanes.iter().map(|look| (look, self.sample(look, elapsed)));
         let counts = |look: &Look<'_>| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
-        if let Some(changes) = self.choose(elapsed, &samples, lanes, remaining, hindered) {
+        let hindered = hindered && !self.tuner.as_ref().is_some_and(Tuner::is_trying);
+        let chosen = self.choose(elapsed, &samples, lanes, remaining, hindered);
+        // The end is the search's, whatever is being tried: it knows whom all wait for.
+        if let Some(changes) = chosen.filter(|_| remaining != Some(0)) {
             return changes;
         }
         let Some(tuner) = self.tuner.as_mut() else { return Vec::new() };
@@ -168,9 +172,11 @@ impl Tuning {
         let (what, change, why) = match verdict {
             Some(Verdict::Try(count, why)) => (What::AddQuic(count), format!("+{count} over quic"), why),
             Some(Verdict::Keep(alone, why)) => {
-                // What QUIC carries needs no search: more lanes of it carry no more.
-                (self.tuner, self.choice) = (None, None);
                 let ends: Vec<_> = if alone { of(false) } else { Vec::new() };
+                // More lanes over QUIC carry no more: what is left of the search is to look after the end.
+                let count = (lanes.len() - ends.len()) as u32;
+                let config = Config { start: count, max: count, unit: self.unit, algorithms: Vec::new() };
+                (self.tuner, self.choice) = (Some(Tuner::new(config)), None);
                 let change = if alone { "quic" } else { "tcp and quic" };
                 (What::Settle(Transport::Quic, ends), change.to_owned(), why)
             }
@@ -299,6 +305,7 @@ mod tests {
         let new = || Tuning {
             tuner: Some(Tuner::new(config.clone())),
             choice: None,
+            unit: 4 << 20,
             algorithms: Vec::new(),
             since: Instant::now(),
             seen: HashMap::new(),

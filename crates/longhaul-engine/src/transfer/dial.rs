@@ -94,7 +94,10 @@ impl Run {
             _ if control.rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
             _ => (LANES_DEFAULT, LANES_AUTO_MAX),
         };
-        let lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
+        let mut lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
+        if self.settings.transport == Transport::Quic {
+            lanes_max = budget::lanes_quic(lanes_max, self.settings.memory.get());
+        }
         let wanted = self.settings.lanes.unwrap_or(first).min(lanes_max);
         let request = Request::Transfer(Box::new(Transfer {
             role,
@@ -211,8 +214,8 @@ impl Run {
                     Some(connected) => connected?,
                     None => connect(chosen.as_ref(), transport, segment_max)?,
                 };
-                join(&mut stream, &key, session, id)?;
-                Ok(JoinedLane { id, stream })
+                let taken = join(&mut stream, &key, session, id)?;
+                Ok(JoinedLane { id, stream, taken })
             });
             let joined = joined.map_err(|fault| match (transport, fault.code) {
                 (message::Transport::Quic, FaultCode::TimedOut) => fault.hint(format_args!(

@@ -178,7 +178,8 @@ fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Ve
             Some((a, b)) => LaneStream::pair_private(a, b),
         }
         .map_err(|e| net_fault(&e))?;
-        Ok((JoinedLane { id: LaneId(n), stream: a }, JoinedLane { id: LaneId(n), stream: b }))
+        let joined = |stream| JoinedLane { id: LaneId(n), stream, taken: true };
+        Ok((joined(a), joined(b)))
     };
     (0..count).map(pair).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().unzip())
 }

@@ -150,7 +150,7 @@ mod tests {
 
     fn lane() -> Result<JoinedLane, Fault> {
         let (stream, _) = LaneStream::pair().expect("a pair");
-        Ok(JoinedLane { id: LaneId(0), stream })
+        Ok(JoinedLane { id: LaneId(0), stream, taken: true })
     }
 
     fn fault() -> Fault {

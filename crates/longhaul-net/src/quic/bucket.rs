@@ -44,6 +44,17 @@ impl Bucket {
     }
 }
 
+impl Bucket {
+    /// What the socket would not take leaves later, and is charged then.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        let rate = self.rate.load(Ordering::Relaxed);
+        if rate > 0 {
+            let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+            *paid = paid.and_then(|paid| paid.checked_sub(Duration::from_secs_f64(bytes as f64 / rate as f64)));
+        }
+    }
+}
+
 /// So far the account may run ahead of the clock: timers are a millisecond coarse, and what is woken late must catch up.
 const BURST: Duration = Duration::from_millis(8);
 /// So much longer than it must, whoever is refused waits: it then sends several batches at a time, and wakes up less often.

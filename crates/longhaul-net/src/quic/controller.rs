@@ -56,6 +56,8 @@ pub(crate) struct Figures {
     pub(crate) delivered: AtomicU64,
     /// Bytes/s that are not to be exceeded; 0 is none.
     ceiling: AtomicU64,
+    /// Bytes/s that the rate control last asked for; 0 is none.
+    asked: AtomicU64,
     wanted: AtomicU8,
     /// Keeps the rate.
     pub(crate) bucket: Arc<Bucket>,
@@ -78,7 +80,8 @@ impl Figures {
         self.ceiling.store(ceiling.unwrap_or(0), Ordering::Relaxed);
         // Also where no acknowledgement comes that would bring the rate here.
         if ceiling.is_some() || self.wanted() != Algorithm::Rate {
-            self.bucket.set_rate(ceiling);
+            let asked = Some(self.asked.load(Ordering::Relaxed)).filter(|asked| *asked > 0);
+            self.bucket.set_rate(ceiling.into_iter().chain(asked).min());
         }
     }
 
@@ -138,6 +141,7 @@ impl Watched {
             self.algorithm = wanted;
             self.inner = Inner::new(wanted, now, self.mtu);
             if wanted != Algorithm::Rate {
+                self.figures.asked.store(0, Ordering::Relaxed);
                 self.figures.bucket.set_rate(self.figures.ceiling());
             }
         }
@@ -284,6 +288,7 @@ impl Paced {
         control.round(&round, ceiling);
         figures.delivered.store((round.acked as f64 / round.seconds) as u64, Ordering::Relaxed);
         let rate = ceiling.map_or(control.rate(), |ceiling| control.rate().min(ceiling));
+        figures.asked.store(control.rate() as u64, Ordering::Relaxed);
         figures.bucket.set_rate(Some(rate as u64));
         (self.since, self.acked, self.lost, self.starved) = (now, 0, 0, false);
     }

@@ -183,8 +183,8 @@ const OVERFULL: f64 = 1.1;
 /// Part of a rate asked for that is sent whatever is lost: a path may lose more than is acceptable by itself.
 const TARGET_FLOOR: f64 = 0.1;
 /// BBR's 2 / ln 2, rounded down. What is delivered in a round was sent in the one before, so that this grows by two thirds a round.
-/// Four, from a hundred packets, halves the start, but overfills the queue while quinn still looks for the MTU: in two of three
-/// runs (1 Gbit/s, 100 ms) lanes lost their probes and stayed with small packets.
+/// More, or more packets at first, would be a faster start, but overfills the queue while quinn still looks for the MTU, whose
+/// probes are then lost.
 const STARTUP: f64 = 2.8;
 const DOUBLING: f64 = 2.0;
 const DRAIN: f64 = 0.5;
@@ -199,7 +199,7 @@ const QUEUED_LEAST: Duration = Duration::from_millis(4);
 const GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const ROUNDS_KEPT: usize = 10;
 /// As multiples of what is on its way at the rate. Lanes that share a path each remember the round in which they looked for more,
-/// together a tenth more than the path carries: only this keeps them from filling a queue of one BDP for good.
+/// together more than the path carries: only this keeps them from filling a queue of one BDP for good.
 const CRUISE_WINDOW: f64 = 1.5;
 const CEILING_WINDOW: f64 = 2.5;
 /// So that short paths, whose round trip is mostly the processors' own, are not held back; and so that nobody waits for an

@@ -69,12 +69,16 @@ impl AsyncUdpSocket for PacedSocket {
             let buckets = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
             buckets.get(&transmit.destination).cloned()
         };
-        if let Some(Err(until)) = bucket.map(|bucket| bucket.take(Instant::now(), len)) {
+        if let Some(Err(until)) = bucket.as_ref().map(|bucket| bucket.take(Instant::now(), len)) {
             REFUSED.set(Some(until));
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.largest.fetch_max(transmit.segment_size.unwrap_or(len), Ordering::Relaxed);
-        self.inner.try_send(transmit)
+        let sent = self.inner.try_send(transmit);
+        if let (Err(_), Some(bucket)) = (&sent, bucket) {
+            bucket.give_back(len);
+        }
+        sent
     }
 
     fn poll_recv(

@@ -277,6 +277,11 @@ impl QuicStream {
         let now = Instant::now();
         let took = now.saturating_duration_since(std::mem::replace(&mut self.window.block_began, now));
         let held = BLOCK_BYTES as f64 * self.shared.connection.rtt().as_secs_f64() / took.as_secs_f64().max(1e-6);
+        // Less than before only where others came to share the memory; quinn takes it off what is read next.
+        if self.window.receive > self.shared.window_max() {
+            self.window.receive = self.shared.window_max();
+            self.shared.connection.set_receive_window(varint(self.window.receive));
+        }
         self.admit((2.0 * held) as usize + FIRST_WINDOW_BYTES);
     }
 

@@ -85,6 +85,11 @@ impl Tuner {
         self.chosen.or_else(|| (choices > 0).then_some(place as usize))
     }
 
+    /// Whether lanes were added of which it is not known yet what they carry.
+    pub fn is_trying(&self) -> bool {
+        matches!(self.phase, Phase::Trial { .. })
+    }
+
     /// A second has passed. What to do now, in this order.
     pub fn second(&mut self, second: &Second<'_>) -> Vec<Decision> {
         if second.lanes.is_empty() {
