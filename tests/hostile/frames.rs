@@ -35,7 +35,7 @@ pub(super) fn frames(way: Way, editor: Editor) -> Box<dyn Meddler> {
 pub(super) fn preamble(way: Way) -> usize {
     match way {
         Way::ToDaemon => SAFE_MAGIC.len() + OPENING_BYTES + MAC_BYTES,
-        Way::ToClient => REPLY_BYTES,
+        Way::ToClient => REPLY_BYTES + 1,
     }
 }
 
