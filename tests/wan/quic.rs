@@ -99,6 +99,9 @@ fn narrow_hosts(path: &str) -> Far {
     Far::over(wan(path, &[("net.ipv4.tcp_wmem", "4096 16384 65536")]), "")
 }
 
+/// So that more lanes over TCP do not take long to be tried.
+const FEW_LANES: [&str; 2] = ["--memory", "96MiB"];
+
 fn decision(running: &Running, change: &str) -> serde_json::Value {
     running.wait_event(|event| (event["type"] == "lanes" && event["change"] == change).then(|| event.clone()))
 }
@@ -115,7 +118,7 @@ fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_dire
             Direction::Pull => ("pull", &there, [url.as_str(), "f"]),
         };
         files::make(source, 1, 500 * MIB);
-        let running = far.run(verb).args(ends).start();
+        let running = far.run(verb).args(FEW_LANES).args(ends).start();
         if direction == Direction::Push {
             decision(&running, "+4 over quic");
             decision(&running, "quic");
@@ -134,8 +137,8 @@ fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_dire
 #[ignore = "needs root: run by .ci/run"]
 fn a_trial_of_quic_behind_a_firewall_leaves_the_transfer_as_it_was() {
     let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,block=udp");
-    files::make(far.client.path("f"), 1, 300 * MIB);
-    let running = far.run("push").arg("f").arg(far.daemon.url("data/f")).start();
+    files::make(far.client.path("f"), 1, 120 * MIB);
+    let running = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).start();
     decision(&running, "+4 over quic");
     decision(&running, "tcp");
     let outcome = running.finish();
