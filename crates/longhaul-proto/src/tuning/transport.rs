@@ -49,6 +49,9 @@ pub struct Choice {
     elapsed: Duration,
     /// What was delivered in the seconds that are judged, and how long these were.
     judged: (u64, u64, Duration),
+    /// What lanes over TCP delivered in each of the last seconds, bytes/s, and the most that they did on average of some.
+    late: [u64; LATE],
+    best: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +79,10 @@ impl Choice {
     pub fn second(&mut self, carried: &Carried) -> Option<Verdict> {
         self.elapsed += carried.elapsed;
         match self.phase {
-            Phase::Watch => self.watch(carried),
+            Phase::Watch => {
+                self.remember(carried);
+                self.watch(carried)
+            }
             Phase::Wait { before } if carried.quic_lanes > 0 => {
                 self.enter(Phase::Warm { before });
                 None
@@ -106,12 +112,22 @@ impl Choice {
             return None;
         }
         let (before, _) = self.rates();
+        // What TCP has carried it may come to carry again: that is the search's to mend.
+        if (before as f64) < self.best as f64 * FALLEN {
+            return None;
+        }
         // A trial takes a while to pay: not near the end.
         if carried.remaining.is_some_and(|left| left < before.saturating_mul(WORTH_SECONDS)) {
             return None;
         }
         self.enter(Phase::Wait { before });
         Some(Verdict::Try(LANES, Why::Trying { rate: before }))
+    }
+
+    fn remember(&mut self, carried: &Carried) {
+        self.late.rotate_left(1);
+        self.late[LATE - 1] = (carried.tcp as f64 / carried.elapsed.as_secs_f64().max(1e-3)) as u64;
+        self.best = self.best.max(self.late.iter().sum::<u64>() / LATE as u64);
     }
 
     fn judge(&mut self, before: u64, carried: &Carried) -> Option<Verdict> {
@@ -146,6 +162,9 @@ impl Choice {
     }
 }
 
+/// Seconds over which what TCP carries is averaged, and the part of its best below which it has fallen.
+const LATE: usize = 3;
+const FALLEN: f64 = 0.8;
 /// Lanes over QUIC of a trial: as many as a transfer over QUIC has.
 pub const LANES: u32 = 4;
 /// TCP is held back for so long before QUIC is tried: the search for lanes, and the congestion control, may yet mend it.
@@ -232,6 +251,16 @@ mod tests {
     fn where_udp_does_not_pass_tcp_goes_on() {
         let told = play(true, 5, None, None);
         assert_eq!(told[1], (7, "drop: no lane over QUIC joined in 4 s: a firewall may drop UDP".to_owned()));
+    }
+
+    #[test]
+    fn where_tcp_carried_more_before_it_is_left_to_the_search() {
+        let mut choice = Choice::default();
+        for second in 0..20 {
+            let (tcp, hindered) = if second < 8 { (120_000_000, false) } else { (80_000_000, true) };
+            let carried = Carried { elapsed: Duration::from_secs(1), tcp, hindered, ..Carried::default() };
+            assert_eq!(choice.second(&carried), None, "second {second}");
+        }
     }
 
     #[test]
