@@ -102,8 +102,11 @@ fn narrow_hosts(path: &str) -> Far {
 /// So that more lanes over TCP do not take long to be tried.
 const FEW_LANES: [&str; 2] = ["--memory", "96MiB"];
 
-fn decision(running: &Running, change: &str) -> serde_json::Value {
-    running.wait_event(|event| (event["type"] == "lanes" && event["change"] == change).then(|| event.clone()))
+fn decision(running: &Running, changes: &[&str]) {
+    running.wait_event(|event| {
+        let of_these = changes.iter().any(|change| event["change"] == *change);
+        (event["type"] == "lanes" && of_these).then_some(())
+    });
 }
 
 #[test]
@@ -120,8 +123,9 @@ fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_dire
         files::make(source, 1, 500 * MIB);
         let running = far.run(verb).args(FEW_LANES).args(ends).start();
         if direction == Direction::Push {
-            decision(&running, "+4 over quic");
-            decision(&running, "quic");
+            decision(&running, &["+4 over quic"]);
+            // What they carry by the time they are judged depends on the machine: four times what TCP does, or more.
+            decision(&running, &["quic", "tcp and quic"]);
         }
         let outcome = running.finish();
         assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
@@ -139,8 +143,8 @@ fn a_trial_of_quic_behind_a_firewall_leaves_the_transfer_as_it_was() {
     let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,block=udp");
     files::make(far.client.path("f"), 1, 120 * MIB);
     let running = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).start();
-    decision(&running, "+4 over quic");
-    decision(&running, "tcp");
+    decision(&running, &["+4 over quic"]);
+    decision(&running, &["tcp"]);
     let outcome = running.finish();
     assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
     tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
