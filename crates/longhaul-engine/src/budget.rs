@@ -160,6 +160,13 @@ mod tests {
     }
 
     #[test]
+    fn there_are_no_more_lanes_over_quic_than_have_a_window_each() {
+        assert_eq!(lanes_quic(8, 256 << 20), 8);
+        assert_eq!(lanes_quic(8, 32 << 20), 4);
+        assert_eq!(lanes_quic(8, 1 << 20), 1, "one there must be");
+    }
+
+    #[test]
     fn every_buffer_holds_the_same_noise() {
         let chunk = ChunkSize::from_bytes(1 << 20).expect("a chunk");
         let means = Means { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk };

@@ -8,6 +8,20 @@ pub(crate) mod pulse;
 pub(crate) mod receive;
 pub(crate) mod send;
 
+use longhaul_core::LaneId;
+use longhaul_net::LaneStream;
+
+/// A lane whose proof was accepted.
+#[derive(Debug)]
+pub(crate) struct JoinedLane {
+    /// Its id.
+    pub(crate) id: LaneId,
+    /// Its stream.
+    pub(crate) stream: LaneStream,
+    /// This end knows that the other has taken it; else that is the first byte that comes.
+    pub(crate) taken: bool,
+}
+
 /// Bytes hashed and sent (or received and hashed) at a time: a piece stays in the second-level cache between both
 /// (chosen for caches of 1 to 2 MiB; other sizes were not measured in these lanes).
 const PIECE_BYTES: usize = 256 << 10;

@@ -7,17 +7,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use longhaul_core::digest::{ChunkHasher, Digest, digest_of};
-use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, LaneId, Unit};
+use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
 use longhaul_net::{LaneStream, Protection};
 use longhaul_proto::receiver::{Landed, LandedRow, Ticket};
 use longhaul_proto::wire::bundle;
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
 use longhaul_sys::{Slab, Slot};
 
-use super::PIECE_BYTES;
 use super::join::hear_taken;
 use super::pacer::Pacer;
 use super::pulse::Pulse;
+use super::{JoinedLane, PIECE_BYTES};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
 
@@ -51,8 +51,7 @@ pub(crate) struct Means<'a> {
 /// # Errors
 /// A [`Fault`] when the lane breaks or carries what no sender sends.
 pub(crate) fn run(
-    mut stream: LaneStream,
-    (lane, taken): (LaneId, bool),
+    JoinedLane { id: lane, mut stream, taken }: JoinedLane,
     means: Means<'_>,
     deliver: impl Fn(Arrival),
 ) -> (u64, Result<(), Fault>) {
@@ -174,4 +173,34 @@ fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, 
             (landed, (row.file, row.bytes))
         })
         .unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::{FaultCode, LaneId};
+
+    use super::super::join::confirm;
+    use super::*;
+
+    /// How a lane ends on which the other end says that it has taken it, or not, and then that there is no more.
+    fn ended(taken: bool, is_confirmed: bool) -> Result<(), FaultCode> {
+        let (stream, mut other) = LaneStream::pair().expect("a pair");
+        if is_confirmed {
+            confirm(&mut other).expect("a word");
+        }
+        other.send(&[&Header::End.encode()]).expect("an end");
+        drop(other);
+        let slab = Slab::new(4096, 1).expect("a slab");
+        let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
+        let means = Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
+        run(JoinedLane { id: LaneId(0), stream, taken }, means, |_| {}).1.map_err(|fault| fault.code)
+    }
+
+    #[test]
+    fn the_word_that_a_lane_was_taken_comes_before_its_units_where_it_was_not_heard_yet() {
+        assert_eq!(ended(true, false), Ok(()));
+        assert_eq!(ended(false, true), Ok(()));
+        assert!(ended(true, true).is_err(), "it is no unit");
+        assert!(ended(false, false).is_err(), "a unit is not the word");
+    }
 }

@@ -8,16 +8,16 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, select};
 use longhaul_core::digest::{ChunkHasher, Digest};
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
-use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, LaneId, Unit};
+use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, Unit};
 use longhaul_net::{LaneStream, NetError, Protection};
 use longhaul_proto::sender::{Sent, Unfinished};
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_sys::Slot;
 
-use super::PIECE_BYTES;
 use super::join::hear_taken;
 use super::pacer::Pacer;
 use super::pulse::Pulse;
+use super::{JoinedLane, PIECE_BYTES};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
 
@@ -61,27 +61,25 @@ pub(crate) struct Source<'a> {
     pub(crate) pulse: &'a Pulse,
 }
 
-/// Sends units until the queue ends, or the lane shall, then says so to the other end. `taken`: it is known that this has taken
-/// the lane.
+/// Sends units until the queue ends, or the lane shall, then says so to the other end.
 ///
 /// # Errors
 /// A [`Fault`] when the lane breaks, with what it had in hand.
 pub(crate) fn run(
-    mut stream: LaneStream,
-    (lane, taken): (LaneId, bool),
+    JoinedLane { id: lane, mut stream, taken }: JoinedLane,
     source: &Source<'_>,
     report: impl Fn(Sent),
 ) -> Result<(), (Fault, Option<Unfinished>)> {
     let declared = stream.protection() == Protection::Private;
     for seq in 0.. {
-        let taken = select! {
+        let ready = select! {
             recv(source.queue) -> ready => ready.ok(),
             recv(source.quit) -> word => match word {
                 Ok(()) => None,
                 Err(_) => return Err((given_up(), None)),
             },
         };
-        let Some(ready) = taken else { break };
+        let Some(ready) = ready else { break };
         let Ready { unit, attempt, .. } = ready;
         source.pulse.begin();
         let (digest, len) = send_unit(&mut stream, &ready, declared, source)
@@ -169,4 +167,46 @@ fn is_same(ready: &Ready, expect: Digest) -> bool {
         Payload::Hole => hasher.update_zeros(ready.len),
     }
     hasher.finish() == expect
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crossbeam_channel::{bounded, unbounded};
+    use longhaul_core::LaneId;
+    use longhaul_proto::wire::data::HEADER_BYTES;
+
+    use super::super::join::confirm;
+    use super::*;
+
+    /// How a lane ends that has nothing to send, where the other end does that.
+    fn ended(taken: bool, other_end: impl FnOnce(LaneStream) + Send) -> Result<(), FaultCode> {
+        let (stream, other) = LaneStream::pair().expect("a pair");
+        thread::scope(|scope| {
+            scope.spawn(|| other_end(other));
+            let (units, queue) = unbounded();
+            drop(units);
+            let (_quit, quit) = bounded(1);
+            let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
+            let source = Source { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
+            run(JoinedLane { id: LaneId(0), stream, taken }, &source, |_| {}).map_err(|(fault, _)| fault.code)
+        })
+    }
+
+    fn hear_end(stream: &mut LaneStream) {
+        stream.recv_exact(&mut [0; HEADER_BYTES]).expect("the end of a lane");
+    }
+
+    #[test]
+    fn a_lane_ends_in_order_only_where_the_other_end_has_taken_it() {
+        assert_eq!(ended(true, |mut other| hear_end(&mut other)), Ok(()));
+        // What was sent on it was heard by nobody: that must be a loss, or its units would be waited for.
+        assert_eq!(ended(false, |mut other| hear_end(&mut other)), Err(FaultCode::Lost));
+        let takes_late = |mut other: LaneStream| {
+            hear_end(&mut other);
+            confirm(&mut other).expect("a word");
+        };
+        assert_eq!(ended(false, takes_late), Ok(()));
+    }
 }

@@ -12,9 +12,9 @@ use longhaul_net::{Congestion, LaneHandle, LaneStream, Protection, PublicKey};
 use longhaul_proto::join::JoinKey;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::lane::join;
+use crate::lane::{JoinedLane, join};
+use crate::session::Event;
 use crate::session::regrow::Open;
-use crate::session::{Event, JoinedLane};
 
 /// Sessions that expect lanes.
 #[derive(Clone, Default)]

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
-use longhaul_net::LaneStream;
 use longhaul_proto::tuning::limit::Spent;
 use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Limit, Limited, Limiting, Rate};
 use longhaul_proto::{Message, Timestamp};
@@ -22,19 +21,9 @@ use super::tuning::{Change, What};
 use crate::api::{self, Observer, Stop};
 use crate::control::{Outbox, ReadHalf, WriteHalf, read_message, start_writer};
 use crate::cpu::StageTimes;
+use crate::lane::JoinedLane;
 use crate::lane::pacer::Rates;
 use crate::presence::Presence;
-
-/// A lane whose proof was accepted.
-#[derive(Debug)]
-pub(crate) struct JoinedLane {
-    /// Its id.
-    pub(crate) id: LaneId,
-    /// Its stream.
-    pub(crate) stream: LaneStream,
-    /// This end knows that the other has taken it; else that is the first byte that comes.
-    pub(crate) taken: bool,
-}
 
 /// What a session is made of once the handshake is over.
 pub(crate) struct LinkParts {

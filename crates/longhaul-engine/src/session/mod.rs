@@ -1,7 +1,7 @@
 //! A session on one side: one loop that owns one machine, hears everything that happens, and has it done.
 //!
 //! `send` and `receive` are the two loops; `reading` and `writing` do what their machines order on disks; `link` is
-//! what both have in common: control channel, heartbeats, the way to an end; `lanes`, `stall`, `regrow` and `tuning` keep the
+//! what both have in common: control channel, heartbeats, the way to an end; `lanes`, `regrow` and `tuning` keep the
 //! lanes going, `limit` names what they wait for; `drain` ends what ends by the clock. `course` is what of a transfer outlives a session.
 
 pub(crate) mod course;
@@ -13,19 +13,18 @@ mod reading;
 pub(crate) mod receive;
 pub(crate) mod regrow;
 pub(crate) mod send;
-mod stall;
 mod tuning;
-mod unanswered;
 mod writing;
 
 pub(crate) use lanes::{LaneEnd, LaneRules};
-pub(crate) use link::{JoinedLane, Link, LinkParts};
+pub(crate) use link::{Link, LinkParts};
 pub(crate) use tuning::TuningRules;
 
 use longhaul_core::{Fault, FileId};
 use longhaul_proto::Message;
 use longhaul_proto::sender::Sent;
 
+use crate::lane::JoinedLane;
 use crate::lane::receive::Arrival;
 
 /// What a session loop hears. The queue is not bounded by itself: everything in it is owed under a credit, a slot or a

@@ -18,11 +18,12 @@ use super::lanes::{LaneEnd, Reins};
 use super::limit::WaitsFor;
 use super::link::Wake;
 use super::writing::{Report, Writing, WritingOptions};
-use super::{Event, JoinedLane, Link};
+use super::{Event, Link};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
 use crate::budget;
 use crate::lane;
+use crate::lane::JoinedLane;
 use crate::lane::pulse::{OVERDUE, Watch};
 use crate::partials::Ledger;
 use crate::report::{Moved, Totals};
@@ -179,13 +180,13 @@ impl Loop<'_> {
             return Ok(());
         }
         let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
-        let started =
-            self.link.start_lane(joined, move |JoinedLane { id, stream, taken }, Reins { pulse, pacer, .. }| {
-                let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
-                let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
-                let (landed, result) = lane::receive::run(stream, (id, taken), means, deliver);
-                LaneEnd { id, fault: result.err(), unfinished: None, landed }
-            });
+        let started = self.link.start_lane(joined, move |joined, Reins { pulse, pacer, .. }| {
+            let id = joined.id;
+            let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
+            let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
+            let (landed, result) = lane::receive::run(joined, means, deliver);
+            LaneEnd { id, fault: result.err(), unfinished: None, landed }
+        });
         self.fit_buffers();
         started
     }

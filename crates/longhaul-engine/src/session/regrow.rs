@@ -15,7 +15,8 @@ use longhaul_core::{Blame, Fault, FaultCode, LaneId};
 use longhaul_proto::wire::message::Transport;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Event, JoinedLane};
+use super::Event;
+use crate::lane::JoinedLane;
 
 /// Opens a new id for a lane that may join; none when there were too many.
 pub(crate) type Open = Box<dyn FnMut() -> Option<LaneId> + Send>;

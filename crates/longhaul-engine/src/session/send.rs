@@ -23,10 +23,11 @@ use super::limit::WaitsFor;
 use super::link::Wake;
 use super::reading::{ChunkOrder, Origin, Reading, Report};
 use super::receive::tell_settled;
-use super::{Event, JoinedLane, Link};
+use super::{Event, Link};
 use crate::api::{self, Progress};
 use crate::budget;
 use crate::lane;
+use crate::lane::JoinedLane;
 use crate::report::Moved;
 
 /// What a sending session works with.
@@ -225,9 +226,10 @@ impl Loop<'_> {
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
         let (queue, times, sink) = (self.reading.queue(), self.link.times.clone(), self.link.sink());
         self.machine.handle_lane_joined(joined.id);
-        self.link.start_lane(joined, move |JoinedLane { id, stream, taken }, Reins { pulse, quit, pacer }| {
+        self.link.start_lane(joined, move |joined, Reins { pulse, quit, pacer }| {
+            let id = joined.id;
             let source = lane::send::Source { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
-            let result = lane::send::run(stream, (id, taken), &source, |sent| drop(sink.send(Event::Sent(sent))));
+            let result = lane::send::run(joined, &source, |sent| drop(sink.send(Event::Sent(sent))));
             let (fault, unfinished) =
                 result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
             LaneEnd { id, fault, unfinished, landed: 0 }

@@ -50,9 +50,9 @@ struct Seen {
 
 /// A running lane, as the search sees it.
 #[derive(Debug)]
-pub(crate) struct Look<'a> {
+pub(crate) struct Look {
     pub(crate) lane: LaneId,
-    pub(crate) handle: &'a LaneHandle,
+    pub(crate) handle: LaneHandle,
     /// What the kernel knows of it; none if it is gone.
     pub(crate) state: Option<TcpState>,
     /// Thousandths of the last second in which it had nothing in hand.
@@ -124,7 +124,7 @@ impl Tuning {
     pub(crate) fn second(
         &mut self,
         now: Instant,
-        lanes: &[Look<'_>],
+        lanes: &[Look],
         rate: Option<u64>,
         remaining: Option<u64>,
         hindered: bool,
@@ -133,7 +133,7 @@ impl Tuning {
         self.seen.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
         // Each is looked at, so that its speed is known when it counts: at the end, those that take no more are waited for.
         let looked = lanes.iter().map(|look| (look, self.sample(look, elapsed)));
-        let counts = |look: &Look<'_>| !look.retiring || remaining == Some(0);
+        let counts = |look: &Look| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
         let hindered = hindered && !self.tuner.as_ref().is_some_and(Tuner::is_trying);
         let chosen = self.choose(elapsed, &samples, lanes, remaining, hindered);
@@ -151,7 +151,7 @@ impl Tuning {
         &mut self,
         elapsed: Duration,
         samples: &[LaneSample],
-        lanes: &[Look<'_>],
+        lanes: &[Look],
         remaining: Option<u64>,
         hindered: bool,
     ) -> Option<Vec<Change>> {
@@ -182,6 +182,8 @@ impl Tuning {
             }
             Some(Verdict::Drop(why)) => {
                 self.choice = None;
+                // The lanes that stay have had to share with those that end.
+                self.tuner.iter_mut().for_each(Tuner::disturbed);
                 (What::Settle(Transport::Tcp, of(true)), "tcp".to_owned(), why)
             }
             None if choice.is_trying() => return Some(Vec::new()),
@@ -190,7 +192,7 @@ impl Tuning {
         Some(vec![Change { what, change, reason: why.to_string() }])
     }
 
-    fn sample(&mut self, look: &Look<'_>, elapsed: Duration) -> Option<LaneSample> {
+    fn sample(&mut self, look: &Look, elapsed: Duration) -> Option<LaneSample> {
         let state = look.state?;
         let seen = self.seen.get_mut(&look.lane)?;
         let held_back = state.receiver_limited.saturating_sub(seen.receiver_limited);
@@ -208,7 +210,7 @@ impl Tuning {
         Some(sample)
     }
 
-    fn change(&mut self, decision: Decision, lanes: &[Look<'_>]) -> Change {
+    fn change(&mut self, decision: Decision, lanes: &[Look]) -> Change {
         let (what, change, why) = match decision {
             Decision::Add(count, why) => (What::Add(count), format!("+{count}"), why),
             Decision::Retire(lanes, why) => {
@@ -228,7 +230,7 @@ impl Tuning {
         Change { what, change, reason: why.to_string() }
     }
 
-    fn switch(&mut self, look: &Look<'_>, place: usize) -> bool {
+    fn switch(&mut self, look: &Look, place: usize) -> bool {
         let switched = self.algorithms.get(place).is_some_and(|name| look.handle.set_congestion(name));
         if let Some(seen) = self.seen.get_mut(&look.lane).filter(|_| switched) {
             seen.algorithm = Some(place);
@@ -275,48 +277,71 @@ pub(crate) fn thousandths(part: Duration, whole: Duration) -> u16 {
 mod tests {
     use super::*;
 
-    /// A search over lanes 0 and 1, and what it is shown of them each second: what each has delivered in all, and whether lane 1
-    /// retires.
-    fn seconds(tuning: &mut Tuning, seconds: &[(u64, u64, bool, u64)]) -> Vec<What> {
+    const MB: u64 = 1_000_000;
+
+    /// What lanes 0 and 1 have delivered in all after a second, whether lane 1 retires, what nobody has sent yet, and whether the
+    /// network hinders.
+    type Shown = (u64, u64, bool, u64, bool);
+
+    /// A search from two lanes on, and what it decided in which second.
+    fn decided(max: u32, choice: Option<Choice>, seconds: impl IntoIterator<Item = Shown>) -> Vec<(usize, What)> {
+        let config = Config { start: 2, max, unit: 4 << 20, algorithms: Vec::new() };
+        let mut tuning = Tuning {
+            tuner: Some(Tuner::new(config)),
+            choice,
+            unit: 4 << 20,
+            algorithms: Vec::new(),
+            since: Instant::now(),
+            seen: HashMap::new(),
+        };
         let lanes = [0, 1].map(|id| (LaneId(id), longhaul_net::LaneStream::pair().expect("a pair").0.handle()));
         lanes.iter().for_each(|(id, handle)| tuning.joined(*id, handle));
-        let mut now = Instant::now();
+        let mut now = tuning.since;
         let mut decided = Vec::new();
-        for (fast, slow, retiring, remaining) in seconds {
+        for (place, (fast, slow, retiring, remaining, hindered)) in seconds.into_iter().enumerate() {
             let look = |place: usize, acked: u64, retiring| {
                 let state =
                     TcpState { acked, sent: acked + (1 << 20), rtt: Duration::from_millis(20), ..TcpState::default() };
-                let (lane, handle) = &lanes[place];
-                Look { lane: *lane, handle, state: Some(state), idle: 0, in_hand: 3 << 20, retiring }
+                let (lane, handle) = lanes[place].clone();
+                Look { lane, handle, state: Some(state), idle: 0, in_hand: 3 << 20, retiring }
             };
-            let looks = [look(0, *fast, false), look(1, *slow, *retiring)];
+            let looks = [look(0, fast, false), look(1, slow, retiring)];
             now += Duration::from_secs(1);
-            decided.extend(
-                tuning.second(now, &looks, None, Some(*remaining), false).into_iter().map(|change| change.what),
-            );
+            let changes = tuning.second(now, &looks, None, Some(remaining), hindered);
+            decided.extend(changes.into_iter().map(|change| (place + 1, change.what)));
         }
         decided
     }
 
     #[test]
     fn a_lane_that_retires_and_is_all_that_is_waited_for_at_the_end_is_given_up() {
-        const MB: u64 = 1_000_000;
-        let config = Config { start: 2, max: 2, unit: 4 << 20, algorithms: Vec::new() };
-        let new = || Tuning {
-            tuner: Some(Tuner::new(config.clone())),
-            choice: None,
-            unit: 4 << 20,
-            algorithms: Vec::new(),
-            since: Instant::now(),
-            seen: HashMap::new(),
-        };
+        let decided = |seconds: [Shown; 2]| decided(2, None, seconds);
         // One delivers 100 MB/s and the other 0.1: 4 MB are in its hand when nothing is left to give.
-        let drains = [(100 * MB, MB / 10, true, 9 * MB), (200 * MB, MB / 5, true, 0)];
-        assert_eq!(seconds(&mut new(), &drains), [What::Lose(vec![LaneId(1)])]);
-        let is_soon_through = [(100 * MB, 90 * MB, true, 9 * MB), (200 * MB, 180 * MB, true, 0)];
-        assert_eq!(seconds(&mut new(), &is_soon_through), []);
+        let drains = [(100 * MB, MB / 10, true, 9 * MB, false), (200 * MB, MB / 5, true, 0, false)];
+        assert_eq!(decided(drains), [(2, What::Lose(vec![LaneId(1)]))]);
+        let is_soon_through = [(100 * MB, 90 * MB, true, 9 * MB, false), (200 * MB, 180 * MB, true, 0, false)];
+        assert_eq!(decided(is_soon_through), []);
         // As long as there is more, others are not held up by it.
-        assert_eq!(seconds(&mut new(), &[drains[0], (200 * MB, MB / 5, true, 9 * MB)]), []);
+        assert_eq!(decided([drains[0], (200 * MB, MB / 5, true, 9 * MB, false)]), []);
+    }
+
+    #[test]
+    fn quic_is_tried_neither_beside_a_trial_of_lanes_nor_before_those_that_stay_found_their_speed() {
+        let second = |n: u64| (n * 50 * MB, n * 50 * MB, false, 10_000 * MB, n > 3);
+        let decided = decided(8, Some(Choice::default()), (1..=12).map(second));
+        assert_eq!(decided[0], (3, What::Add(2)));
+        assert!(matches!(decided[1], (6, What::Retire(_))), "{decided:?}");
+        // Three seconds in which they find it and are measured, and three in which the network hinders.
+        assert_eq!(decided[2..], [(12, What::AddQuic(transport::LANES))]);
+    }
+
+    #[test]
+    fn a_lane_that_is_waited_for_at_the_end_is_given_up_during_a_trial_of_quic_too() {
+        let under_way = (1..=4).map(|n: u64| (n * 100 * MB, n * MB, false, 10_000 * MB, true));
+        let end = (500 * MB, 5 * MB, false, 0, true);
+        let decided = decided(2, Some(Choice::default()), under_way.chain([end]));
+        assert!(decided.contains(&(3, What::AddQuic(transport::LANES))), "{decided:?}");
+        assert_eq!(decided.last(), Some(&(5, What::Lose(vec![LaneId(1)]))));
     }
 
     #[test]

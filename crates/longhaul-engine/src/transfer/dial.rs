@@ -25,9 +25,10 @@ use crate::api::{Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
 use crate::faults::net_fault;
 use crate::handshake;
+use crate::lane::JoinedLane;
 use crate::lane::join::join;
+use crate::session;
 use crate::session::regrow::{Dial, Regrow};
-use crate::session::{self, JoinedLane};
 
 /// A session that was agreed on, its lanes being dialled.
 pub(super) struct Agreed {

@@ -18,6 +18,7 @@ use crate::asked::Asked;
 use crate::budget::{self, LANES_DEFAULT, Machinery, Means};
 use crate::faults::net_fault;
 use crate::handshake;
+use crate::lane::JoinedLane;
 use crate::lane::join::nonce;
 use crate::lane::pacer::Rates;
 use crate::place::{self, Destination, LocalSite, Opening};
@@ -26,7 +27,7 @@ use crate::report::Totals;
 use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::receive::Receiving;
 use crate::session::regrow::Regrow;
-use crate::session::{self, JoinedLane, LaneRules, Link};
+use crate::session::{self, LaneRules, Link};
 
 /// What moves the chunks of each half.
 #[derive(Clone, Copy, Debug)]

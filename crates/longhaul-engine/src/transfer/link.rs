@@ -14,9 +14,10 @@ use super::dial::Agreed;
 use crate::api::{Event, Observer, Start};
 use crate::budget;
 use crate::control::{ReadHalf, WriteHalf};
+use crate::lane::JoinedLane;
 use crate::lane::pacer::Rates;
 use crate::presence::Presence;
-use crate::session::{self, JoinedLane, LaneRules, Link, LinkParts, TuningRules};
+use crate::session::{self, LaneRules, Link, LinkParts, TuningRules};
 
 impl Run {
     /// The link of a session with a daemon.

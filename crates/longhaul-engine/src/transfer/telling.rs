@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longhaul_core::Fault;
 
 use crate::api::{Event, Observer};
-use crate::session::JoinedLane;
+use crate::lane::JoinedLane;
 
 /// The observer of one session.
 pub(super) struct Telling {

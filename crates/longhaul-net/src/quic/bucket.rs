@@ -42,9 +42,7 @@ impl Bucket {
         *paid = Some(now + ahead + cost);
         Ok(())
     }
-}
 
-impl Bucket {
     /// What the socket would not take leaves later, and is charged then.
     pub(crate) fn give_back(&self, bytes: usize) {
         let rate = self.rate.load(Ordering::Relaxed);
@@ -99,5 +97,18 @@ mod tests {
         assert!(bucket.take(now, 60_000).is_ok(), "the first may go");
         assert!(bucket.take(now, 60_000).is_err());
         assert!(bucket.take(now, 40).is_ok());
+    }
+
+    #[test]
+    fn what_the_socket_would_not_take_is_not_charged() {
+        let bucket = Bucket::default();
+        bucket.set_rate(Some(1_000_000));
+        let now = Instant::now();
+        for _ in 0..1000 {
+            assert!(bucket.take(now, 60_000).is_ok());
+            bucket.give_back(60_000);
+        }
+        assert!(bucket.take(now, 60_000).is_ok());
+        assert!(bucket.take(now, 60_000).is_err(), "this one left");
     }
 }

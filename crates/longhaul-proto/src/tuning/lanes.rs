@@ -37,6 +37,10 @@ pub struct Tuner {
     delivered: u64,
     /// For how long something else than the network has been the limit.
     elsewhere: Duration,
+    /// The longest round trip of late.
+    rtt: Duration,
+    /// It was found that they carry less, once.
+    is_less: bool,
     /// What each lane delivered of late, bytes/s.
     speeds: BTreeMap<LaneId, f64>,
     comparison: Comparison,
@@ -68,6 +72,8 @@ impl Tuner {
             judged: Duration::ZERO,
             delivered: 0,
             elsewhere: Duration::ZERO,
+            rtt: Duration::ZERO,
+            is_less: false,
             speeds: BTreeMap::new(),
             comparison: Comparison::default(),
             is_worthwhile: true,
@@ -85,9 +91,20 @@ impl Tuner {
         self.chosen.or_else(|| (choices > 0).then_some(place as usize))
     }
 
-    /// Whether lanes were added of which it is not known yet what they carry.
+    /// Whether lanes were added or taken back so lately that it is not known yet what is carried now.
     pub fn is_trying(&self) -> bool {
-        matches!(self.phase, Phase::Trial { .. })
+        let settles_in = warm_up(self.rtt) + window(self.rtt);
+        match self.phase {
+            Phase::Measure => false,
+            Phase::Trial { .. } => true,
+            Phase::Stay { .. } => self.elapsed < settles_in,
+        }
+    }
+
+    /// Other traffic on the path has come or gone that is of this side's own making: lanes find their speed anew.
+    pub fn disturbed(&mut self) {
+        self.elapsed = Duration::ZERO;
+        self.forget();
     }
 
     /// A second has passed. What to do now, in this order.
@@ -109,10 +126,12 @@ impl Tuner {
             return end;
         }
         let rtt = second.lanes.iter().map(|lane| lane.rtt).max().unwrap_or_default();
+        self.rtt = rtt;
         if let Phase::Stay { left, .. } = &mut self.phase {
             *left = left.saturating_sub(second.elapsed);
-        } else if self.elapsed <= warm_up(rtt) {
-            // New lanes find their speed first.
+        }
+        if self.elapsed <= warm_up(rtt) {
+            // New lanes find their speed first, and those that have the room of others now.
             return Vec::new();
         }
         self.judged += second.elapsed;
@@ -127,8 +146,7 @@ impl Tuner {
         let trial = (warm_up(rtt) + window(rtt)) * TRIALS_LEFT;
         self.is_worthwhile = second.remaining.is_none_or(|left| left as f64 > rate as f64 * trial.as_secs_f64());
         decisions.extend(self.judge(rate, second.lanes));
-        (self.judged, self.delivered) = (Duration::ZERO, 0);
-        self.comparison.clear();
+        self.forget();
         decisions
     }
 
@@ -182,8 +200,7 @@ impl Tuner {
     /// Another side is slower: nothing that is measured now says anything about lanes.
     fn not_the_network(&mut self, second: &Second<'_>) -> Vec<Decision> {
         self.elsewhere += second.elapsed;
-        (self.judged, self.delivered) = (Duration::ZERO, 0);
-        self.comparison.clear();
+        self.forget();
         if matches!(self.phase, Phase::Trial { .. }) {
             self.enter(Phase::Measure);
         }
@@ -220,7 +237,15 @@ impl Tuner {
                 let spare = added.min((lanes.len() as u32).saturating_sub(self.config.start.min(lanes.len() as u32)));
                 vec![Decision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
             }
-            Phase::Stay { level, .. } if rate < level - level / FELL => self.look_again(level, rate, lanes),
+            Phase::Stay { level, .. } if rate < level - level / FELL => {
+                // Once may be chance.
+                if std::mem::replace(&mut self.is_less, true) {
+                    self.look_again(level, rate, lanes)
+                } else {
+                    Vec::new()
+                }
+            }
+            Phase::Stay { .. } if std::mem::take(&mut self.is_less) => Vec::new(),
             Phase::Stay { left, .. } if left.is_zero() => self.try_more(rate, lanes.len() as u32),
             Phase::Stay { .. } => Vec::new(),
         }
@@ -233,8 +258,8 @@ impl Tuner {
         self.enter(Phase::Measure);
         let Some(chosen) = self.chosen.take() else { return vec![Decision::Stay(why)] };
         let other = (chosen + 1) % self.config.algorithms.len().max(1);
-        let half = lanes.iter().filter(|lane| lane.algorithm == Some(chosen)).map(|lane| lane.lane);
-        vec![Decision::Switch(half.step_by(2).collect(), other, why)]
+        let lanes = lanes.iter().filter(|lane| lane.algorithm == Some(chosen)).map(|lane| lane.lane);
+        vec![Decision::Switch(lanes.step_by(COMPARED_EACH as usize).collect(), other, why)]
     }
 
     fn try_more(&mut self, rate: u64, now: u32) -> Vec<Decision> {
@@ -257,8 +282,13 @@ impl Tuner {
     }
 
     fn enter(&mut self, phase: Phase) {
-        self.phase = phase;
-        self.elapsed = Duration::ZERO;
+        (self.phase, self.elapsed, self.is_less) = (phase, Duration::ZERO, false);
+    }
+
+    /// What is judged next begins from here.
+    fn forget(&mut self) {
+        (self.judged, self.delivered) = (Duration::ZERO, 0);
+        self.comparison.clear();
     }
 }
 

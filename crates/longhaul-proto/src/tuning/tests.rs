@@ -133,10 +133,10 @@ fn lanes_that_do_not_pay_are_taken_back_and_tried_again_much_later() {
         &[
             "3: +4 = 8: the network limits at 120.0 MB/s",
             "6: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
-            "66: +4 = 8: the network limits at 120.0 MB/s",
-            "69: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
-            "189: +4 = 8: the network limits at 120.0 MB/s",
-            "192: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
+            "67: +4 = 8: the network limits at 120.0 MB/s",
+            "70: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
+            "191: +4 = 8: the network limits at 120.0 MB/s",
+            "194: -4 = 4: more lanes carried no more: 120.0 MB/s before, 120.0 after",
         ],
     );
 }
@@ -169,11 +169,41 @@ fn the_congestion_control_that_delivers_more_takes_all_lanes_and_is_tried_again_
         &[
             "3: 1 to bbr: a lane delivers 20.0 MB/s with it, 3.0 with the other",
             "3: there may be no more lanes than these, at 63.0 MB/s",
-            "11: 2 to cubic: the lanes carry less: 44.0 MB/s, 63.0 before",
-            "14: 2 to cubic: a lane delivers 15.0 MB/s with it, 2.0 with the other",
-            "14: there may be no more lanes than these, at 34.0 MB/s",
+            "14: 1 to cubic: the lanes carry less: 8.0 MB/s, 63.0 before",
+            "17: 3 to cubic: a lane delivers 15.0 MB/s with it, 2.0 with the other",
+            "17: there may be no more lanes than these, at 21.0 MB/s",
         ],
     );
+}
+
+#[test]
+fn a_fall_that_does_not_last_changes_nothing() {
+    let mut path = Path::new(4, 4, &["bbr", "cubic"]);
+    path.run(10, |_, _| 20);
+    let before = path.log.clone();
+    for _ in 0..10 {
+        path.run(2, |_, _| 5);
+        path.run(2, |_, _| 20);
+    }
+    assert_eq!(path.log, before);
+}
+
+#[test]
+fn what_lanes_carry_while_they_find_their_speed_again_changes_nothing() {
+    let mut path = Path::new(4, 4, &["bbr", "cubic"]);
+    path.rtt = Duration::from_millis(400);
+    path.run(20, |_, _| 20);
+    let before = path.log.clone();
+    assert!(!path.tuner.is_trying());
+    path.tuner.disturbed();
+    assert!(path.tuner.is_trying());
+    path.run(6, |_, _| 5);
+    path.run(20, |_, _| 20);
+    assert_eq!(path.log, before);
+    assert!(!path.tuner.is_trying());
+    // The same without anybody who says so.
+    path.run(8, |_, _| 5);
+    assert!(path.log.contains("the lanes carry less"), "{}", path.log);
 }
 
 #[test]
@@ -253,5 +283,5 @@ fn a_trial_that_would_end_with_the_transfer_is_not_made() {
     told(&path.log, &[]);
     path.remaining = Some(2_000_000_000);
     path.run(54, |_, _| 5);
-    told(&path.log, &["63: +4 = 8: the network limits at 20.0 MB/s"]);
+    told(&path.log, &["64: +4 = 8: the network limits at 20.0 MB/s"]);
 }

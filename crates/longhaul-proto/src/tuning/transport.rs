@@ -93,7 +93,7 @@ impl Choice {
             }
             Phase::Wait { .. } | Phase::Over => None,
             Phase::Warm { before } => {
-                if self.elapsed >= WARM_UP.max(carried.rtt * WARM_UP_ROUND_TRIPS) {
+                if self.elapsed >= (carried.rtt * WARM_UP_ROUND_TRIPS).clamp(WARM_UP, WARM_UP_MAX) {
                     self.enter(Phase::Judge { before });
                 }
                 None
@@ -164,7 +164,7 @@ impl Choice {
 
 /// Seconds over which what TCP carries is averaged, and the part of its best below which it has fallen.
 const LATE: usize = 3;
-const FALLEN: f64 = 0.8;
+const FALLEN: f64 = 0.9;
 /// Lanes over QUIC of a trial: as many as a transfer over QUIC has.
 pub const LANES: u32 = 4;
 /// TCP is held back for so long before QUIC is tried: the search for lanes, and the congestion control, may yet mend it.
@@ -173,8 +173,10 @@ const HINDERED_FOR: Duration = Duration::from_secs(3);
 const JOIN_WITHIN: Duration = Duration::from_secs(4);
 /// Lanes find their speed in this, ...
 const WARM_UP: Duration = Duration::from_secs(2);
-/// ... or in so many round trips.
+/// ... or in so many round trips, ...
 const WARM_UP_ROUND_TRIPS: u32 = 16;
+/// ... but a round trip is measured with what waits in queues, and a trial that lasts is one that a change of the path spoils.
+const WARM_UP_MAX: Duration = Duration::from_secs(8);
 const JUDGED_FOR: Duration = Duration::from_secs(3);
 /// What both deliver, against TCP alone: scatter alone makes a tenth.
 const PAYS: f64 = 1.15;

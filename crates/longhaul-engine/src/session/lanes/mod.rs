@@ -1,13 +1,19 @@
-//! The lanes of one side of a session: their threads, how they are closed, which are to be given up, what replaces them.
+//! The lanes of one side of a session: how many there should be, how they begin and end, what replaces those that are lost.
 //!
 //! In: joined streams, and the ends of threads. Out: lanes to give up, ids to grant, a fault when there has been none for too
-//! long. What a lost lane carried is the machines' business. Knows no messages and no machines.
+//! long. `running` is one of them, `shares` what they divide among themselves, `watch` finds those to give up. What a lost lane
+//! carried is the machines' business. Knows no messages and no machines.
+
+mod running;
+mod shares;
+mod stall;
+mod unanswered;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::Receiver;
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_net::LaneHandle;
@@ -15,12 +21,14 @@ use longhaul_proto::sender::Unfinished;
 use longhaul_proto::wire::message::Transport;
 use tokio::sync::mpsc::UnboundedSender;
 
+use self::running::{Leaving, Running};
+use self::shares::Shares;
+use self::watch::Watch;
+use super::Event;
 use super::regrow::Regrow;
-use super::stall::Stalls;
-use super::tuning::{Change, Look, Tuning, TuningRules, What};
-use super::unanswered::Unanswered;
-use super::{Event, JoinedLane};
+use super::tuning::{Change, Tuning, TuningRules, What};
 use crate::faults::system_fault;
+use crate::lane::JoinedLane;
 use crate::lane::pacer::{Pacer, Rates};
 use crate::lane::pulse::{Doing, Pulse};
 
@@ -75,28 +83,22 @@ pub(crate) struct Reins {
 /// The lanes. See the module.
 #[derive(Debug)]
 pub(crate) struct Lanes {
+    role: Role,
     running: BTreeMap<LaneId, Running>,
-    /// Threads of lanes that were given up or have ended.
-    leaving: Vec<(LaneHandle, JoinHandle<()>)>,
-    stalls: Stalls,
-    unanswered: Unanswered,
-    regrow: Regrow,
+    /// Those that were given up or have ended.
+    leaving: Vec<Leaving>,
     target: u32,
     lanes_max: u32,
     transport: Transport,
-    windows: u64,
+    shares: Shares,
+    watch: Watch,
+    regrow: Regrow,
     tuning_rules: Option<TuningRules>,
     tuning: Option<Tuning>,
+    tuned: Instant,
     /// Bytes of a chunk.
     unit: u64,
-    role: Role,
-    rates: Rates,
-    pacer: Pacer,
-    /// Whether the kernel was told to pace.
-    paced: bool,
-    next_look: Instant,
     next_sample: Instant,
-    tuned: Instant,
     /// Since when there is no lane, and what the last one died of.
     none_since: Option<Instant>,
     last_fault: Option<Fault>,
@@ -104,46 +106,24 @@ pub(crate) struct Lanes {
     gone: (u64, u64),
 }
 
-#[derive(Debug)]
-struct Running {
-    handle: LaneHandle,
-    thread: JoinHandle<()>,
-    pulse: Pulse,
-    /// Told when the lane shall end in order, dropped when it is given up.
-    quit: Sender<()>,
-    /// It was told to end.
-    retiring: bool,
-    /// How often it was looked at in this second, and how often it had nothing in hand.
-    looked: (u32, u32),
-    /// Since when data on it is not acknowledged by the other host at all.
-    silent: Option<Instant>,
-    /// Since when it has been in the middle of one unit without a piece of it, and how many pieces it had brought.
-    starved: Option<(Instant, u64)>,
-}
-
 impl Lanes {
     pub(crate) fn new(rules: LaneRules) -> Lanes {
         let now = Instant::now();
         Lanes {
+            role: rules.role,
             running: BTreeMap::new(),
             leaving: Vec::new(),
-            stalls: Stalls::new(rules.role, rules.stall_after),
-            unanswered: Unanswered::default(),
-            regrow: rules.regrow,
             target: rules.target,
             lanes_max: rules.lanes_max.max(rules.target),
             transport: rules.transport,
-            windows: rules.windows,
+            shares: Shares::new(rules.role, rules.rates, rules.windows),
+            watch: Watch::new(rules.role, rules.stall_after),
+            regrow: rules.regrow,
             unit: rules.tuning.as_ref().map_or(0, |tuning| tuning.unit),
             tuning_rules: rules.tuning,
             tuning: None,
-            role: rules.role,
-            rates: rules.rates,
-            pacer: Pacer::new(pace(rules.role, rules.rates)),
-            paced: false,
-            next_look: now + LOOK_EVERY,
-            next_sample: now + SAMPLE_EVERY,
             tuned: now,
+            next_sample: now + SAMPLE_EVERY,
             none_since: Some(now),
             last_fault: None,
             gone: (0, 0),
@@ -159,33 +139,19 @@ impl Lanes {
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
         let is_quic = handle.is_quic();
-        let (tell_to_quit, quit) = bounded(1);
-        let reins = Reins { pulse: pulse.clone(), quit, pacer: self.pacer.clone() };
         if let Some(rules) = self.tuning_rules.take() {
             self.tuning = Tuning::begin(&rules, &handle);
         }
         if let Some(tuning) = &mut self.tuning {
             tuning.joined(id, &handle);
         }
-        let thread = std::thread::Builder::new()
-            .name(format!("lane-{}", id.0))
-            .spawn(move || drop(sink.send(Event::LaneEnded(run(lane, reins)))))
-            .map_err(|e| system_fault("a lane's thread", &e))?;
-        let running = Running {
-            handle,
-            thread,
-            pulse,
-            quit: tell_to_quit,
-            retiring: false,
-            looked: (0, 0),
-            silent: None,
-            starved: None,
-        };
+        let (beat, pacer) = (pulse.clone(), self.shares.pacer().clone());
+        let run = move |quit| drop(sink.send(Event::LaneEnded(run(lane, Reins { pulse: beat, quit, pacer }))));
+        let running = Running::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
         self.running.insert(id, running);
         self.regrow.joined(id);
         self.none_since = None;
-        self.share_rate();
-        self.share_windows();
+        self.divide();
         // It was asked for in a trial that is over.
         if is_quic && self.transport == Transport::Tcp && self.role == Role::Sender {
             self.retire(id);
@@ -193,17 +159,11 @@ impl Lanes {
         Ok(())
     }
 
-    /// What lanes over QUIC keep here is this side's memory.
-    fn share_windows(&self) {
-        let quic = || self.running.values().filter(|lane| lane.handle.is_quic());
-        let expected = if self.transport == Transport::Quic && quic().count() == self.running.len() {
-            self.target as usize
-        } else {
-            0
-        };
-        let share = self.windows / quic().count().max(expected).max(1) as u64;
-        let share = usize::try_from(share).unwrap_or(usize::MAX);
-        quic().for_each(|lane| lane.handle.set_window(share));
+    /// Gives each lane that stands its part of what they share.
+    fn divide(&mut self) {
+        let all_quic = self.transport == Transport::Quic && self.running.values().all(Running::is_quic);
+        let expected = if all_quic { self.target as usize } else { 0 };
+        self.shares.divide(self.running.values().map(|lane| &lane.handle), expected);
     }
 
     /// What lanes that are added run over.
@@ -213,7 +173,7 @@ impl Lanes {
 
     /// Whether any lane runs over QUIC.
     pub(crate) fn any_quic(&self) -> bool {
-        self.running.values().any(|lane| lane.handle.is_quic())
+        self.running.values().any(Running::is_quic)
     }
 
     /// A lane's thread is over. The fault that ends the session, if this does.
@@ -236,13 +196,11 @@ impl Lanes {
     /// Closes this side's end of a lane; its thread ends soon.
     pub(crate) fn close(&mut self, id: LaneId) {
         let Some(lane) = self.running.remove(&id) else { return };
-        lane.handle.close();
-        lane.pulse.close();
-        self.pacer.wake();
-        let reading = lane.pulse.read();
+        let (leaving, reading) = lane.close();
+        self.shares.pacer().wake();
         self.gone = (self.gone.0 + reading.pieces, self.gone.1 + reading.units);
-        self.leaving.push((lane.handle, lane.thread));
-        self.leaving.retain(|(_, thread)| !thread.is_finished());
+        self.leaving.push(leaving);
+        self.leaving.retain(|lane| !lane.is_finished());
         if self.running.is_empty() {
             self.none_since.get_or_insert(Instant::now());
         }
@@ -250,8 +208,7 @@ impl Lanes {
             let wait = if self.running.is_empty() { Duration::ZERO } else { SECOND_THOUGHTS };
             self.regrow.lost(Instant::now() + wait);
         }
-        self.share_rate();
-        self.share_windows();
+        self.divide();
     }
 
     /// So many lanes are of use to the sender: this side shall see to them, if it is the one that accepts.
@@ -269,26 +226,14 @@ impl Lanes {
     /// Ends a lane in order: it finishes what it has in hand.
     fn retire(&mut self, id: LaneId) {
         if let Some(lane) = self.running.get_mut(&id) {
-            lane.retiring = true;
-            // It is told once; a thread that is over hears nothing.
-            let _ = lane.quit.try_send(());
+            lane.retire();
         }
     }
 
     /// Keeps other rates from now on.
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut Rates)) {
-        change(&mut self.rates);
-        self.pacer.set_rate(pace(self.role, self.rates));
-        self.share_rate();
-    }
-
-    /// Has the kernel pace each connection that sends, besides the account that all of them share.
-    fn share_rate(&mut self) {
-        let share = self.pacer.share(self.running.len()).filter(|_| self.role == Role::Sender);
-        if share.is_some() || self.paced {
-            self.running.values().for_each(|lane| lane.handle.set_pace(share));
-            self.paced = share.is_some();
-        }
+        self.shares.set_rates(change);
+        self.divide();
     }
 
     /// Whether this side grants lanes.
@@ -303,13 +248,7 @@ impl Lanes {
             return None;
         }
         self.next_sample = now + SAMPLE_EVERY;
-        let look = |lane: &mut Running| {
-            let doing = lane.pulse.read().doing;
-            lane.looked.0 += 1;
-            lane.looked.1 += u32::from(doing == Doing::Nothing);
-            doing
-        };
-        Some(self.running.values_mut().map(look).collect())
+        Some(self.running.values_mut().map(Running::doing).collect())
     }
 
     /// When [`Lanes::sample`] wants to be called.
@@ -326,24 +265,13 @@ impl Lanes {
     /// are to end are told already.
     pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<Change> {
         let now = Instant::now();
-        let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= LOOK_EVERY) else { return Vec::new() };
+        let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= TUNE_EVERY) else { return Vec::new() };
         self.tuned = now;
-        let look = |(id, lane): (&LaneId, &mut Running)| {
-            (*id, lane.handle.clone(), std::mem::take(&mut lane.looked), lane.pulse.read().doing, lane.retiring)
-        };
-        let lanes: Vec<_> = self.running.iter_mut().map(look).collect();
-        let looks: Vec<_> = lanes
-            .iter()
-            .map(|(lane, handle, (looked, idle), doing, retiring)| {
-                let idle = (idle * 1000).checked_div(*looked).unwrap_or(0) as u16;
-                let in_hand = if *doing == Doing::Nothing { 0 } else { self.unit / 2 };
-                Look { lane: *lane, handle, state: handle.state(), idle, in_hand, retiring: *retiring }
-            })
-            .collect();
+        let looks: Vec<_> = self.running.iter_mut().map(|(id, lane)| lane.look(*id, self.unit)).collect();
         // What a lane has in hand counts as sent when all of it is in its socket: at the end that is all there is.
-        let in_hand = self.unit * lanes.iter().filter(|(.., doing, _)| *doing != Doing::Nothing).count() as u64;
+        let in_hand = self.unit * looks.iter().filter(|look| look.in_hand > 0).count() as u64;
         let to_give = remaining.map(|bytes| bytes.saturating_sub(in_hand));
-        let changes = tuning.second(now, &looks, self.pacer.rate(), to_give, hindered);
+        let changes = tuning.second(now, &looks, self.shares.pacer().rate(), to_give, hindered);
         for change in &changes {
             match &change.what {
                 What::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count), self.transport),
@@ -369,7 +297,7 @@ impl Lanes {
 
     /// Lanes that go on: neither to end nor among `lost`.
     fn standing(&self, lost: &[LaneId]) -> u32 {
-        let goes_on = |(id, lane): &(&LaneId, &Running)| !lane.retiring && !lost.contains(id);
+        let goes_on = |(id, lane): &(&LaneId, &Running)| !lane.is_retiring() && !lost.contains(id);
         self.running.iter().filter(goes_on).count() as u32
     }
 
@@ -378,49 +306,24 @@ impl Lanes {
         self.running.len()
     }
 
-    /// The lanes to give up now, looked for once a second. `owing` names those that owe something they have not begun;
-    /// `peer_stalls`: the other side said of late that its disk does; `heard`: when it last said anything.
+    /// The lanes to give up now. See [`Watch::find`].
     pub(crate) fn find_stalled(
         &mut self,
         owing: impl FnOnce() -> BTreeSet<LaneId>,
         peer_stalls: bool,
         heard: Instant,
-    ) -> Vec<LaneId> {
-        let now = Instant::now();
-        if now < self.next_look {
-            return Vec::new();
-        }
-        self.next_look = now + LOOK_EVERY;
-        let readings: Vec<_> = self.running.iter().map(|(id, lane)| (*id, lane.pulse.read())).collect();
-        let mut found = self.stalls.find(now, &readings, &owing(), peer_stalls);
-        // A slow lane may take longer for a piece: the kernel knows whether bytes still come.
-        if self.role == Role::Receiver {
-            found.retain(|id| self.running[id].handle.quiet().is_none_or(|quiet| quiet >= self.stalls.after()));
-        }
-        for (id, lane) in &mut self.running {
-            let silent = lane.is_silent(now) | lane.is_starved(now, self.stalls.starving_after());
-            if silent && !found.contains(id) {
-                found.push(*id);
-            }
-        }
-        let states = self.running.iter().filter_map(|(id, lane)| Some((*id, lane.handle.state()?)));
-        for id in self.unanswered.find(now, states, heard) {
-            tracing::info!(target: "longhaul::session", lane = id.0, "large segments get no answer, control does");
-            if !found.contains(&id) {
-                found.push(id);
-            }
-        }
-        found
+    ) -> BTreeSet<LaneId> {
+        self.watch.find(&mut self.running, owing, peer_stalls, heard)
     }
 
     /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a lane waits for.
     pub(crate) fn ask_for_sign(&self, heard: Instant) -> bool {
-        self.unanswered.asks(heard)
+        self.watch.asks(heard)
     }
 
     /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
     pub(crate) fn pieces(&self) -> (u64, bool) {
-        let readings = || self.running.values().map(|lane| lane.pulse.read());
+        let readings = || self.running.values().map(Running::reading);
         let held_up = readings().any(|reading| match reading.doing {
             Doing::Waiting => true,
             Doing::Paced => self.role == Role::Receiver,
@@ -431,7 +334,7 @@ impl Lanes {
 
     /// Ids to grant in place of lanes that are lost.
     pub(crate) fn grant(&mut self) -> Vec<LaneId> {
-        let units = self.gone.1 + self.running.values().map(|lane| lane.pulse.read().units).sum::<u64>();
+        let units = self.gone.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
         self.regrow.grant(Instant::now(), self.running.len(), self.target, units)
     }
 
@@ -463,52 +366,15 @@ impl Lanes {
 
     /// Closes all at once.
     pub(crate) fn close_all(&self) {
-        self.pacer.close();
+        self.shares.pacer().close();
         self.running.values().for_each(|lane| lane.handle.close());
     }
 
     /// Waits until all threads are over: those at work may finish what they are at.
     pub(crate) fn join(self) {
-        self.pacer.close();
-        let running = self.running.into_values().map(|lane| (lane.handle, lane.thread, lane.quit));
-        let threads: Vec<_> = running.map(|(handle, thread, quit)| (handle, thread, Some(quit))).collect();
-        let leaving = self.leaving.into_iter().map(|(handle, thread)| (handle, thread, None));
-        for (handle, thread, _quit) in threads.into_iter().chain(leaving) {
-            if !thread.is_finished() {
-                handle.close();
-            }
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Running {
-    /// Whether data that was on its way at every look was not acknowledged in all that time.
-    fn is_silent(&mut self, now: Instant) -> bool {
-        let silent = self.handle.unacknowledged().is_some_and(|silence| silence >= LOOK_EVERY);
-        self.silent = if silent { self.silent.or(Some(now)) } else { None };
-        self.silent.is_some_and(|since| now - since >= SILENT_MAX)
-    }
-
-    /// Whether the rest of a unit that was begun stays away, though its sender had all of it: something on the way took it in and
-    /// keeps it. A slow lane may take longer for a piece: the kernel knows whether bytes still come.
-    fn is_starved(&mut self, now: Instant, after: Duration) -> bool {
-        let reading = self.pulse.read();
-        self.starved = match self.starved {
-            _ if reading.doing != Doing::Moving => None,
-            Some((since, pieces)) if pieces == reading.pieces => Some((since, pieces)),
-            _ => Some((now, reading.pieces)),
-        };
-        let still = self.starved.is_some_and(|(since, _)| now - since >= after);
-        still && self.handle.quiet().is_some_and(|quiet| quiet >= after)
-    }
-}
-
-/// The rate of the account: a receiver only sees to it that its own is kept, and gives a sender that keeps it some room.
-fn pace(role: Role, rates: Rates) -> Option<u64> {
-    match role {
-        Role::Sender => rates.lowest(),
-        Role::Receiver => rates.own.map(|rate| rate.saturating_add(rate / 10)),
+        self.shares.pacer().close();
+        self.running.into_values().for_each(Running::join);
+        self.leaving.into_iter().for_each(Leaving::join);
     }
 }
 
@@ -516,18 +382,18 @@ fn pace(role: Role, rates: Rates) -> Option<u64> {
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 /// What lanes are at is looked at so often, ...
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
-/// ... and whether they move, and how many there should be, so often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A lane whose data the other host does not acknowledge for so long does not reach it: four or five retransmissions.
-const SILENT_MAX: Duration = Duration::from_secs(20);
+/// ... and how many there should be, so often.
+const TUNE_EVERY: Duration = Duration::from_secs(1);
 /// A session without any lane is given up: ids are good for 10 s, a handshake under way may take as long again.
 const LANELESS_MAX: Duration = Duration::from_secs(2 * LANE_JOIN_SECONDS_MAX);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crossbeam_channel::bounded;
     use longhaul_net::LaneStream;
     use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
         let rates = Rates { own: rate, asked: None };
