@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use longhaul_sys::tcp::TcpState;
+use longhaul_sys::tcp::ConnectionState;
 use socket2::Socket;
 
 use crate::quic::QuicHandle;
@@ -59,7 +59,7 @@ impl LaneHandle {
 
     /// What is known of the lane as a sender. None for one that is gone or runs between two ends in this process. A lane over
     /// QUIC says it in the same terms, as far as they have a meaning there.
-    pub fn state(&self) -> Option<TcpState> {
+    pub fn state(&self) -> Option<ConnectionState> {
         match &self.0 {
             Kind::Socket { .. } => longhaul_sys::tcp::state(&*self.upgrade()?).ok(),
             Kind::Quic(quic) => quic.state(),

@@ -5,15 +5,15 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// A connection's counters as a sender, at one moment. Bytes are payload of TCP; times add up since the connection stood. A
-/// kernel too old for a counter leaves it at zero.
+/// A connection's counters as a sender, at one moment, as TCP has them: bytes are its payload (of a lane over QUIC, its packets), times add
+/// up since the connection stood. A kernel too old for a counter leaves it at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpState {
+pub struct ConnectionState {
     /// Payload that the other host has acknowledged (and one byte for the opening, at the end that dialled).
     pub acked: u64,
     /// Payload that came in.
     pub received: u64,
-    /// Segments that the other host has, also those behind a gap that keeps [`TcpState::acked`] where it is. Wraps around.
+    /// Segments that the other host has, also those behind a gap that keeps [`ConnectionState::acked`] where it is. Wraps around.
     pub delivered_segments: u32,
     /// Payload that was sent, repeats with it.
     pub sent: u64,
@@ -52,12 +52,12 @@ pub struct TcpState {
 ///
 /// # Errors
 /// What `getsockopt` says, for what is no TCP socket.
-pub fn state(socket: impl AsFd) -> io::Result<TcpState> {
+pub fn state(socket: impl AsFd) -> io::Result<ConnectionState> {
     let info = info(socket)?;
     // The kernel says "never" by its largest number.
     let min_rtt = (info.tcpi_min_rtt != u32::MAX && info.tcpi_min_rtt != 0)
         .then(|| Duration::from_micros(info.tcpi_min_rtt.into()));
-    Ok(TcpState {
+    Ok(ConnectionState {
         acked: info.tcpi_bytes_acked,
         received: info.tcpi_bytes_received,
         delivered_segments: info.tcpi_delivered,

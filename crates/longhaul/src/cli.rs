@@ -1,17 +1,23 @@
 //! The command line: what may be written, and its help (the doc comments below are the help text).
 //!
 //! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`, which give them their
-//! types and merge them with the environment and the config file. Knows no values, no defaults, no files.
+//! types and merge them with the environment and the config file. Knows no values, no defaults, no files. `bench` and `filter` have what
+//! the `bench` commands take, and the two options whose order counts.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
     reason = "the doc comments are help texts, where brackets mean what may be left out"
 )]
 
+mod bench;
+mod filter;
+
 use std::ffi::OsString;
 
-use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
-use longhaul_core::filter::RuleKind;
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
+pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
 #[derive(Debug, Parser)]
@@ -58,9 +64,15 @@ pub struct TransferArgs {
     /// Lanes and their kind.
     #[command(flatten)]
     pub network: NetworkOptions,
-    /// Buffers and devices.
+    /// What is kept in memory.
     #[command(flatten)]
-    pub disk: DiskOptions,
+    pub buffers: BufferOptions,
+    /// How disks are read and written.
+    #[command(flatten)]
+    pub devices: DeviceOptions,
+    /// How what was written becomes durable.
+    #[command(flatten)]
+    pub writes: WriteOptions,
     /// Which files, and what of them.
     #[command(flatten)]
     pub choice: ChoiceOptions,
@@ -109,16 +121,22 @@ pub struct NetworkOptions {
     pub stall_timeout: Option<OsString>,
 }
 
-/// Buffers and devices.
+/// What is kept in memory.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Disk")]
-pub struct DiskOptions {
+#[command(next_help_heading = "Memory")]
+pub struct BufferOptions {
     /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
     #[arg(long, value_name = "SIZE")]
     pub chunk_size: Option<OsString>,
     /// Buffers of this side, at least 4 chunks [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
+}
+
+/// How disks are read and written.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Disk")]
+pub struct DeviceOptions {
     /// Requests in flight per disk, 1 to 1024, or `auto` [default: auto]
     #[arg(long, value_name = "N|auto")]
     pub depth: Option<OsString>,
@@ -128,6 +146,12 @@ pub struct DiskOptions {
     /// I/O engine: uring, threads or auto [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<OsString>,
+}
+
+/// How what was written becomes durable, and is looked at again.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Disk")]
+pub struct WriteOptions {
     /// wire: digests of what arrives; disk: also of what was written, read back from the medium before it is committed, which
     /// takes 2 more chunks of memory at the receiver [default: wire]
     #[arg(long, value_name = "HOW")]
@@ -228,13 +252,6 @@ pub struct ForeignOptions {
     pub checksum: bool,
 }
 
-/// `--include` and `--exclude` as one list: their order decides, which clap's separate fields would lose.
-#[derive(Clone, Debug, Default)]
-pub struct FilterOptions {
-    /// The patterns as written, in the order given.
-    pub rules: Vec<(RuleKind, OsString)>,
-}
-
 /// What `ls` takes.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
@@ -304,9 +321,12 @@ pub struct AuthorizeArgs {
     /// What the daemon calls this client, in its config and its log
     #[arg(long, value_name = "N")]
     pub name: String,
-    /// A root and what the client may do there: of read,create,modify
-    #[arg(long, value_name = "NAME=RIGHTS", required = true, action = ArgAction::Append)]
+    /// A root and what the client may do there: of read,create,modify. May be left out with --bench
+    #[arg(long, value_name = "NAME=RIGHTS", required_unless_present = "bench", action = ArgAction::Append)]
     pub root: Vec<String>,
+    /// Let it measure the way to the daemon: `longhaul bench net`. For a client that is in the config already, write `bench = true` there
+    #[arg(long)]
+    pub bench: bool,
     /// The daemon's config [default: /etc/longhaul/serve.toml, else $XDG_CONFIG_HOME/longhaul/serve.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<OsString>,
@@ -326,96 +346,6 @@ pub struct TrustArgs {
     pub known_hosts: Option<OsString>,
 }
 
-/// The `bench` commands.
-#[derive(Debug, Subcommand)]
-pub enum BenchVerb {
-    /// Memory to memory, through the lanes of a transfer with a daemon: one run for each combination of what is listed
-    Net(BenchNetArgs),
-    /// Memory or disk to memory or disk, within this process: what each stage of a transfer costs
-    Matrix(BenchMatrixArgs),
-}
-
-/// What `bench net` takes.
-#[derive(Debug, Args)]
-#[command(args_override_self = true, after_help = BENCH_NET_HELP)]
-pub struct BenchNetArgs {
-    /// The daemon, which must allow this key to measure: `bench = true` in its [[client]]
-    #[arg(value_name = "lh://HOST[:PORT]")]
-    pub daemon: OsString,
-    /// How long a run reads new data, 1 to 3600 [default: 10, or no limit with --bytes]
-    #[arg(long, value_name = "N")]
-    pub seconds: Option<OsString>,
-    /// What a run moves at most, at least 1MiB; the daemon may allow less [default: what the daemon allows]
-    #[arg(long, value_name = "SIZE")]
-    pub bytes: Option<OsString>,
-    /// push (from here), pull (to here) or both [default: both]
-    #[arg(long, value_name = "WAY")]
-    pub direction: Option<OsString>,
-    /// Kinds of lane: of tcp,quic,auto [default: tcp]
-    #[arg(long, value_name = "LIST", help_heading = "Network")]
-    pub transport: Option<OsString>,
-    /// Protections: of private,safe [default: private]
-    #[arg(long, value_name = "LIST", help_heading = "Network")]
-    pub protect: Option<OsString>,
-    /// Numbers of lanes, 1 to 128, or `auto`: 1,2,4,8 [default: auto]
-    #[arg(long, value_name = "LIST", help_heading = "Network")]
-    pub lanes: Option<OsString>,
-    /// Rates to keep, or `none`: 1Gbit/s,2Gbit/s,none [default: none]
-    #[arg(long, value_name = "LIST", help_heading = "Network")]
-    pub rate: Option<OsString>,
-    /// TCP congestion control of the lanes: auto, or a name that the kernel offers [default: auto]
-    #[arg(long, value_name = "NAME", help_heading = "Network")]
-    pub congestion: Option<OsString>,
-    /// Unit of hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Memory")]
-    pub chunk_size: Option<OsString>,
-    /// Buffers of this side, at least 4 chunks [default: 256MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Memory")]
-    pub memory: Option<OsString>,
-    /// How much is said.
-    #[command(flatten)]
-    pub talk: TalkOptions,
-    /// Who we are and whom we trust.
-    #[command(flatten)]
-    pub keys: KeyOptions,
-}
-
-/// What `bench matrix` takes.
-#[derive(Debug, Args)]
-#[command(args_override_self = true, after_help = BENCH_MATRIX_HELP)]
-pub struct BenchMatrixArgs {
-    /// On the disk to measure; files are made in a new directory in it, and removed at the end [default: the current directory]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<OsString>,
-    /// The file of each run, 1MiB to 1TiB; twice that must be free [default: 1GiB]
-    #[arg(long, value_name = "SIZE")]
-    pub bytes: Option<OsString>,
-    /// Runs of each cell, 1 to 100: the table shows medians [default: 3]
-    #[arg(long, value_name = "N")]
-    pub rounds: Option<OsString>,
-    /// Lanes between the halves, 1 to 128, or `auto`: 4 [default: auto]
-    #[arg(long, value_name = "N|auto", help_heading = "Pipeline")]
-    pub lanes: Option<OsString>,
-    /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Pipeline")]
-    pub chunk_size: Option<OsString>,
-    /// Buffers of each half, at least 4 chunks [default: 256MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Pipeline")]
-    pub memory: Option<OsString>,
-    /// Requests in flight per disk, 1 to 1024, or `auto` [default: auto]
-    #[arg(long, value_name = "N|auto", help_heading = "Pipeline")]
-    pub depth: Option<OsString>,
-    /// direct, buffered, or auto: direct where the file system takes it [default: auto]
-    #[arg(long, value_name = "MODE", help_heading = "Pipeline")]
-    pub io: Option<OsString>,
-    /// I/O engine: uring, threads or auto [default: auto]
-    #[arg(long, value_name = "ENGINE", help_heading = "Pipeline")]
-    pub engine: Option<OsString>,
-    /// How much is said.
-    #[command(flatten)]
-    pub talk: TalkOptions,
-}
-
 impl TransferArgs {
     /// The sources, at least one, and the destination behind them; `None` if too few locations are given.
     pub fn ends(&self) -> Option<(&[OsString], &OsString)> {
@@ -424,50 +354,8 @@ impl TransferArgs {
     }
 }
 
-impl Args for FilterOptions {
-    fn augment_args(command: Command) -> Command {
-        let filter = |name: &'static str, help: &'static str| {
-            clap::Arg::new(name)
-                .long(name)
-                .value_name("GLOB")
-                .value_parser(clap::value_parser!(OsString))
-                .action(ArgAction::Append)
-                .help(help)
-        };
-        command
-            .arg(filter(INCLUDE, "Send what matches; of all --include and --exclude the first match decides"))
-            .arg(filter(EXCLUDE, "Leave out what matches; an excluded directory is not entered"))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        FilterOptions::augment_args(command)
-    }
-}
-
-impl FromArgMatches for FilterOptions {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<FilterOptions, clap::Error> {
-        let mut rules: Vec<(usize, RuleKind, OsString)> = Vec::new();
-        for (name, kind) in [(INCLUDE, RuleKind::Include), (EXCLUDE, RuleKind::Exclude)] {
-            let places = matches.indices_of(name).into_iter().flatten();
-            let texts = matches.get_many::<OsString>(name).into_iter().flatten();
-            rules.extend(places.zip(texts).map(|(place, text)| (place, kind, text.clone())));
-        }
-        rules.sort_by_key(|(place, ..)| *place);
-        Ok(FilterOptions { rules: rules.into_iter().map(|(_, kind, text)| (kind, text)).collect() })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = FilterOptions::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-/// The option's name of patterns to send.
-pub const INCLUDE: &str = "include";
 /// The name of `--path`.
 pub const PATH: &str = "path";
-/// The option's name of patterns to leave out.
-pub const EXCLUDE: &str = "exclude";
 
 const AFTER_HELP: &str = "Every option of push, pull, copy and ls can also stand in the environment (--chunk-size as \
 LONGHAUL_CHUNK_SIZE) or in $XDG_CONFIG_HOME/longhaul/config.toml (chunk-size = \"8MiB\"); a flag wins over the environment, \
@@ -479,20 +367,6 @@ const TRANSFER_HELP: &str = "Sizes: MiB is binary, MB decimal, bare K M G binary
 Exit codes: 0 all done · 2 usage or config · 3 not found · 4 denied · 5 temporary, a retry may work · 6 integrity mismatch · \
 7 this host or that one cannot · 23 some files failed · 24 some sources changed or vanished · 130/143 interrupted, \
 resumable · 1 anything else";
-
-const BENCH_MATRIX_HELP: &str = "Eight cells: from memory or disk to memory or disk, safe and private. The real pipeline of both \
-halves in one process, over socket pairs; a disk's end is durable when a run ends. What a disk costs is the difference between two \
-cells. Run it as nobody else uses the machine. A table on standard output at the end, with --json an object a run (`bench_matrix`, and \
-`summary` last).
-
-Exit codes: 0 all runs done · 2 usage or config · 3 no such directory · 7 no space, or this host cannot · 130/143 interrupted · \
-1 anything else";
-
-const BENCH_NET_HELP: &str = "A line a run on standard output, with --json an object a line (`bench_net`, and `summary` last). Data is \
-made up, sent, hashed and verified as in a transfer, and no disk is touched. What only the sending end knows of its lanes (what was sent \
-again, mean round trip, jitter, path MTU) is told of pushes.
-
-Exit codes: 0 all runs done · 2 usage or config · 4 denied · 5 temporary, a retry may work · 130/143 interrupted · 1 anything else";
 
 #[cfg(test)]
 mod tests;

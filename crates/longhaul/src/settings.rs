@@ -6,6 +6,7 @@
 
 mod bench;
 mod files_from;
+mod flaw;
 mod layers;
 mod values;
 
@@ -19,13 +20,14 @@ use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, 
 use longhaul_net::PublicKey;
 
 use crate::cli::{
-    ChoiceOptions, DiskOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, PATH, TalkOptions, TransferArgs,
+    BufferOptions, ChoiceOptions, DeviceOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, PATH, TalkOptions,
+    TransferArgs, WriteOptions,
 };
 use crate::error::Error;
 
 pub use bench::{MatrixBench, NetBench, NetCase, matrix_bench, net_bench};
+pub use flaw::Flaw;
 pub use layers::{Environment, Given, Layers, Origin, variable};
-pub use values::Flaw;
 pub(crate) use values::{
     age as parse_age, depth as parse_depth, engine as parse_engine, io as parse_io, rate as parse_rate,
     switch as parse_switch, sync_bytes as parse_sync_bytes, sync_interval as parse_sync_interval,
@@ -88,8 +90,9 @@ pub struct Keys {
 /// The first option that cannot be used.
 pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings, Error> {
     refuse_foreign(&args.foreign)?;
-    let (chunk, memory) = buffers((&args.disk.chunk_size, &args.disk.memory), layers)?;
-    let (network, disk, choice) = (&args.network, &args.disk, &args.choice);
+    let (network, writes, choice) = (&args.network, &args.writes, &args.choice);
+    let (chunk, memory) = buffers(&args.buffers, layers)?;
+    let (depth, io, engine) = devices(&args.devices, layers)?;
     let default = Settings::default();
     let engine = Settings {
         lanes: layers.parsed("lanes", &network.lanes, values::lanes)?.flatten(),
@@ -98,10 +101,10 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         congestion: layers.parsed("congestion", &network.congestion, values::congestion)?.unwrap_or(Congestion::Auto),
         chunk,
         memory,
-        depth: layers.parsed("depth", &disk.depth, values::depth)?.flatten(),
-        io: layers.parsed("io", &disk.io, values::io)?.unwrap_or(DirectMode::Auto),
-        engine: layers.parsed("engine", &disk.engine, values::engine)?.unwrap_or(EngineKind::Auto),
-        verify: layers.parsed("verify", &disk.verify, values::verify)?.unwrap_or_default(),
+        depth,
+        io,
+        engine,
+        verify: layers.parsed("verify", &writes.verify, values::verify)?.unwrap_or_default(),
         if_exists: layers.parsed("if-exists", &choice.if_exists, values::if_exists)?.unwrap_or_default(),
         preserve: layers.parsed("preserve", &choice.preserve, values::preserve)?.unwrap_or_default(),
         filter: filter(choice, layers)?,
@@ -113,7 +116,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
             .unwrap_or(default.stall_after),
         paths: layers.parsed_all(PATH, &network.path, values::path)?,
         rate: layers.parsed("rate", &network.rate, values::rate)?,
-        sync: sync(disk, layers)?,
+        sync: sync(writes, layers)?,
     };
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
@@ -165,18 +168,24 @@ fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
 }
 
 /// From `--chunk-size` and `--memory`.
-fn buffers(
-    (chunk, memory): (&Option<OsString>, &Option<OsString>),
-    layers: &Layers,
-) -> Result<(ChunkSize, ByteCount), Error> {
-    let chunk = layers.parsed("chunk-size", chunk, values::chunk_size)?.unwrap_or(ChunkSize::DEFAULT);
+fn buffers(args: &BufferOptions, layers: &Layers) -> Result<(ChunkSize, ByteCount), Error> {
+    let chunk = layers.parsed("chunk-size", &args.chunk_size, values::chunk_size)?.unwrap_or(ChunkSize::DEFAULT);
     let least = ByteCount(CHUNKS_MIN * chunk.bytes());
-    match layers.parsed_with_origin("memory", memory, values::size)? {
+    match layers.parsed_with_origin("memory", &args.memory, values::size)? {
         Some((origin, given)) if given < least => {
             Err(Error::Option { origin, flaw: Flaw::MemoryTooSmall { given, least } })
         }
         given => Ok((chunk, given.map_or(MEMORY_DEFAULT, |(_, memory)| memory))),
     }
+}
+
+/// From `--depth`, `--io` and `--engine`.
+fn devices(args: &DeviceOptions, layers: &Layers) -> Result<(Option<usize>, DirectMode, EngineKind), Error> {
+    Ok((
+        layers.parsed("depth", &args.depth, values::depth)?.flatten(),
+        layers.parsed("io", &args.io, values::io)?.unwrap_or(DirectMode::Auto),
+        layers.parsed("engine", &args.engine, values::engine)?.unwrap_or(EngineKind::Auto),
+    ))
 }
 
 /// There are no lanes over QUIC without encryption.
@@ -188,11 +197,11 @@ fn encrypted(transport: Transport, protect: Option<Protection>) -> Result<(), Er
     Ok(())
 }
 
-fn sync(disk: &DiskOptions, layers: &Layers) -> Result<SyncGroup, Error> {
+fn sync(args: &WriteOptions, layers: &Layers) -> Result<SyncGroup, Error> {
     let default = SyncGroup::default();
     Ok(SyncGroup {
-        bytes: layers.parsed("sync-bytes", &disk.sync_bytes, values::sync_bytes)?.unwrap_or(default.bytes),
-        age: layers.parsed("sync-interval", &disk.sync_interval, values::sync_interval)?.unwrap_or(default.age),
+        bytes: layers.parsed("sync-bytes", &args.sync_bytes, values::sync_bytes)?.unwrap_or(default.bytes),
+        age: layers.parsed("sync-interval", &args.sync_interval, values::sync_interval)?.unwrap_or(default.age),
     })
 }
 

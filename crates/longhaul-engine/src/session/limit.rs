@@ -11,7 +11,7 @@ use longhaul_core::{LaneId, Role};
 use longhaul_net::LaneHandle;
 use longhaul_proto::tuning::limit::{Heard, Path, Processors, Receiving, Sending, Spent, of_receiver, of_transfer};
 use longhaul_proto::wire::message::{Limit, Limited};
-use longhaul_sys::tcp::TcpState;
+use longhaul_sys::tcp::ConnectionState;
 
 use crate::cpu::{Stage, StageTimes, process_micros};
 use crate::lane::pulse::Doing;
@@ -38,7 +38,7 @@ pub(crate) struct Limiter {
     looks: Looks,
     since: Instant,
     /// The kernel's counters of each lane at the end of the last second.
-    seen: HashMap<LaneId, TcpState>,
+    seen: HashMap<LaneId, ConnectionState>,
     cpu: CpuSeen,
     /// What the other side said last.
     heard: Option<(Instant, Option<Limited>)>,
@@ -225,7 +225,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, now: &TcpState, before: &TcpState) {
+    fn add(&mut self, now: &ConnectionState, before: &ConnectionState) {
         self.busy += now.busy.saturating_sub(before.busy);
         self.receiver += now.receiver_limited.saturating_sub(before.receiver_limited);
         self.buffer += now.buffer_limited.saturating_sub(before.buffer_limited);
@@ -284,9 +284,14 @@ mod tests {
     #[test]
     fn the_kernels_counters_are_those_of_the_second() {
         let ms = Duration::from_millis;
-        let before =
-            TcpState { busy: ms(1000), receiver_limited: ms(1000), sent: 1000, resent: 900, ..TcpState::default() };
-        let now = TcpState {
+        let before = ConnectionState {
+            busy: ms(1000),
+            receiver_limited: ms(1000),
+            sent: 1000,
+            resent: 900,
+            ..ConnectionState::default()
+        };
+        let now = ConnectionState {
             busy: ms(2000),
             receiver_limited: ms(1500),
             buffer_limited: ms(250),
@@ -294,7 +299,7 @@ mod tests {
             resent: 910,
             rtt: ms(30),
             min_rtt: Some(ms(20)),
-            ..TcpState::default()
+            ..ConnectionState::default()
         };
         let mut sum = Sum::default();
         sum.add(&now, &before);

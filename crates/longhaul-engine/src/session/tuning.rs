@@ -12,7 +12,7 @@ use longhaul_net::LaneHandle;
 use longhaul_proto::tuning::transport::{self, Carried, Choice, Verdict};
 use longhaul_proto::tuning::{Config, Decision, LaneSample, Second, Tuner};
 use longhaul_proto::wire::message::Transport;
-use longhaul_sys::tcp::TcpState;
+use longhaul_sys::tcp::ConnectionState;
 
 /// What the search is begun with.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Look {
     pub(crate) lane: LaneId,
     pub(crate) handle: LaneHandle,
     /// What the kernel knows of it; none if it is gone.
-    pub(crate) state: Option<TcpState>,
+    pub(crate) state: Option<ConnectionState>,
     /// Thousandths of the last second in which it had nothing in hand.
     pub(crate) idle: u16,
     /// Bytes of what it has in hand, at most.
@@ -136,9 +136,10 @@ impl Tuning {
         let counts = |look: &Look| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
         let hindered = hindered && !self.tuner.as_ref().is_some_and(Tuner::is_trying);
-        let chosen = self.choose(elapsed, &samples, lanes, remaining, hindered);
         // The end is the search's, whatever is being tried: it knows whom all wait for.
-        if let Some(changes) = chosen.filter(|_| remaining != Some(0)) {
+        let chosen =
+            if remaining == Some(0) { None } else { self.choose(elapsed, &samples, lanes, remaining, hindered) };
+        if let Some(changes) = chosen {
             return changes;
         }
         let Some(tuner) = self.tuner.as_mut() else { return Vec::new() };
@@ -242,7 +243,7 @@ impl Tuning {
 impl Seen {
     /// Bytes that the other host took in since. A segment behind a gap counts when it arrives: by what is acknowledged alone a lane
     /// would stand still at each loss and then leap, by as much as its path holds.
-    fn delivered_until(&self, now: &TcpState) -> u64 {
+    fn delivered_until(&self, now: &ConnectionState) -> u64 {
         match now.delivered_segments {
             // A kernel that does not count them.
             0 => now.acked.saturating_sub(self.acked),
@@ -279,9 +280,17 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
-    /// What lanes 0 and 1 have delivered in all after a second, whether lane 1 retires, what nobody has sent yet, and whether the
-    /// network hinders.
-    type Shown = (u64, u64, bool, u64, bool);
+    /// What there is to see in a second.
+    struct Shown {
+        /// Bytes that lanes 0 and 1 have delivered in all.
+        delivered: [u64; 2],
+        /// Lane 1 retires.
+        retiring: bool,
+        /// Bytes that nobody has sent yet.
+        remaining: u64,
+        /// The network hinders.
+        hindered: bool,
+    }
 
     /// A search from two lanes on, and what it decided in which second.
     fn decided(max: u32, choice: Option<Choice>, seconds: impl IntoIterator<Item = Shown>) -> Vec<(usize, What)> {
@@ -298,16 +307,21 @@ mod tests {
         lanes.iter().for_each(|(id, handle)| tuning.joined(*id, handle));
         let mut now = tuning.since;
         let mut decided = Vec::new();
-        for (place, (fast, slow, retiring, remaining, hindered)) in seconds.into_iter().enumerate() {
-            let look = |place: usize, acked: u64, retiring| {
-                let state =
-                    TcpState { acked, sent: acked + (1 << 20), rtt: Duration::from_millis(20), ..TcpState::default() };
+        for (place, shown) in seconds.into_iter().enumerate() {
+            let look = |place: usize, retiring| {
+                let acked = shown.delivered[place];
+                let state = ConnectionState {
+                    acked,
+                    sent: acked + (1 << 20),
+                    rtt: Duration::from_millis(20),
+                    ..ConnectionState::default()
+                };
                 let (lane, handle) = lanes[place].clone();
                 Look { lane, handle, state: Some(state), idle: 0, in_hand: 3 << 20, retiring }
             };
-            let looks = [look(0, fast, false), look(1, slow, retiring)];
+            let looks = [look(0, false), look(1, shown.retiring)];
             now += Duration::from_secs(1);
-            let changes = tuning.second(now, &looks, None, Some(remaining), hindered);
+            let changes = tuning.second(now, &looks, None, Some(shown.remaining), shown.hindered);
             decided.extend(changes.into_iter().map(|change| (place + 1, change.what)));
         }
         decided
@@ -315,19 +329,21 @@ mod tests {
 
     #[test]
     fn a_lane_that_retires_and_is_all_that_is_waited_for_at_the_end_is_given_up() {
+        let shown = |delivered, remaining| Shown { delivered, retiring: true, remaining, hindered: false };
         let decided = |seconds: [Shown; 2]| decided(2, None, seconds);
         // One delivers 100 MB/s and the other 0.1: 4 MB are in its hand when nothing is left to give.
-        let drains = [(100 * MB, MB / 10, true, 9 * MB, false), (200 * MB, MB / 5, true, 0, false)];
-        assert_eq!(decided(drains), [(2, What::Lose(vec![LaneId(1)]))]);
-        let is_soon_through = [(100 * MB, 90 * MB, true, 9 * MB, false), (200 * MB, 180 * MB, true, 0, false)];
+        let drains = || shown([100 * MB, MB / 10], 9 * MB);
+        assert_eq!(decided([drains(), shown([200 * MB, MB / 5], 0)]), [(2, What::Lose(vec![LaneId(1)]))]);
+        let is_soon_through = [shown([100 * MB, 90 * MB], 9 * MB), shown([200 * MB, 180 * MB], 0)];
         assert_eq!(decided(is_soon_through), []);
         // As long as there is more, others are not held up by it.
-        assert_eq!(decided([drains[0], (200 * MB, MB / 5, true, 9 * MB, false)]), []);
+        assert_eq!(decided([drains(), shown([200 * MB, MB / 5], 9 * MB)]), []);
     }
 
     #[test]
     fn quic_is_tried_neither_beside_a_trial_of_lanes_nor_before_those_that_stay_found_their_speed() {
-        let second = |n: u64| (n * 50 * MB, n * 50 * MB, false, 10_000 * MB, n > 3);
+        let second =
+            |n: u64| Shown { delivered: [n * 50 * MB; 2], retiring: false, remaining: 10_000 * MB, hindered: n > 3 };
         let decided = decided(8, Some(Choice::default()), (1..=12).map(second));
         assert_eq!(decided[0], (3, What::Add(2)));
         assert!(matches!(decided[1], (6, What::Retire(_))), "{decided:?}");
@@ -337,20 +353,24 @@ mod tests {
 
     #[test]
     fn a_lane_that_is_waited_for_at_the_end_is_given_up_during_a_trial_of_quic_too() {
-        let under_way = (1..=4).map(|n: u64| (n * 100 * MB, n * MB, false, 10_000 * MB, true));
-        let end = (500 * MB, 5 * MB, false, 0, true);
-        let decided = decided(2, Some(Choice::default()), under_way.chain([end]));
-        assert!(decided.contains(&(3, What::AddQuic(transport::LANES))), "{decided:?}");
-        assert_eq!(decided.last(), Some(&(5, What::Lose(vec![LaneId(1)]))));
+        let second = |n: u64| Shown {
+            delivered: [n * 100 * MB, n * MB],
+            retiring: false,
+            remaining: if n < 8 { 10_000 * MB } else { 0 },
+            hindered: true,
+        };
+        let decided = decided(2, Some(Choice::default()), (1..=8).map(second));
+        assert!(decided.contains(&(6, What::AddQuic(transport::LANES))), "{decided:?}");
+        assert_eq!(decided.last(), Some(&(8, What::Lose(vec![LaneId(1)]))));
     }
 
     #[test]
     fn what_arrived_behind_a_gap_counts_at_once_and_not_again() {
-        let state = |acked, delivered_segments| TcpState {
+        let state = |acked, delivered_segments| ConnectionState {
             acked,
             delivered_segments,
             segment_bytes: 1000,
-            ..TcpState::default()
+            ..ConnectionState::default()
         };
         let seen = Seen { acked: 5000, delivered_segments: u32::MAX - 1, ..Seen::default() };
         assert_eq!(seen.delivered_until(&state(5000, 8)), 10_000, "the counter went around");

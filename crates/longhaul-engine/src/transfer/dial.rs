@@ -89,7 +89,7 @@ impl Run {
         tried.map_err(|e| net_fault(&e))?;
         let mut control = connect_over(remote, self.paths.as_slice()).await?;
         self.paths.lead_to(control.peer_addr)?;
-        let protection = self.settings.protect.unwrap_or(Protection::Private);
+        let protection = self.protection();
         let (first, most) = match self.settings.transport {
             Transport::Quic => (LANES_QUIC, LANES_QUIC),
             _ if control.rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
@@ -113,16 +113,14 @@ impl Run {
             far,
             run: dialling.run,
             read_back: self.settings.verify == Verify::Disk,
-            flow: self.flow(lanes_max, protection),
+            flow: self.flow(lanes_max),
         }));
         let again = dialling.patience.met();
         // On a long path their handshakes need not wait for the answer. A daemon that has an earlier session to end takes its time.
-        let connect = self.connect_of(remote, &control, protection);
+        let connect = self.connect_of(remote, &control);
         let long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
-        let (mut ahead, asked) = (
-            self.connect_ahead(&connect, self.flow(0, protection).transport, if long { wanted } else { 0 }),
-            Instant::now(),
-        );
+        let mut ahead = self.connect_ahead(&connect, self.transport(), if long { wanted } else { 0 });
+        let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
         let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request, patience).await?;
         let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), chunk_max.bytes()];
@@ -133,7 +131,7 @@ impl Run {
             return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
         }
         dialling.patience.has_met();
-        let stands = self.stands(again, role, &welcome, &granted, protection);
+        let stands = self.stands(again, role, &welcome, &granted);
         let telling = Arc::new(Telling::new(self.observer.clone(), stands));
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than were asked for.
         ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
@@ -150,32 +148,46 @@ impl Run {
         Ok(Agreed { control, welcome, events, granted: granted.count, lanes_max, regrow, telling })
     }
 
+    /// How lanes of a session with a daemon are protected.
+    pub(super) fn protection(&self) -> Protection {
+        self.settings.protect.unwrap_or(Protection::Private)
+    }
+
+    /// What lanes run over at first.
+    pub(super) fn transport(&self) -> message::Transport {
+        match self.settings.transport {
+            Transport::Quic => message::Transport::Quic,
+            Transport::Tcp | Transport::Auto => message::Transport::Tcp,
+        }
+    }
+
+    /// Whether lanes may come to run over something else. QUIC has none without encryption, and other congestion controls.
+    pub(super) fn may_change_transport(&self) -> bool {
+        self.settings.transport == Transport::Auto
+            && self.protection() == Protection::Private
+            && self.settings.congestion == Congestion::Auto
+    }
+
     /// How the data may flow.
-    pub(super) fn flow(&self, lanes_max: u32, protection: Protection) -> Flow {
+    fn flow(&self, lanes_max: u32) -> Flow {
         let congestion = match &self.settings.congestion {
             Congestion::Auto => String::new(),
             Congestion::Named(name) => name.clone(),
         };
-        let transport = match self.settings.transport {
-            Transport::Quic => message::Transport::Quic,
-            Transport::Tcp | Transport::Auto => message::Transport::Tcp,
-        };
-        // QUIC has no lanes without encryption, and other congestion controls.
-        let choose = self.settings.transport == Transport::Auto
-            && protection == Protection::Private
-            && self.settings.congestion == Congestion::Auto;
+        let (transport, choose) = (self.transport(), self.may_change_transport());
         Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose }
     }
 
     /// How lanes are connected, to whichever session they will belong.
-    fn connect_of(&self, remote: &Remote, control: &Control, protection: Protection) -> Connect {
+    fn connect_of(&self, remote: &Remote, control: &Control) -> Connect {
         let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
         let identity = remote.identity.clone();
         let (addr, pinned) = (control.peer_addr, control.peer_key);
-        let (several, flow) = (self.paths.as_slice().len() > 1, self.flow(0, protection));
+        let several = self.paths.as_slice().len() > 1;
+        let (protection, first, may_change) = (self.protection(), self.transport(), self.may_change_transport());
         Arc::new(move |chosen, asked, segment_max| {
             // What is granted is the other side's wish; what may be, this side's.
-            let transport = if flow.choose { asked } else { flow.transport };
+            let transport = if may_change { asked } else { first };
             let (local, addr) = chosen.map_or((None, addr), |path| path.addresses(addr));
             let mut options = LaneOptions { local, segment_max, ..options.clone() };
             if several {

@@ -22,20 +22,18 @@ use crate::session::{self, LaneRules, Link, LinkParts, TuningRules};
 impl Run {
     /// The link of a session with a daemon.
     pub(super) fn link(&self, agreed: Agreed, role: Role, presence: Arc<Presence>) -> Link {
-        let protection = self.settings.protect.unwrap_or(Protection::Private);
-        let flow = self.flow(0, protection);
         let rules = LaneRules {
             role,
             target: agreed.granted,
             lanes_max: agreed.lanes_max,
-            transport: flow.transport,
+            transport: self.transport(),
             windows: budget::windows(self.settings.memory.get()),
             tuning: (role == Role::Sender).then(|| TuningRules {
                 lanes: agreed.granted,
                 lanes_max: agreed.lanes_max,
                 unit: agreed.welcome.chunk.bytes(),
                 choose_congestion: self.settings.congestion == Congestion::Auto,
-                choose_transport: flow.choose,
+                choose_transport: self.may_change_transport(),
             }),
             rates: Rates { own: self.settings.rate, asked: Rates::from_wire(agreed.welcome.rate) },
             stall_after: self.settings.stall_after,
@@ -64,14 +62,7 @@ impl Run {
     }
 
     /// That a session with a daemon stands, of whose lanes nothing is known as yet.
-    pub(super) fn stands(
-        &self,
-        again: bool,
-        role: Role,
-        welcome: &Welcome,
-        granted: &Lanes,
-        protection: Protection,
-    ) -> Event {
+    pub(super) fn stands(&self, again: bool, role: Role, welcome: &Welcome, granted: &Lanes) -> Event {
         if again {
             return Event::Redialled(hex(&welcome.session));
         }
@@ -80,11 +71,11 @@ impl Run {
             Role::Receiver => "pull",
         };
         let wanted = self.settings.lanes.unwrap_or(granted.count);
-        let transport = match self.flow(0, protection).transport {
+        let transport = match self.transport() {
             message::Transport::Tcp => "tcp",
             message::Transport::Quic => "quic",
         };
-        Event::Start(start(direction, transport, welcome, (granted.count, wanted), protection))
+        Event::Start(start(direction, transport, welcome, (granted.count, wanted), self.protection()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use longhaul_sys::tcp::TcpState;
+use longhaul_sys::tcp::ConnectionState;
 
 use super::controller::Algorithm;
 use super::stream::Shared;
@@ -71,7 +71,7 @@ impl QuicHandle {
     }
 
     /// In the kernel's terms, as far as they have a meaning here: times in which something else was the limit are not known.
-    pub(crate) fn state(&self) -> Option<TcpState> {
+    pub(crate) fn state(&self) -> Option<ConnectionState> {
         let shared = self.shared.upgrade()?;
         shared.follow_peer();
         // Who asks for this each second hears of silence in time.
@@ -79,7 +79,7 @@ impl QuicHandle {
         let stats = shared.connection.stats();
         let count = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         let mtu = u32::from(stats.path.current_mtu).max(1);
-        Some(TcpState {
+        Some(ConnectionState {
             acked: count(&shared.figures.acked),
             received: stats.udp_rx.bytes,
             sent: stats.udp_tx.bytes,
@@ -91,7 +91,7 @@ impl QuicHandle {
             path_mtu: mtu + if shared.connection.remote_address().ip().to_canonical().is_ipv4() { 28 } else { 48 },
             busy: self.stood.elapsed(),
             delivery_rate: count(&shared.figures.delivered),
-            ..TcpState::default()
+            ..ConnectionState::default()
         })
     }
 

@@ -41,6 +41,8 @@ pub struct Tuner {
     rtt: Duration,
     /// It was found that they carry less, once.
     is_less: bool,
+    /// Time since lanes were added, switched or taken back, or had to share with others.
+    unchanged: Duration,
     /// What each lane delivered of late, bytes/s.
     speeds: BTreeMap<LaneId, f64>,
     comparison: Comparison,
@@ -74,6 +76,7 @@ impl Tuner {
             elsewhere: Duration::ZERO,
             rtt: Duration::ZERO,
             is_less: false,
+            unchanged: Duration::ZERO,
             speeds: BTreeMap::new(),
             comparison: Comparison::default(),
             is_worthwhile: true,
@@ -91,19 +94,14 @@ impl Tuner {
         self.chosen.or_else(|| (choices > 0).then_some(place as usize))
     }
 
-    /// Whether lanes were added or taken back so lately that it is not known yet what is carried now.
+    /// Whether it is not known yet what these lanes carry: some are on trial, or there were others a short while ago.
     pub fn is_trying(&self) -> bool {
-        let settles_in = warm_up(self.rtt) + window(self.rtt);
-        match self.phase {
-            Phase::Measure => false,
-            Phase::Trial { .. } => true,
-            Phase::Stay { .. } => self.elapsed < settles_in,
-        }
+        matches!(self.phase, Phase::Trial { .. }) || self.unchanged < warm_up(self.rtt) + window(self.rtt)
     }
 
     /// Other traffic on the path has come or gone that is of this side's own making: lanes find their speed anew.
     pub fn disturbed(&mut self) {
-        self.elapsed = Duration::ZERO;
+        (self.elapsed, self.unchanged, self.is_less) = (Duration::ZERO, Duration::ZERO, false);
         self.forget();
     }
 
@@ -112,6 +110,7 @@ impl Tuner {
         if second.lanes.is_empty() {
             return Vec::new();
         }
+        self.unchanged += second.elapsed;
         if second.remaining == Some(0) {
             self.look_at_speeds(second);
             return self.at_the_end(second).into_iter().collect();
@@ -130,8 +129,9 @@ impl Tuner {
         if let Phase::Stay { left, .. } = &mut self.phase {
             *left = left.saturating_sub(second.elapsed);
         }
-        if self.elapsed <= warm_up(rtt) {
-            // New lanes find their speed first, and those that have the room of others now.
+        // Lanes find their speed first: new ones, and those that have the room of others now.
+        let since = if matches!(self.phase, Phase::Stay { .. }) { self.unchanged } else { self.elapsed };
+        if since <= warm_up(rtt) {
             return Vec::new();
         }
         self.judged += second.elapsed;
@@ -192,7 +192,7 @@ impl Tuner {
             });
         let slow: Vec<_> = slow.collect();
         let left = slow.iter().map(|(_, left)| *left).fold(0.0, f64::max);
-        let left = Duration::from_secs_f64(left.min(NEVER));
+        let left = (left < NEVER).then(|| Duration::from_secs_f64(left));
         (!slow.is_empty())
             .then(|| Decision::Lose(slow.into_iter().map(|(lane, _)| lane).collect(), Why::WaitedFor { left }))
     }
@@ -200,6 +200,7 @@ impl Tuner {
     /// Another side is slower: nothing that is measured now says anything about lanes.
     fn not_the_network(&mut self, second: &Second<'_>) -> Vec<Decision> {
         self.elsewhere += second.elapsed;
+        self.is_less = false;
         self.forget();
         if matches!(self.phase, Phase::Trial { .. }) {
             self.enter(Phase::Measure);
@@ -234,20 +235,19 @@ impl Tuner {
             }
             Phase::Trial { before, added } => {
                 self.stay(before.max(rate));
+                self.unchanged = Duration::ZERO;
                 let spare = added.min((lanes.len() as u32).saturating_sub(self.config.start.min(lanes.len() as u32)));
                 vec![Decision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
             }
-            Phase::Stay { level, .. } if rate < level - level / FELL => {
-                // Once may be chance.
-                if std::mem::replace(&mut self.is_less, true) {
-                    self.look_again(level, rate, lanes)
-                } else {
-                    Vec::new()
+            Phase::Stay { level, left } => {
+                let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL);
+                match (self.is_less, was_less) {
+                    (true, true) => self.look_again(level, rate, lanes),
+                    (false, _) if left.is_zero() => self.try_more(rate, lanes.len() as u32),
+                    // Once may be chance.
+                    _ => Vec::new(),
                 }
             }
-            Phase::Stay { .. } if std::mem::take(&mut self.is_less) => Vec::new(),
-            Phase::Stay { left, .. } if left.is_zero() => self.try_more(rate, lanes.len() as u32),
-            Phase::Stay { .. } => Vec::new(),
         }
     }
 
@@ -256,6 +256,7 @@ impl Tuner {
         let why = Why::Fell { from: level, to: rate };
         self.patience = PATIENCE_MIN;
         self.enter(Phase::Measure);
+        self.unchanged = Duration::ZERO;
         let Some(chosen) = self.chosen.take() else { return vec![Decision::Stay(why)] };
         let other = (chosen + 1) % self.config.algorithms.len().max(1);
         let lanes = lanes.iter().filter(|lane| lane.algorithm == Some(chosen)).map(|lane| lane.lane);
@@ -273,6 +274,7 @@ impl Tuner {
             return vec![Decision::Stay(Why::AtMost { rate })];
         }
         self.enter(Phase::Trial { before: rate, added });
+        self.unchanged = Duration::ZERO;
         vec![Decision::Add(added, Why::Trying { rate })]
     }
 
@@ -340,8 +342,8 @@ const RATE_KEPT: f64 = 0.9;
 const NEAR: f64 = 6.0;
 /// Sending again costs others time as well: it must be sooner by so many times.
 const WORTH_IT: f64 = 2.0;
-/// As long as a person would wait for a lane that does not move.
-const NEVER: f64 = 1e6;
+/// Seconds: a lane that would take so long does not move.
+const NEVER: f64 = 3600.0;
 /// A lane may take so many times as long for its last unit as the fastest does.
 const LATE: f64 = 2.0;
 /// Lanes beyond the first ones that are of no use are kept so long.

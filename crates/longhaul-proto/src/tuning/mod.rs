@@ -103,8 +103,8 @@ pub enum Why {
     NotTheNetwork,
     /// Everything is on its way but what these lanes have in hand, and others can send it again sooner.
     WaitedFor {
-        /// How long the slowest would take.
-        left: Duration,
+        /// How long the slowest would take; none for one that does not move.
+        left: Option<Duration>,
     },
     /// The end is near: what these lanes took now would arrive after everything else.
     TooSlowForTheEnd {
@@ -155,9 +155,10 @@ impl fmt::Display for Why {
             Why::TooSlowForTheEnd { remaining } => {
                 write!(f, "{:.1} MB are left, which others send sooner", mb(remaining))
             }
-            Why::WaitedFor { left } => {
+            Why::WaitedFor { left: Some(left) } => {
                 write!(f, "only they are waited for, for {:.1} s; others send that again sooner", left.as_secs_f64())
             }
+            Why::WaitedFor { left: None } => f.write_str("only they are waited for, and one of them does not move"),
             Why::QuicPaid { before, after } => {
                 write!(f, "lanes over QUIC carry more: {:.1} MB/s before, {:.1} with them", mb(before), mb(after))
             }

@@ -7,6 +7,7 @@
 //! QUIC costs several times the processor time of TCP, so it has to earn its place: where TCP fills the path there is nothing to
 //! try, and where both together carry hardly more than TCP did alone, TCP stays.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Why;
@@ -24,7 +25,7 @@ pub struct Carried {
     pub quic_lanes: u32,
     /// The longest smoothed round trip.
     pub rtt: Duration,
-    /// Loss or a window limits, and no trial of the search for lanes is under way.
+    /// Loss or a window limits, and it is known what the lanes carry that the search has come to.
     pub hindered: bool,
     /// Bytes that no lane has yet; none where nobody knows.
     pub remaining: Option<u64>,
@@ -49,9 +50,8 @@ pub struct Choice {
     elapsed: Duration,
     /// What was delivered in the seconds that are judged, and how long these were.
     judged: (u64, u64, Duration),
-    /// What lanes over TCP delivered in each of the last seconds, bytes/s, and the most that they did on average of some.
-    late: [u64; LATE],
-    best: u64,
+    /// What lanes over TCP delivered in each of the last seconds, bytes/s, the last one last.
+    late: VecDeque<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Choice {
         }
         let (before, _) = self.rates();
         // What TCP has carried it may come to carry again: that is the search's to mend.
-        if (before as f64) < self.best as f64 * FALLEN {
+        if (before as f64) < self.best() * FALLEN {
             return None;
         }
         // A trial takes a while to pay: not near the end.
@@ -125,9 +125,17 @@ impl Choice {
     }
 
     fn remember(&mut self, carried: &Carried) {
-        self.late.rotate_left(1);
-        self.late[LATE - 1] = (carried.tcp as f64 / carried.elapsed.as_secs_f64().max(1e-3)) as u64;
-        self.best = self.best.max(self.late.iter().sum::<u64>() / LATE as u64);
+        if self.late.len() == LATE {
+            self.late.pop_front();
+        }
+        self.late.push_back((carried.tcp as f64 / carried.elapsed.as_secs_f64().max(1e-3)) as u64);
+    }
+
+    /// The most that lanes over TCP have delivered of late for as long as what hinders them is looked at, bytes/s.
+    fn best(&self) -> f64 {
+        let seconds = HINDERED_FOR.as_secs() as usize;
+        let means = (seconds..=self.late.len()).map(|end| self.late.range(end - seconds..end).sum::<u64>());
+        means.max().unwrap_or(0) as f64 / seconds as f64
     }
 
     fn judge(&mut self, before: u64, carried: &Carried) -> Option<Verdict> {
@@ -162,8 +170,9 @@ impl Choice {
     }
 }
 
-/// Seconds over which what TCP carries is averaged, and the part of its best below which it has fallen.
-const LATE: usize = 3;
+/// Seconds that TCP's best is looked for in, and the part of it below which TCP has fallen. Where it is the path's rate that limits, what
+/// 3 s carry scatters by a few per cent.
+const LATE: usize = 60;
 const FALLEN: f64 = 0.9;
 /// Lanes over QUIC of a trial: as many as a transfer over QUIC has.
 pub const LANES: u32 = 4;
@@ -255,13 +264,40 @@ mod tests {
         assert_eq!(told[1], (7, "drop: no lane over QUIC joined in 4 s: a firewall may drop UDP".to_owned()));
     }
 
-    #[test]
-    fn where_tcp_carried_more_before_it_is_left_to_the_search() {
+    /// The second in which QUIC is tried, where TCP carries 100 MB/s for 8 s, unhindered, and then that, hindered.
+    fn tried(tcp: u64) -> Option<u64> {
         let mut choice = Choice::default();
-        for second in 0..20 {
-            let (tcp, hindered) = if second < 8 { (120_000_000, false) } else { (80_000_000, true) };
+        (1..=100).find(|second| {
+            let (tcp, hindered) = if *second <= 8 { (100_000_000, false) } else { (tcp, true) };
             let carried = Carried { elapsed: Duration::from_secs(1), tcp, hindered, ..Carried::default() };
-            assert_eq!(choice.second(&carried), None, "second {second}");
+            choice.second(&carried).is_some()
+        })
+    }
+
+    #[test]
+    fn where_tcp_carried_more_a_short_while_ago_it_is_left_to_the_search() {
+        assert_eq!(tried(91_000_000), Some(11));
+        // What it carried a minute ago is of no account any more.
+        assert!(tried(89_000_000).is_some_and(|second| second > 60));
+    }
+
+    #[test]
+    fn lanes_on_trial_get_longer_to_find_their_speed_on_longer_paths_but_not_for_ever() {
+        for (rtt_ms, judged) in [(10, 9), (300, 12), (2000, 15)] {
+            let mut choice = Choice::default();
+            let verdict = (1..=60u64).find(|second| {
+                let carried = Carried {
+                    elapsed: Duration::from_secs(1),
+                    tcp: 5_000_000,
+                    quic: 20_000_000,
+                    quic_lanes: u32::from(*second > 3),
+                    rtt: Duration::from_millis(rtt_ms),
+                    hindered: true,
+                    remaining: None,
+                };
+                matches!(choice.second(&carried), Some(Verdict::Keep(..)))
+            });
+            assert_eq!(verdict, Some(judged), "{rtt_ms} ms");
         }
     }
 

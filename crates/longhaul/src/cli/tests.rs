@@ -1,7 +1,9 @@
 //! What may be written on the command line, and what may not.
 
-use super::*;
 use clap::CommandFactory;
+use longhaul_core::filter::RuleKind;
+
+use super::*;
 
 fn transfer(args: &[&str]) -> TransferArgs {
     let line = ["longhaul", "copy"].iter().chain(args);
@@ -38,6 +40,23 @@ fn an_option_given_twice_counts_the_second_time() {
 #[test]
 fn a_preserve_list_may_begin_with_a_minus() {
     assert_eq!(transfer(&["--preserve", "-times", "a", "b"]).choice.preserve, Some("-times".into()));
+}
+
+#[test]
+fn a_client_is_let_in_for_something() {
+    let parse = |more: &[&str]| {
+        let line = ["longhaul", "key", "authorize", "KEY", "--name", "n"];
+        Cli::try_parse_from(line.iter().chain(more)).is_ok()
+    };
+    assert!(parse(&["--root", "r=read"]) && parse(&["--bench"]) && parse(&["--bench", "--root", "r=read"]));
+    assert!(!parse(&[]));
+}
+
+#[test]
+fn measurements_say_whose_buffers_they_mean() {
+    let help = |verb: &str| Cli::try_parse_from(["longhaul", "bench", verb, "--help"]).unwrap_err().to_string();
+    assert!(help("matrix").contains("Buffers of each half"), "{}", help("matrix"));
+    assert!(help("net").contains("Buffers of this side"), "{}", help("net"));
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn add_client(args: &AuthorizeArgs, talker: Talker, context: Context) -> Result<
     let named = args.config.clone().or_else(|| context.variable("config"));
     let path = context.places().serve_config(named.map(PathBuf::from))?;
     let roots = args.root.iter().map(|text| grant(text)).collect::<Result<_, _>>()?;
-    let client = NewClient { name: args.name.clone(), key: parse_key(&args.key)?, roots };
+    let client = NewClient { name: args.name.clone(), key: parse_key(&args.key)?, roots, bench: args.bench };
     let unknown = authorize(&path, &client)?;
     talker.note(format_args!("{} may now connect: {}; start the daemon again", args.name, path.display()));
     for root in unknown {
@@ -151,6 +151,7 @@ mod tests {
                 key: key.to_owned(),
                 name: "n".to_owned(),
                 root: vec![root.to_owned()],
+                bench: false,
                 config: Some(dir.path().join("serve.toml").into()),
             })
         };

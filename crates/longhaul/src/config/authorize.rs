@@ -26,6 +26,8 @@ pub struct NewClient {
     pub key: PublicKey,
     /// What it may do, by root.
     pub roots: Vec<(String, Rights)>,
+    /// Whether it may measure.
+    pub bench: bool,
 }
 
 /// Appends the client to the config at `path`, which is made if it is not there. Returns the roots of the client that the
@@ -89,12 +91,15 @@ fn block(client: &NewClient) -> String {
         format!("{} = [{}]", quoted(root), words.join(", "))
     };
     let roots: Vec<String> = client.roots.iter().map(right).collect();
-    format!(
-        "[[client]]\nname  = {}\nkey   = {}\nroots = {{ {} }}\n",
-        quoted(&client.name),
-        quoted(&client.key.to_string()),
-        roots.join(", ")
-    )
+    let (name, key) = (quoted(&client.name), quoted(&client.key.to_string()));
+    let mut block = format!("[[client]]\nname  = {name}\nkey   = {key}\n");
+    if !roots.is_empty() {
+        block += &format!("roots = {{ {} }}\n", roots.join(", "));
+    }
+    if client.bench {
+        block += "bench = true\n";
+    }
+    block
 }
 
 #[cfg(test)]
@@ -107,7 +112,7 @@ mod tests {
 
     fn client(name: &str) -> NewClient {
         let key = Identity::generate().unwrap().public();
-        NewClient { name: name.to_owned(), key, roots: vec![("atlas".to_owned(), READ)] }
+        NewClient { name: name.to_owned(), key, roots: vec![("atlas".to_owned(), READ)], bench: false }
     }
 
     fn config(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -129,6 +134,16 @@ mod tests {
         assert_eq!(clients.iter().map(|c| c.key).collect::<Vec<_>>(), [a.key, b.key]);
         assert_eq!(clients[1].name, b.name);
         assert_eq!(clients[0].roots["atlas"], READ);
+    }
+
+    #[test]
+    fn a_client_may_be_let_in_to_measure_and_for_nothing_else() {
+        let (_dir, path) = config(CONFIG);
+        authorize(&path, &client("a")).unwrap();
+        authorize(&path, &NewClient { roots: Vec::new(), bench: true, ..client("b") }).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let clients = Daemon::parse_alone(&path, &text).unwrap().config.clients;
+        assert_eq!(clients.iter().map(|c| (c.bench, c.roots.len())).collect::<Vec<_>>(), [(false, 1), (true, 0)]);
     }
 
     #[test]

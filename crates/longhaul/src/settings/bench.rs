@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::ByteCount;
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, Transport, Way};
+use longhaul_engine::{Congestion, Protection, Settings, Transport, Way};
 
-use super::values::{self, Flaw};
-use super::{Keys, Layers, buffers, encrypted, keys};
-use crate::cli::{BenchMatrixArgs, BenchNetArgs};
+use super::flaw::Flaw;
+use super::values;
+use super::{Keys, Layers, buffers, devices, encrypted, keys};
+use crate::cli::{BenchMatrixArgs, BenchNetArgs, BufferOptions};
 use crate::config::ClientFile;
 use crate::error::Error;
 
@@ -90,7 +91,7 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
         bytes,
         // An amount that is given decides alone, unless a time is given too.
         time: seconds.or(bytes.is_none().then_some(TIME_DEFAULT)),
-        engine: common((&args.chunk_size, &args.memory), &args.congestion, layers)?,
+        engine: common(&args.buffers, &args.congestion, layers)?,
         keys: keys(&args.keys, layers)?,
     })
 }
@@ -114,7 +115,8 @@ pub struct MatrixBench {
 /// The first option that cannot be used.
 pub fn matrix_bench(args: &BenchMatrixArgs, layers: &Layers) -> Result<MatrixBench, Error> {
     let flags = Layers::new(&|_| None, ClientFile::default());
-    let common = common((&args.chunk_size, &args.memory), &None, layers)?;
+    let common = common(&args.buffers, &None, layers)?;
+    let (depth, io, engine) = devices(&args.devices, layers)?;
     Ok(MatrixBench {
         dir: args.dir.as_ref().map_or_else(|| PathBuf::from("."), PathBuf::from),
         bytes: flags.parsed("bytes", &args.bytes, values::file_size)?.unwrap_or(FILE_DEFAULT),
@@ -123,21 +125,17 @@ pub fn matrix_bench(args: &BenchMatrixArgs, layers: &Layers) -> Result<MatrixBen
             lanes: layers.parsed("lanes", &args.lanes, values::lanes)?.flatten(),
             // Two halves share one process's memory; here each stands for a process of its own.
             memory: ByteCount(common.memory.get().saturating_mul(2)),
-            depth: layers.parsed("depth", &args.depth, values::depth)?.flatten(),
-            io: layers.parsed("io", &args.io, values::io)?.unwrap_or(DirectMode::Auto),
-            engine: layers.parsed("engine", &args.engine, values::engine)?.unwrap_or(EngineKind::Auto),
+            depth,
+            io,
+            engine,
             ..common
         },
     })
 }
 
 /// What every measurement has in common with every transfer.
-fn common(
-    sizes: (&Option<OsString>, &Option<OsString>),
-    congestion: &Option<OsString>,
-    layers: &Layers,
-) -> Result<Settings, Error> {
-    let (chunk, memory) = buffers(sizes, layers)?;
+fn common(args: &BufferOptions, congestion: &Option<OsString>, layers: &Layers) -> Result<Settings, Error> {
+    let (chunk, memory) = buffers(args, layers)?;
     let congestion = layers.parsed("congestion", congestion, values::congestion)?.unwrap_or(Congestion::Auto);
     Ok(Settings { congestion, chunk, memory, retry_for: Duration::ZERO, ..Settings::default() })
 }

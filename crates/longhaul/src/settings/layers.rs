@@ -8,7 +8,8 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::values::{self, Flaw};
+use super::flaw::Flaw;
+use super::values;
 use crate::config::ClientFile;
 use crate::error::Error;
 

@@ -1,107 +1,17 @@
-//! The texts that options take, and what is wrong with others.
+//! The texts that options take.
 //!
 //! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither where the text was written nor any default.
 
 use std::time::Duration;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, LANES_MAX, MEASURE_SECONDS_MAX};
-use longhaul_core::units::{RateError, SizeError, parse_rate, parse_size};
-use longhaul_core::{ByteCount, ChunkSize, Escaped, IfExists, Preserve};
+use longhaul_core::units::{parse_rate, parse_size};
+use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
 use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Transport, Verify};
 use longhaul_net::PublicKey;
 
 use super::ProgressForm;
-
-/// What is wrong with a text.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Flaw {
-    /// Bytes that are no text.
-    #[error("it is not UTF-8")]
-    NotUtf8,
-    /// None of the words that it may be.
-    #[error("'{}' is not one of {allowed}", Escaped(.given.as_bytes()))]
-    Unknown {
-        /// The word.
-        given: String,
-        /// The words that exist.
-        allowed: &'static str,
-    },
-    /// A word of the contract whose work is still to be done.
-    #[error("'{given}' is not built yet")]
-    NotBuilt {
-        /// The word.
-        given: String,
-        /// What exists.
-        hint: &'static str,
-    },
-    /// Not a whole number, or too small or large.
-    #[error("'{}' is not a whole number from {least} to {most}", Escaped(.given.as_bytes()))]
-    Number {
-        /// The text.
-        given: String,
-        /// Smallest.
-        least: u32,
-        /// Largest.
-        most: u32,
-    },
-    /// Not of the form that the option takes.
-    #[error("'{}' is not {form}", Escaped(.given.as_bytes()))]
-    Form {
-        /// The text.
-        given: String,
-        /// The form.
-        form: &'static str,
-    },
-    /// Not a size.
-    #[error(transparent)]
-    Size(#[from] SizeError),
-    /// Not a rate.
-    #[error(transparent)]
-    Rate(#[from] RateError),
-    /// A rate at which a transfer would look dead.
-    #[error("{}/s is too little: at least {}/s", ByteCount(*.given), ByteCount(RATE_MIN))]
-    RateTooLow {
-        /// The rate, bytes/s.
-        given: u64,
-    },
-    /// A size that no chunk may have.
-    #[error(
-        "{given} is not a power of two from {} to {}",
-        ByteCount(CHUNK_BYTES_USER_MIN),
-        ByteCount(CHUNK_BYTES_USER_MAX)
-    )]
-    ChunkSize {
-        /// The size.
-        given: ByteCount,
-    },
-    /// Too few chunks fit.
-    #[error("{given} is too little: 4 chunks must fit, which take {least}")]
-    MemoryTooSmall {
-        /// The size.
-        given: ByteCount,
-        /// The smallest for this chunk size.
-        least: ByteCount,
-    },
-    /// Not a public key.
-    #[error("'{}' is not a public key (lhk1:...)", Escaped(.given.as_bytes()))]
-    Key {
-        /// The text.
-        given: String,
-    },
-}
-
-impl Flaw {
-    /// What to write instead.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Flaw::NotBuilt { hint, .. } => hint,
-            Flaw::MemoryTooSmall { .. } => "give more --memory, or a smaller --chunk-size",
-            Flaw::Key { .. } => "'longhaul key show' prints it, 'longhaul serve' as well",
-            _ => "",
-        }
-    }
-}
+use super::flaw::Flaw;
 
 /// On or off.
 pub(crate) fn switch(text: &str) -> Result<bool, Flaw> {

@@ -163,7 +163,9 @@ impl Lanes {
     fn divide(&mut self) {
         let all_quic = self.transport == Transport::Quic && self.running.values().all(Running::is_quic);
         let expected = if all_quic { self.target as usize } else { 0 };
-        self.shares.divide(self.running.values().map(|lane| &lane.handle), expected);
+        let lanes = self.running.values().map(|lane| &lane.handle);
+        self.shares.divide_rate(lanes.clone());
+        self.shares.divide_windows(lanes, expected);
     }
 
     /// What lanes that are added run over.
@@ -233,7 +235,7 @@ impl Lanes {
     /// Keeps other rates from now on.
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut Rates)) {
         self.shares.set_rates(change);
-        self.divide();
+        self.shares.divide_rate(self.running.values().map(|lane| &lane.handle));
     }
 
     /// Whether this side grants lanes.

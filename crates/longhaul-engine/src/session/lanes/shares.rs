@@ -29,21 +29,23 @@ impl Shares {
         &self.pacer
     }
 
-    /// Keeps other rates from now on: [`Shares::divide`] is to follow.
+    /// Keeps other rates from now on: [`Shares::divide_rate`] is to follow.
     pub(super) fn set_rates(&mut self, change: impl FnOnce(&mut Rates)) {
         change(&mut self.rates);
         self.pacer.set_rate(pace(self.role, self.rates));
     }
 
-    /// These lanes stand now, and so many over QUIC may come to.
-    pub(super) fn divide<'a>(&mut self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone, quic_expected: usize) {
-        // The kernel paces each connection that sends, besides the account.
+    /// Has the kernel pace each of the lanes that stand, if this side sends, besides the account that all of them share.
+    pub(super) fn divide_rate<'a>(&mut self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone) {
         let share = self.pacer.share(lanes.clone().count()).filter(|_| self.role == Role::Sender);
         if share.is_some() || self.paced {
-            lanes.clone().for_each(|lane| lane.set_pace(share));
+            lanes.for_each(|lane| lane.set_pace(share));
             self.paced = share.is_some();
         }
-        // What lanes over QUIC keep here is this side's memory.
+    }
+
+    /// Gives those of the lanes that run over QUIC, where so many may come to, their parts of this side's memory.
+    pub(super) fn divide_windows<'a>(&self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone, quic_expected: usize) {
         let quic = lanes.filter(|lane| lane.is_quic());
         let window = self.windows / quic.clone().count().max(quic_expected).max(1) as u64;
         let window = usize::try_from(window).unwrap_or(usize::MAX);

@@ -14,7 +14,7 @@ use crate::lane::pulse::{Doing, Reading};
 
 /// Watches the lanes of one side.
 #[derive(Debug)]
-pub(crate) struct Stalls {
+pub(super) struct Stalls {
     after: Duration,
     role: Role,
     seen: HashMap<LaneId, Seen>,
@@ -31,17 +31,17 @@ struct Seen {
 
 impl Stalls {
     /// Lanes are given up after `after`.
-    pub(crate) fn new(role: Role, after: Duration) -> Stalls {
+    pub(super) fn new(role: Role, after: Duration) -> Stalls {
         Stalls { after, role, seen: HashMap::new() }
     }
 
     /// How long a lane may stand still.
-    pub(crate) fn after(&self) -> Duration {
+    pub(super) fn after(&self) -> Duration {
         self.after
     }
 
     /// How long a lane may stand in the middle of a unit: a sending one for as long as the receiver lets it wait.
-    pub(crate) fn starving_after(&self) -> Duration {
+    pub(super) fn starving_after(&self) -> Duration {
         match self.role {
             Role::Receiver => self.after,
             Role::Sender => Duration::MAX,
@@ -50,7 +50,7 @@ impl Stalls {
 
     /// The lanes to give up now. `owing` have something to bring even if they have nothing in hand; `peer_stalls`: the other
     /// side said of late that its disk does.
-    pub(crate) fn find(
+    pub(super) fn find(
         &mut self,
         now: Instant,
         lanes: &[(LaneId, Reading)],

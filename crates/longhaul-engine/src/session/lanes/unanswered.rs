@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use longhaul_core::LaneId;
 use longhaul_core::limits::SEGMENT_BYTES_SAFE;
-use longhaul_sys::tcp::TcpState;
+use longhaul_sys::tcp::ConnectionState;
 
 /// Watches the lanes of one side, as a sender.
 #[derive(Debug, Default)]
-pub(crate) struct Unanswered {
+pub(super) struct Unanswered {
     waiting: HashMap<LaneId, Waiting>,
 }
 
@@ -30,10 +30,10 @@ struct Waiting {
 
 impl Unanswered {
     /// The lanes to give up now. `heard`: when the other side last said something.
-    pub(crate) fn find(
+    pub(super) fn find(
         &mut self,
         now: Instant,
-        lanes: impl Iterator<Item = (LaneId, TcpState)>,
+        lanes: impl Iterator<Item = (LaneId, ConnectionState)>,
         heard: Instant,
     ) -> Vec<LaneId> {
         let mut before = std::mem::take(&mut self.waiting);
@@ -42,7 +42,7 @@ impl Unanswered {
             let same = |waiting: &Waiting| {
                 (waiting.acked, waiting.delivered_segments) == (state.acked, state.delivered_segments)
             };
-            let TcpState { acked, delivered_segments, timeouts, .. } = state;
+            let ConnectionState { acked, delivered_segments, timeouts, .. } = state;
             let waiting = before.remove(&id).filter(same);
             let waiting = waiting.unwrap_or(Waiting { since: now, acked, delivered_segments, timeouts });
             if heard > waiting.since && timeouts > waiting.timeouts && timeouts >= TIMEOUTS {
@@ -54,14 +54,14 @@ impl Unanswered {
     }
 
     /// Whether a sign of life of the other side would tell more, if the last was `heard` then.
-    pub(crate) fn asks(&self, heard: Instant) -> bool {
+    pub(super) fn asks(&self, heard: Instant) -> bool {
         self.waiting.values().any(|waiting| heard <= waiting.since)
     }
 }
 
 /// Whether large segments are under way and the time for an answer has run out. (A host that takes no data has nothing under way,
 /// and answers the kernel's probes.)
-fn waits(state: &TcpState) -> bool {
+fn waits(state: &ConnectionState) -> bool {
     state.unacked_segments > 0 && state.timeouts > 0 && state.segment_bytes > SEGMENT_BYTES_SAFE
 }
 
@@ -74,12 +74,12 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn standing(timeouts: u8) -> TcpState {
-        TcpState { acked: 5, unacked_segments: 8, segment_bytes: 8948, timeouts, ..TcpState::default() }
+    fn standing(timeouts: u8) -> ConnectionState {
+        ConnectionState { acked: 5, unacked_segments: 8, segment_bytes: 8948, timeouts, ..ConnectionState::default() }
     }
 
     /// Whether a lane that was `first` and is `then`, a second later, is given up; control was heard `heard_ms` after the first look.
-    fn given_up(first: TcpState, then: TcpState, heard_ms: Option<u64>) -> bool {
+    fn given_up(first: ConnectionState, then: ConnectionState, heard_ms: Option<u64>) -> bool {
         let (mut unanswered, start) = (Unanswered::default(), Instant::now());
         assert_eq!(unanswered.find(start, [(LaneId(1), first)].into_iter(), start), []);
         let heard = start + Duration::from_millis(heard_ms.unwrap_or(0));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_lane_is_given_up_when_it_sends_in_vain_while_control_is_heard() {
-        let clamped = |timeouts| TcpState { segment_bytes: 1208, ..standing(timeouts) };
+        let clamped = |timeouts| ConnectionState { segment_bytes: 1208, ..standing(timeouts) };
         for (first, then, heard, want) in [
             (standing(2), standing(3), Some(20), true),
             (standing(2), standing(3), None, false),
@@ -96,9 +96,9 @@ mod tests {
             (standing(1), standing(2), Some(20), false),
             (standing(3), standing(3), Some(20), false),
             (standing(3), standing(4), Some(20), true),
-            (standing(2), TcpState { acked: 6, ..standing(3) }, Some(20), false),
-            (standing(2), TcpState { delivered_segments: 1, ..standing(3) }, Some(20), false),
-            (standing(2), TcpState { unacked_segments: 0, ..standing(3) }, Some(20), false),
+            (standing(2), ConnectionState { acked: 6, ..standing(3) }, Some(20), false),
+            (standing(2), ConnectionState { delivered_segments: 1, ..standing(3) }, Some(20), false),
+            (standing(2), ConnectionState { unacked_segments: 0, ..standing(3) }, Some(20), false),
             (clamped(2), clamped(3), Some(20), false),
         ] {
             assert_eq!(given_up(first, then, heard), want, "{first:?} {then:?} {heard:?}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longhaul_core::LaneId;
 use longhaul_net::LaneHandle;
-use longhaul_sys::tcp::TcpState;
+use longhaul_sys::tcp::ConnectionState;
 
 use super::Way;
 
@@ -73,7 +73,7 @@ struct Seen {
 struct Lane {
     handle: LaneHandle,
     congestion: Option<String>,
-    last: Option<TcpState>,
+    last: Option<ConnectionState>,
     /// Sums over the looks at which data was on its way.
     rtt: Duration,
     deviation: Duration,
@@ -132,7 +132,7 @@ impl Lane {
         Some(())
     }
 
-    fn take(&mut self, state: TcpState) {
+    fn take(&mut self, state: ConnectionState) {
         // The opening of the connection counts as a byte.
         if state.sent.saturating_sub(state.resent) > state.acked && !state.rtt.is_zero() {
             self.rtt += state.rtt;
@@ -174,10 +174,18 @@ mod tests {
         Lane { handle, congestion: Some("bbr".to_owned()), last: None, rtt: zero, deviation: zero, looks: 0 }
     }
 
-    fn state(sent: u64, acked: u64, rtt_ms: u64) -> TcpState {
+    fn state(sent: u64, acked: u64, rtt_ms: u64) -> ConnectionState {
         let ms = Duration::from_millis;
         let (min_rtt, rtt_deviation) = (Some(ms(20)), ms(rtt_ms / 10));
-        TcpState { sent, acked, received: 7, rtt: ms(rtt_ms), rtt_deviation, min_rtt, ..TcpState::default() }
+        ConnectionState {
+            sent,
+            acked,
+            received: 7,
+            rtt: ms(rtt_ms),
+            rtt_deviation,
+            min_rtt,
+            ..ConnectionState::default()
+        }
     }
 
     #[test]
