@@ -75,6 +75,19 @@ fn an_authorised_client_gets_in_and_a_stranger_finds_the_line_for_it_in_the_daem
 }
 
 #[test]
+fn a_client_that_is_let_in_to_measure_may_do_that_and_nothing_else() {
+    let (client, server) = (Host::new(), Host::new());
+    let dir = server.make_dir("dir");
+    files::make(dir.join("f"), 1, 100);
+    let config = DaemonConfig::default().root("r", &dir, "read").write(&server);
+    server.run(["key", "authorize", client.key(), "--name", "meter", "--bench", "--config"]).arg(&config).succeed();
+    let daemon = Daemon::start(server.run(["serve", "--json", "--config"]).arg(&config));
+    let url = format!("lh://{}", daemon.addr());
+    client.run(["bench", "net", "--bytes", "1MiB", "--peer-key", daemon.key(), &url]).succeed();
+    client.run(["pull", "--peer-key", daemon.key(), &daemon.url("r/f"), "f"]).fail(4);
+}
+
+#[test]
 fn an_unknown_daemon_key_off_a_terminal_is_4_with_the_line_to_paste() {
     let site = Site::new();
     let host = Host::new();
