@@ -6,6 +6,7 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_LOG2_MAX, LANES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role};
 use longhaul_disk::{ChunkIo, EngineKind};
+use longhaul_net::QUIC_FIRST_WINDOW_BYTES;
 use longhaul_sys::Slab;
 
 /// Buffers of a session side when nobody says otherwise.
@@ -26,8 +27,6 @@ pub(crate) const FAR: Duration = Duration::from_millis(5);
 /// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its memory: one is filled while the
 /// other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
-/// A lane over QUIC begins with such a window.
-const WINDOW_FIRST_BYTES: u64 = 4 << 20;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
 const SLOTS_MIN: u64 = 4;
 
@@ -72,7 +71,7 @@ pub(crate) fn windows(memory: u64) -> u64 {
 
 /// Lanes over QUIC that have a window each, where a side has so many bytes in all.
 pub(crate) fn lanes_quic(wanted: u32, memory: u64) -> u32 {
-    wanted.min(u32::try_from(windows(memory) / WINDOW_FIRST_BYTES).unwrap_or(u32::MAX)).max(1)
+    wanted.min(u32::try_from(windows(memory) / QUIC_FIRST_WINDOW_BYTES as u64).unwrap_or(u32::MAX)).max(1)
 }
 
 /// The buffers and the chunk I/O of one session side.

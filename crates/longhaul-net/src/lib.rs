@@ -30,7 +30,7 @@ pub use keys::{Identity, PublicKey};
 pub use known_hosts::KnownHosts;
 pub use lane::{LaneStream, Protection, SAFE_MAGIC};
 pub use path::{NetPath, PathError};
-pub use quic::QuicListener;
+pub use quic::{FIRST_WINDOW_BYTES as QUIC_FIRST_WINDOW_BYTES, QuicListener};
 pub use tls::{GreetLimits, PeerCheck, ServerTls};
 pub use wire::{Congestion, LaneOptions};
 

@@ -18,7 +18,7 @@ use super::socket::PAYLOAD_MAX;
 use crate::error::NetError;
 
 /// What a lane's end may have on its way or unread once the lane has joined, at first.
-pub(crate) const FIRST_WINDOW_BYTES: usize = 4 << 20;
+pub const FIRST_WINDOW_BYTES: usize = 4 << 20;
 /// The same before: whoever dials may be anybody.
 pub(crate) const STRANGERS_WINDOW_BYTES: usize = 64 << 10;
 

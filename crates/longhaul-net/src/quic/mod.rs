@@ -25,6 +25,7 @@ mod socket;
 mod stream;
 mod wait;
 
+pub use config::FIRST_WINDOW_BYTES;
 pub(crate) use dial::dial;
 pub(crate) use handle::QuicHandle;
 pub use listen::QuicListener;
