@@ -141,7 +141,8 @@ fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_dire
 #[ignore = "needs root: run by .ci/run"]
 fn a_trial_of_quic_behind_a_firewall_leaves_the_transfer_as_it_was() {
     let far = narrow_hosts("rate=400Mbit/s,rtt=100ms,block=udp");
-    files::make(far.client.path("f"), 1, 120 * MIB);
+    // A trial is made only where enough is left for it to pay.
+    files::make(far.client.path("f"), 1, 240 * MIB);
     let running = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).start();
     decision(&running, &["+4 over quic"]);
     decision(&running, &["tcp"]);
