@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags, fcntl_setfl, statx};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, PathText};
+use crate::kernel::Kernel;
 
 /// Whether files are opened for direct I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -43,6 +44,8 @@ pub(crate) struct Handle {
     align: usize,
     required: bool,
     direct: AtomicBool,
+    /// By which it is written.
+    kernel: Kernel,
 }
 
 impl Handle {
@@ -77,7 +80,18 @@ impl Handle {
         }
         let align = offered.unwrap_or(1);
         let required = mode == DirectMode::Direct;
-        Ok((Handle { fd, path, align, required, direct: AtomicBool::new(direct) }, stat))
+        let direct = AtomicBool::new(direct);
+        Ok((Handle { fd, path, align, required, direct, kernel: Kernel::default() }, stat))
+    }
+
+    /// The same file, written through `kernel`.
+    pub(crate) fn written_by(self, kernel: &Kernel) -> Handle {
+        Handle { kernel: kernel.clone(), ..self }
+    }
+
+    /// By which it is written.
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.kernel
     }
 
     /// How the next request will go.

@@ -11,6 +11,7 @@
 mod direct;
 mod error;
 mod io;
+mod kernel;
 mod names;
 mod overlap;
 mod shelf;
@@ -25,6 +26,7 @@ mod walk;
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
+pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use overlap::way_into;
 pub use shelf::{Journal, JournalReader, Shelf, Shelved};
 pub use source::{

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use longhaul_core::limits::RESERVED_PREFIX;
 use longhaul_core::{RelPath, TempName};
-use rustix::fs::{AtFlags, FileType, RawDir, Stat, fsync, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
@@ -140,7 +140,7 @@ impl Tree {
         let dir = self.walk.dir(path)?;
         let removed =
             sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))?;
-        let synced = dir.readable().and_then(fsync);
+        let synced = dir.sync();
         synced.map_err(|error| DiskError::call("sync the directory", path, error))?;
         Ok(removed)
     }

@@ -14,12 +14,15 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, PathText};
+use crate::kernel::Kernel;
 
 /// An open directory (a place to call `*at()` on, not to read from), and the device it lies on.
 #[derive(Debug)]
 pub(crate) struct Dir {
     fd: OwnedFd,
     dev: u64,
+    /// Everything that is changed in it goes through this.
+    kernel: Kernel,
 }
 
 /// A held root and the directories beneath it that were used last.
@@ -40,23 +43,28 @@ struct Cache {
 impl Dir {
     /// Opens what the operator named, following links as any program does.
     pub(crate) fn open_named(path: &Path) -> Result<Dir, DiskError> {
+        Dir::open_behind(path, &Kernel::default())
+    }
+
+    /// The same for one that is changed through `kernel`.
+    pub(crate) fn open_behind(path: &Path, kernel: &Kernel) -> Result<Dir, DiskError> {
         let fd = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        Dir::new(fd.map_err(|error| DiskError::call("open", path, error))?, || path.into())
+        Dir::new(fd.map_err(|error| DiskError::call("open", path, error))?, kernel, || path.into())
     }
 
     /// Opens one component beneath this directory, without following it.
     fn enter(&self, name: &[u8], at: &RelPath) -> Result<Dir, DiskError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(&self.fd, name, flags, Mode::empty()) {
-            Ok(fd) => Dir::new(fd, || at.into()),
+            Ok(fd) => Dir::new(fd, &self.kernel, || at.into()),
             Err(Errno::NOTDIR) => Err(self.not_a_directory(name, at)),
             Err(error) => Err(DiskError::call("enter", at, error)),
         }
     }
 
-    fn new(fd: OwnedFd, path: impl Fn() -> PathText) -> Result<Dir, DiskError> {
+    fn new(fd: OwnedFd, kernel: &Kernel, path: impl Fn() -> PathText) -> Result<Dir, DiskError> {
         let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path(), error))?;
-        Ok(Dir { fd, dev: crate::stat::dev_of(&stat) })
+        Ok(Dir { fd, dev: crate::stat::dev_of(&stat), kernel: kernel.clone() })
     }
 
     /// Tells a link from any other thing that is no directory.
@@ -71,9 +79,19 @@ impl Dir {
         self.dev
     }
 
+    /// By which it is changed.
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
     /// A descriptor of the same directory that can be read and synced.
     pub(crate) fn readable(&self) -> Result<OwnedFd, Errno> {
         openat(&self.fd, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    /// Makes durable which names stand in it.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        self.kernel.fsync(self.readable()?)
     }
 }
 

@@ -5,8 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use longhaul_sys::Slot;
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::{pread, pwrite};
+use rustix::io::pread;
 use tokio::sync::Mutex;
 
 use crate::direct::Handle;
@@ -93,12 +92,13 @@ pub(crate) fn move_nothing(_job: &Job, _len: usize, _slot: &mut Slot) -> Result<
     Ok(())
 }
 
-fn perform(handle: &Handle, step: &Step, slot: &mut [u8]) -> io::Result<usize> {
+/// Makes one call.
+pub(crate) fn perform(handle: &Handle, step: &Step, slot: &mut [u8]) -> io::Result<usize> {
     Ok(match step {
         Step::Read { range, offset } => pread(handle, &mut slot[range.clone()], *offset)?,
-        Step::Write { range, offset } => pwrite(handle, &slot[range.clone()], *offset)?,
+        Step::Write { range, offset } => handle.kernel().pwrite(handle, &slot[range.clone()], *offset)?,
         Step::Reserve { offset, len } => {
-            fallocate(handle, FallocateFlags::KEEP_SIZE, *offset, *len)?;
+            handle.kernel().reserve(handle, *offset, *len)?;
             0
         }
     })

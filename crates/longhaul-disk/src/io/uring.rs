@@ -22,6 +22,7 @@ use crate::error::DiskError;
 use crate::io::account::Account;
 use crate::io::join;
 use crate::io::queue::{Request, finish, gone};
+use crate::io::threads;
 use crate::io::transfer::{Job, Step, Transfer};
 
 /// A ring for one device.
@@ -145,9 +146,14 @@ async fn run(ring: &RingSlots, job: &Job, len: usize, mut slot: Slot) -> (Result
             Some(turn) => Some(turn.lock().await),
             None => None,
         };
-        let (outcome, back) = perform(ring, &file, &step, slot).await;
+        let outcome = if handle.kernel().is_interposed() {
+            threads::perform(handle, &step, &mut slot)
+        } else {
+            let (outcome, back) = perform(ring, &file, &step, slot).await;
+            slot = back;
+            outcome
+        };
         drop(turn);
-        slot = back;
         if let Err(error) = transfer.absorb(&step, outcome) {
             return (Err(error), slot);
         }

@@ -6,10 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use longhaul_core::{Mtime, SessionTag};
 use longhaul_sys::lock;
-use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat, ftruncate};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::fs::fstat;
+use rustix::io::{Errno, pread};
 
 use crate::error::DiskError;
+use crate::kernel::Kernel;
 use crate::shelf::{Shelf, shown};
 use crate::stat::meta_of;
 
@@ -70,8 +71,8 @@ impl Journal {
         let mut len = self.len.lock().unwrap_or_else(PoisonError::into_inner);
         self.usable()?;
         self.reserve(*len + bytes.len() as u64);
-        if let Err(error) = write_all(&self.fd, bytes, *len) {
-            if ftruncate(&self.fd, *len).is_err() {
+        if let Err(error) = write_all(self.kernel(), &self.fd, bytes, *len) {
+            if self.kernel().ftruncate(&self.fd, *len).is_err() {
                 self.abandoned.store(true, Ordering::Release);
             }
             return Err(DiskError::call("append to", shown(self.tag), error));
@@ -86,7 +87,7 @@ impl Journal {
     /// What the system says: then the journal is abandoned, and so is every later call.
     pub fn sync(&self) -> Result<(), DiskError> {
         self.usable()?;
-        fdatasync(&self.fd).map_err(|error| {
+        self.kernel().fdatasync(&self.fd).map_err(|error| {
             // What the system could not write it may forget, and say "done" the next time.
             self.abandoned.store(true, Ordering::Release);
             DiskError::call("sync", shown(self.tag), error)
@@ -103,7 +104,8 @@ impl Journal {
         if len > *standing {
             return Err(DiskError::Bounds { path: shown(self.tag), offset: len, len: 0 });
         }
-        ftruncate(&self.fd, len).map_err(|error| DiskError::call("cut", shown(self.tag), error))?;
+        let cut = self.kernel().ftruncate(&self.fd, len);
+        cut.map_err(|error| DiskError::call("cut", shown(self.tag), error))?;
         *standing = len;
         self.sync()
     }
@@ -117,7 +119,7 @@ impl Journal {
         self.usable()?;
         let (mut offset, mut outcome) = (0, Ok(()));
         self.read(&mut |piece| {
-            outcome = write_all(&self.fd, piece, offset);
+            outcome = write_all(self.kernel(), &self.fd, piece, offset);
             offset += piece.len() as u64;
             outcome.is_ok()
         })?;
@@ -156,9 +158,13 @@ impl Journal {
         let from = self.reserved.load(Ordering::Relaxed);
         if end > from {
             let upto = end + RESERVE_BYTES;
-            let _ = fallocate(&self.fd, FallocateFlags::KEEP_SIZE, from, upto - from);
+            let _ = self.kernel().reserve(&self.fd, from, upto - from);
             self.reserved.store(upto, Ordering::Relaxed);
         }
+    }
+
+    fn kernel(&self) -> &Kernel {
+        self.shelf.root.kernel()
     }
 
     fn usable(&self) -> Result<(), DiskError> {
@@ -231,9 +237,9 @@ fn read(fd: &OwnedFd, tag: SessionTag, sink: &mut dyn FnMut(&[u8]) -> bool) -> R
 }
 
 /// Writes all of `bytes` at `offset`.
-fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+fn write_all(kernel: &Kernel, fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        match pwrite(fd, bytes, offset) {
+        match kernel.pwrite(fd, bytes, offset) {
             Ok(0) => return Err(Errno::NOSPC),
             Ok(written) => {
                 bytes = &bytes[written..];

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use longhaul_core::SessionTag;
 use longhaul_core::limits::RESERVED_PREFIX;
 use longhaul_sys::lock;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, mkdirat, openat, statat, unlinkat, utimensat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::{DiskError, PathText};
+use crate::kernel::Kernel;
 use crate::names::each_name;
 use crate::stat::{meta_of, type_of};
 use crate::target::times;
@@ -57,8 +58,7 @@ impl Shelf {
         let (name, path) = (file_name(tag), shown(tag));
         for _ in 0..TRIES_MAX {
             let Some(dir) = self.make()? else { continue };
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = match openat(&dir, &name, flags, Mode::RUSR | Mode::WUSR) {
+            let fd = match self.kernel().create(&dir, &name, OFlags::RDWR, Mode::RUSR | Mode::WUSR) {
                 Ok(fd) => fd,
                 // Another session's journal went, the last one there, and the shelf with it.
                 Err(Errno::NOENT) => continue,
@@ -69,7 +69,8 @@ impl Shelf {
             // promised nothing.
             lock::lock(&fd).map_err(|error| DiskError::call("lock", &path, error))?;
             if stands(&fd).map_err(|error| DiskError::call("examine", &path, error))? {
-                fsync(&dir).map_err(|error| DiskError::call("sync the directory of", &path, error))?;
+                let synced = self.kernel().fsync(&dir);
+                synced.map_err(|error| DiskError::call("sync the directory of", &path, error))?;
                 return Ok(Journal::new(self.clone(), tag, fd, 0));
             }
         }
@@ -127,6 +128,10 @@ impl Shelf {
         Ok(tags)
     }
 
+    fn kernel(&self) -> &Kernel {
+        self.root.kernel()
+    }
+
     /// Opens a journal for reading and writing, as long as it is one of ours.
     fn opened(&self, tag: SessionTag) -> Result<Option<OwnedFd>, DiskError> {
         let path = shown(tag);
@@ -167,14 +172,11 @@ impl Shelf {
         if let Some(dir) = self.dir()? {
             return Ok(Some(dir));
         }
-        match mkdirat(&self.root, NAME, Mode::RWXU) {
+        match self.kernel().mkdirat(&self.root, NAME, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(DiskError::call("make the directory", NAME, error)),
         }
-        self.root
-            .readable()
-            .and_then(fsync)
-            .map_err(|error| DiskError::call("sync the directory above", NAME, error))?;
+        self.root.sync().map_err(|error| DiskError::call("sync the directory above", NAME, error))?;
         self.dir()
     }
 
@@ -185,25 +187,25 @@ impl Shelf {
     pub fn sync(&self) -> Result<(), DiskError> {
         let synced = |error| DiskError::call("sync the directory", NAME, error);
         if let Some(dir) = self.dir()? {
-            fsync(&dir).map_err(synced)?;
+            self.kernel().fsync(&dir).map_err(synced)?;
         }
-        self.root.readable().and_then(fsync).map_err(synced)
+        self.root.sync().map_err(synced)
     }
 
     /// Takes a journal away, and the shelf if it was the last.
     fn remove(&self, tag: SessionTag) -> Result<(), DiskError> {
         let Some(dir) = self.dir()? else { return Ok(()) };
-        match unlinkat(&dir, file_name(tag), AtFlags::empty()) {
+        match self.kernel().unlinkat(&dir, &file_name(tag)) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(DiskError::call("remove", shown(tag), error)),
         }
         // Refused as long as there is another one. The tree looks as if there had never been one: its top keeps its time.
         let before = statat(&self.root, c".", AtFlags::SYMLINK_NOFOLLOW);
-        if unlinkat(&self.root, NAME, AtFlags::REMOVEDIR).is_ok()
+        if self.kernel().rmdirat(&self.root, NAME).is_ok()
             && let Ok(before) = before
         {
             let meta = meta_of(&before);
-            let _ = utimensat(&self.root, c".", &times(&meta), AtFlags::empty());
+            let _ = self.kernel().utimensat(&self.root, b".", &times(&meta));
         }
         Ok(())
     }

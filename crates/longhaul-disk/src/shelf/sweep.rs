@@ -2,7 +2,7 @@
 
 use longhaul_core::TempName;
 use longhaul_sys::lock;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -18,7 +18,7 @@ pub(crate) fn sweep(dir: &Dir, orphan: &dyn Fn(&TempName) -> bool) -> Result<usi
     let mut removed = 0;
     for temp in found.into_iter().filter(|temp| orphan(temp)) {
         if is_idle(dir, &temp)? {
-            match unlinkat(dir, temp.file_name().as_slice(), AtFlags::empty()) {
+            match dir.kernel().unlinkat(dir, &temp.file_name()) {
                 Ok(()) => removed += 1,
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error),

@@ -1,20 +1,20 @@
 //! The destination directory itself: opened, or made with those above it, each durable before anything is put into it.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use longhaul_core::RelPath;
-use rustix::fs::{CWD, Mode, OFlags, fsync, mkdirat, openat};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind, PathText};
+use crate::kernel::Kernel;
 use crate::tree::Tree;
 use crate::walk::Dir;
 
 /// The directory that the operator named.
-pub(crate) fn named(path: &Path) -> Result<Arc<Dir>, DiskError> {
-    match Dir::open_named(path) {
+pub(crate) fn named(path: &Path, kernel: &Kernel) -> Result<Arc<Dir>, DiskError> {
+    match Dir::open_behind(path, kernel) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         outcome => return outcome.map(Arc::new),
     }
@@ -22,9 +22,9 @@ pub(crate) fn named(path: &Path) -> Result<Arc<Dir>, DiskError> {
     if above == path {
         return Err(DiskError::call("make the directory", path, Errno::NOENT));
     }
-    let parent = named(above)?;
-    made(mkdirat(CWD, path, MODE), parent.as_ref(), path.into())?;
-    Dir::open_named(path).map(Arc::new)
+    let parent = named(above, kernel)?;
+    made(kernel.mkdir_named(path, parent.as_ref(), MODE), &parent, path.into())?;
+    Dir::open_behind(path, kernel).map(Arc::new)
 }
 
 /// A directory beneath a served tree.
@@ -35,20 +35,18 @@ pub(crate) fn beneath(tree: &Tree, path: &RelPath) -> Result<Arc<Dir>, DiskError
     }
     let (Some(above), Some(name)) = (path.parent(), path.name()) else { return tree.dir(path) };
     let parent = beneath(tree, &above)?;
-    made(mkdirat(&parent, name, MODE), parent.as_ref(), path.into())?;
+    made(parent.kernel().mkdirat(&parent, name, MODE), &parent, path.into())?;
     tree.dir(path)
 }
 
-fn made(outcome: Result<(), Errno>, parent: impl AsFd, path: PathText) -> Result<(), DiskError> {
+fn made(outcome: Result<(), Errno>, parent: &Dir, path: PathText) -> Result<(), DiskError> {
     match outcome {
         Ok(()) => {}
         // Somebody else made it at the same time.
         Err(Errno::EXIST) => return Ok(()),
         Err(error) => return Err(DiskError::call("make the directory", path, error)),
     }
-    openat(parent, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(fsync)
-        .map_err(|error| DiskError::call("sync the directory above", path, error))
+    parent.sync().map_err(|error| DiskError::call("sync the directory above", path, error))
 }
 
 /// As `mkdir -p` does: what the process's mask leaves.

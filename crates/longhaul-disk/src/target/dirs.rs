@@ -1,21 +1,30 @@
 //! Directories of the destination as things with modes and times, also those that even their owner may not read.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use longhaul_core::{Meta, Preserve};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, chmodat, fchmod, fstat, futimens, openat, utimensat};
+use rustix::fs::{Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::kernel::Kernel;
 use crate::target::meta::{mode, times};
 use crate::walk::Dir;
 
 /// A directory opened to change its metadata.
-pub(crate) enum DirHandle {
-    /// The ordinary case.
-    Open(OwnedFd),
-    /// It may not be read: changed by way of the kernel's link to the descriptor, which leads nowhere else.
-    Path(OwnedFd),
+pub(crate) struct DirHandle {
+    fd: OwnedFd,
+    access: Access,
+    kernel: Kernel,
+}
+
+/// How a directory could be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// To be read: the ordinary case.
+    Read,
+    /// As a mere place, as its mode forbids to read it.
+    Place,
 }
 
 impl DirHandle {
@@ -25,10 +34,11 @@ impl DirHandle {
     /// What the system says; `NOTDIR` for a link.
     pub(crate) fn open(parent: &Dir, name: &[u8]) -> Result<DirHandle, Errno> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(parent, name, flags | OFlags::RDONLY, Mode::empty()) {
-            Err(Errno::ACCESS) => openat(parent, name, flags | OFlags::PATH, Mode::empty()).map(DirHandle::Path),
-            outcome => outcome.map(DirHandle::Open),
-        }
+        let (fd, access) = match openat(parent, name, flags | OFlags::RDONLY, Mode::empty()) {
+            Err(Errno::ACCESS) => (openat(parent, name, flags | OFlags::PATH, Mode::empty())?, Access::Place),
+            outcome => (outcome?, Access::Read),
+        };
+        Ok(DirHandle { fd, access, kernel: parent.kernel().clone() })
     }
 
     /// Sets the permission bits, keeping a set-group-id or sticky bit that the directory has from its parent or its
@@ -37,10 +47,10 @@ impl DirHandle {
         if let Some(bits) = bits {
             self.chmod(bits | self.stat()?.st_mode & 0o7000)?;
         }
-        match self {
+        match self.access {
             _ if !preserve.times => Ok(()),
-            DirHandle::Open(fd) => futimens(fd, &times(meta)),
-            DirHandle::Path(fd) => utimensat(CWD, by_number(fd), &times(meta), AtFlags::empty()),
+            Access::Read => self.kernel.futimens(&self.fd, &times(meta)),
+            Access::Place => self.kernel.set_times_of_place(&self.fd, &times(meta)),
         }
     }
 
@@ -57,21 +67,15 @@ impl DirHandle {
     }
 
     fn stat(&self) -> Result<Stat, Errno> {
-        match self {
-            DirHandle::Open(fd) | DirHandle::Path(fd) => fstat(fd),
-        }
+        fstat(&self.fd)
     }
 
     fn chmod(&self, bits: u32) -> Result<(), Errno> {
-        match self {
-            DirHandle::Open(fd) => fchmod(fd, mode(bits)),
-            DirHandle::Path(fd) => chmodat(CWD, by_number(fd), mode(bits), AtFlags::empty()),
+        match self.access {
+            Access::Read => self.kernel.fchmod(&self.fd, mode(bits)),
+            Access::Place => self.kernel.chmod_place(&self.fd, mode(bits)),
         }
     }
-}
-
-fn by_number(fd: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
 /// What the owner needs to work in a directory.

@@ -2,19 +2,18 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Meta, Preserve, RelPath, SessionTag, TempName};
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, fchmod, ftruncate, futimens, mkdirat, statat, symlinkat, unlinkat, utimensat,
-};
-use rustix::io::{Errno, pwrite};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, statat};
+use rustix::io::Errno;
 
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, ErrorKind};
+use crate::kernel::{Interposer, Kernel};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::{Identity, Standing, type_of};
 use crate::target::base;
@@ -54,7 +53,23 @@ impl FsTarget {
     /// # Errors
     /// If it cannot be made, entered or read.
     pub fn open(path: &Path, direct: DirectMode) -> Result<FsTarget, DiskError> {
-        let root = base::named(path)?;
+        FsTarget::opened(path, direct, &Kernel::default())
+    }
+
+    /// The same behind something that stands before the system, for tests.
+    ///
+    /// # Errors
+    /// As [`FsTarget::open`].
+    pub fn open_behind(
+        path: &Path,
+        direct: DirectMode,
+        interposer: Arc<dyn Interposer>,
+    ) -> Result<FsTarget, DiskError> {
+        FsTarget::opened(path, direct, &Kernel::behind(interposer))
+    }
+
+    fn opened(path: &Path, direct: DirectMode, kernel: &Kernel) -> Result<FsTarget, DiskError> {
+        let root = base::named(path, kernel)?;
         FsTarget::new(Shelf::of(&root), root, direct)
     }
 
@@ -68,7 +83,7 @@ impl FsTarget {
 
     fn new(shelf: Shelf, root: Arc<Dir>, direct: DirectMode) -> Result<FsTarget, DiskError> {
         let tag = random().map_err(|error| DiskError::call("name a session at", &RelPath::root(), error))?;
-        let syncer = Syncer::default();
+        let syncer = Syncer::new(root.kernel().clone());
         syncer.watch(&root, &RelPath::root())?;
         Ok(FsTarget {
             walk: Walk::new(root, CACHED_DIRS_MAX),
@@ -100,6 +115,31 @@ impl FsTarget {
         &self.shelf
     }
 
+    fn kernel(&self) -> &Kernel {
+        self.walk.root().kernel()
+    }
+
+    fn write_all(&self, fd: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.kernel().pwrite(fd, &bytes[done..], done as u64) {
+                Ok(0) => return Err(Errno::NOSPC),
+                Ok(written) => done += written,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Times last: everything else changes them.
+    fn set_meta(&self, fd: impl AsFd, bits: Option<u32>, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
+        if let Some(bits) = bits {
+            self.kernel().fchmod(&fd, mode(bits))?;
+        }
+        if preserve.times { self.kernel().futimens(&fd, &times(meta)) } else { Ok(()) }
+    }
+
     /// The directory that `path` will be in, ready to be written to.
     fn parent<'p>(&self, path: &'p RelPath) -> Result<(Arc<Dir>, &'p [u8]), DiskError> {
         let (dir, name) = self.walk.parent(path)?;
@@ -112,7 +152,8 @@ impl FsTarget {
         let (handle, _) = Handle::adopt(fd, path.into(), self.direct, flags)?;
         // Writes within the file's length may run side by side; each that would extend it would wait for the others.
         let padded = len.checked_next_multiple_of(handle.align() as u64).unwrap_or(len);
-        ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
+        let handle = handle.written_by(self.kernel());
+        self.kernel().ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
         Ok(handle)
     }
 
@@ -172,7 +213,7 @@ impl TargetTree for FsTarget {
             return Ok(Made::Stood);
         }
         let (dir, name) = self.parent(path)?;
-        match mkdirat(&dir, name, Mode::RWXU) {
+        match self.kernel().mkdirat(&dir, name, Mode::RWXU) {
             Ok(()) => {
                 self.unfinished().insert(path.clone(), None);
                 self.changed_in(path);
@@ -223,7 +264,7 @@ impl TargetTree for FsTarget {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             outcome => outcome?.0,
         };
-        match unlinkat(&dir, temp.file_name().as_slice(), AtFlags::empty()) {
+        match self.kernel().unlinkat(&dir, &temp.file_name()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(DiskError::call("remove the temporary file of", path, error)),
         }
@@ -251,9 +292,9 @@ impl TargetTree for FsTarget {
         // final name may as well read this one.
         let (temp, fd) = Temp::create(&dir, self.tag, mode(wanted))
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
-        write_all(&fd, bytes).map_err(|error| DiskError::call("write", path, error))?;
+        self.write_all(&fd, bytes).map_err(|error| DiskError::call("write", path, error))?;
         let mode_is = self.modes.after_open(wanted);
-        set_meta(&fd, (mode_is != wanted).then_some(wanted), meta, preserve)
+        self.set_meta(&fd, (mode_is != wanted).then_some(wanted), meta, preserve)
             .map_err(|error| DiskError::call("set the metadata of", path, error))?;
         // More than will be synced one by one need no descriptor.
         let content = HeldFd::hold(fd, &self.held, OPEN_STAGED_MAX).map_or(Content::Closed, Content::Small);
@@ -262,11 +303,11 @@ impl TargetTree for FsTarget {
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         let (dir, _) = self.parent(path)?;
-        let (temp, ()) = Temp::make(&dir, self.tag, |name| symlinkat(target, &dir, name))
+        let (temp, ()) = Temp::make(&dir, self.tag, |name| self.kernel().symlinkat(target, &dir, name))
             .map_err(|error| DiskError::call("make a link for", path, error))?;
         if preserve.times {
-            utimensat(&dir, temp.name(), &times(meta), AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|error| DiskError::call("set the times of", path, error))?;
+            let set = self.kernel().utimensat(&dir, temp.name(), &times(meta));
+            set.map_err(|error| DiskError::call("set the times of", path, error))?;
         }
         Ok(Staged::new(path, Arc::new(temp), Content::Link))
     }
@@ -323,8 +364,9 @@ impl TargetTree for FsTarget {
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         let Some(body) = file.body() else { return Ok(Staged::void(file.path())) };
         let temp = Arc::clone(&body.temp);
-        ftruncate(&body.handle, file.len()).map_err(|error| body.handle.error("set the length of", error))?;
-        set_meta(&body.handle, Some(self.modes.file(meta, preserve)), meta, preserve)
+        let cut = self.kernel().ftruncate(&body.handle, file.len());
+        cut.map_err(|error| body.handle.error("set the length of", error))?;
+        self.set_meta(&body.handle, Some(self.modes.file(meta, preserve)), meta, preserve)
             .map_err(|error| body.handle.error("set the metadata of", error))?;
         let path = file.path().clone();
         Ok(Staged::new(&path, temp, Content::Large(file)))
@@ -367,27 +409,6 @@ impl TargetTree for FsTarget {
     fn sync_counts(&self) -> SyncCounts {
         self.syncer.counts()
     }
-}
-
-fn write_all(fd: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match pwrite(fd, &bytes[done..], done as u64) {
-            Ok(0) => return Err(Errno::NOSPC),
-            Ok(written) => done += written,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Times last: everything else changes them.
-fn set_meta(fd: impl std::os::fd::AsFd, bits: Option<u32>, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
-    if let Some(bits) = bits {
-        fchmod(&fd, mode(bits))?;
-    }
-    if preserve.times { futimens(&fd, &times(meta)) } else { Ok(()) }
 }
 
 #[cfg(test)]

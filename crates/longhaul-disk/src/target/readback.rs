@@ -31,6 +31,7 @@ pub(crate) fn read(temp: &Temp, path: &RelPath, offset: u64, len: usize, slot: &
     if len > slot.len() {
         return Err(DiskError::Bounds { path: path.into(), offset, len });
     }
+    let handle = handle.written_by(temp.dir().kernel());
     fill(&handle, offset, len, slot, Cached::Dropped)
 }
 
@@ -51,6 +52,12 @@ pub(crate) fn fill(
     slot: &mut [u8],
     cached: Cached,
 ) -> Result<Back, DiskError> {
+    if cached == Cached::Dropped {
+        let read = handle.kernel().read_medium(handle, offset, &mut slot[..len]);
+        if let Some(len) = read.map_err(|error| handle.error("read back", error))? {
+            return Ok(Back { len, mode: IoMode::Direct });
+        }
+    }
     let (mut done, mut dropped) = (0, cached == Cached::Kept);
     while done < len {
         let (at, align) = (offset + done as u64, handle.align());

@@ -4,14 +4,12 @@
 //! Everything here is about files that hold bytes already; fresh ones are made by [`Temp`](crate::target::temp::Temp).
 
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use longhaul_core::TempName;
 use longhaul_sys::lock;
-use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, Stat, chmodat, fallocate, fchmod, fstat, openat,
-};
-use rustix::io::{Errno, pwrite};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::direct::Handle;
@@ -41,7 +39,7 @@ pub(crate) fn reopen(dir: &Dir, name: &TempName) -> Result<Reopened, Errno> {
     }
     // It may have been sealed already, with its final mode.
     if stat.st_mode & 0o7777 != PRIVATE.as_raw_mode() {
-        fchmod(&fd, PRIVATE)?;
+        dir.kernel().fchmod(&fd, PRIVATE)?;
     }
     Ok(Reopened::Usable(fd))
 }
@@ -74,8 +72,7 @@ fn let_us_in(dir: &Dir, name: &[u8]) -> Result<bool, Errno> {
     if !is_usable(&fstat(&fd)?) {
         return Ok(false);
     }
-    // By way of the kernel's link to the descriptor, which leads nowhere else.
-    chmodat(CWD, format!("/proc/self/fd/{}", fd.as_raw_fd()), PRIVATE, AtFlags::empty())?;
+    dir.kernel().chmod_place(&fd, PRIVATE)?;
     Ok(true)
 }
 
@@ -85,9 +82,9 @@ fn is_usable(stat: &Stat) -> bool {
 
 /// Makes a range of a file read as zeros, as a hole where the file system can.
 pub(crate) fn zero(handle: &Handle, range: Range<u64>) -> Result<(), DiskError> {
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let kernel = handle.kernel();
     loop {
-        match fallocate(handle, punch, range.start, range.end.saturating_sub(range.start)) {
+        match kernel.punch_hole(handle, range.start, range.end.saturating_sub(range.start)) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => break,
@@ -98,7 +95,7 @@ pub(crate) fn zero(handle: &Handle, range: Range<u64>) -> Result<(), DiskError> 
     let mut at = range.start;
     while at < range.end {
         let len = (range.end - at).min(ZEROS.len() as u64);
-        match pwrite(handle, &ZEROS[..len as usize], at) {
+        match kernel.pwrite(handle, &ZEROS[..len as usize], at) {
             Ok(0) => return Err(handle.error("write", Errno::NOSPC)),
             Ok(written) => at += written as u64,
             Err(Errno::INTR) => {}

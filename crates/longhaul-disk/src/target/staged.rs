@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use longhaul_core::RelPath;
-use rustix::fs::{AtFlags, RenameFlags, linkat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::DiskError;
@@ -104,8 +103,9 @@ impl Staged {
     /// Moves it to its final name.
     pub(crate) fn publish(&self, replace: Replace) -> Result<(), DiskError> {
         let (Some(body), Some(name)) = (&self.body, self.path.name()) else { return Ok(()) };
+        let dir = body.temp.dir();
         let outcome = match replace {
-            Replace::Allowed => renameat(body.temp.dir(), body.temp.name(), body.temp.dir(), name),
+            Replace::Allowed => dir.kernel().renameat(dir, body.temp.name(), name, Replace::Allowed),
             Replace::Never => rename_to_free(&body.temp, name),
         };
         match outcome {
@@ -125,10 +125,11 @@ impl Staged {
 /// Renames where nothing may be replaced; by link and unlink on file systems that cannot do it in one.
 fn rename_to_free(temp: &Temp, name: &[u8]) -> Result<(), Errno> {
     let dir = temp.dir();
-    match renameat_with(dir, temp.name(), dir, name, RenameFlags::NOREPLACE) {
+    let kernel = dir.kernel();
+    match kernel.renameat(dir, temp.name(), name, Replace::Never) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            linkat(dir, temp.name(), dir, name, AtFlags::empty())?;
-            unlinkat(dir, temp.name(), AtFlags::empty())
+            kernel.linkat(dir, temp.name(), name)?;
+            kernel.unlinkat(dir, temp.name())
         }
         outcome => outcome,
     }

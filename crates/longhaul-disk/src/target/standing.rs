@@ -6,7 +6,7 @@
 
 use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
 use longhaul_core::{Meta, Preserve, RelPath};
-use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, futimens, openat};
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
 use crate::direct::{DirectMode, Handle};
@@ -57,10 +57,12 @@ pub(crate) fn retouch(
         return Err(other(path));
     }
     let Some((meta, modes)) = meta else { return Ok(()) };
+    let kernel = walk.root().kernel();
     let (is, wanted) = (meta_of(&stat), modes.file(meta, preserve));
-    let set_mode = || if preserve.mode && is.mode & 0o777 != wanted { fchmod(&fd, mode(wanted)) } else { Ok(()) };
+    let set_mode =
+        || if preserve.mode && is.mode & 0o777 != wanted { kernel.fchmod(&fd, mode(wanted)) } else { Ok(()) };
     let is_late = !meta.mtime.same_at_coarser(is.mtime);
-    let set_times = || if preserve.times && is_late { futimens(&fd, &times(meta)) } else { Ok(()) };
+    let set_times = || if preserve.times && is_late { kernel.futimens(&fd, &times(meta)) } else { Ok(()) };
     match set_mode().and_then(|()| set_times()) {
         Ok(()) => Ok(()),
         // Its content is what counts, and that is right: another's file keeps what its owner gave it.

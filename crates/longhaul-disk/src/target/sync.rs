@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use longhaul_core::RelPath;
-use rustix::fs::{fdatasync, fsync, syncfs};
 
 use crate::error::{DiskError, ErrorKind};
+use crate::kernel::Kernel;
 use crate::target::Staged;
 use crate::target::staged::Content;
 use crate::walk::{Dir, Walk};
@@ -33,6 +33,7 @@ pub struct SyncCounts {
 /// The syncs of one target.
 #[derive(Debug, Default)]
 pub(crate) struct Syncer {
+    kernel: Kernel,
     /// A descriptor on each file system in use, opened before the first write there: from then on it reports every error.
     points: Mutex<HashMap<u64, Arc<OwnedFd>>>,
     unsynced: Mutex<Unsynced>,
@@ -67,10 +68,16 @@ struct Costs {
 }
 
 impl Syncer {
+    /// Syncs through `kernel`.
+    pub(crate) fn new(kernel: Kernel) -> Syncer {
+        Syncer { kernel, ..Syncer::default() }
+    }
+
     /// Holds a descriptor on the file system of `dir`, before anything is written there.
     pub(crate) fn watch(&self, dir: &Dir, path: &RelPath) -> Result<(), DiskError> {
         if let Entry::Vacant(point) = lock(&self.points).entry(dir.dev()) {
             let fd = dir.readable().map_err(|error| DiskError::call("open", path, error))?;
+            self.kernel.watch(&fd).map_err(|error| DiskError::call("watch", path, error))?;
             point.insert(Arc::new(fd));
         }
         Ok(())
@@ -91,7 +98,7 @@ impl Syncer {
     /// Syncs the data of one file.
     pub(crate) fn data(&self, fd: impl AsFd, path: &RelPath) -> Result<(), DiskError> {
         count(&self.counts.fdatasync);
-        fdatasync(fd).map_err(|error| DiskError::call("sync", path, error))
+        self.kernel.fdatasync(fd).map_err(|error| DiskError::call("sync", path, error))
     }
 
     /// Syncs the content and metadata of all of `staged`.
@@ -120,7 +127,7 @@ impl Syncer {
         for one in group {
             if let Some(fd) = one.content().and_then(Content::fd) {
                 count(&self.counts.fsync);
-                fsync(fd).map_err(|error| DiskError::call("sync", one.path(), error))?;
+                self.kernel.fsync(fd).map_err(|error| DiskError::call("sync", one.path(), error))?;
             }
         }
         Costs::took(&self.costs.file, begun, group.len());
@@ -169,7 +176,7 @@ impl Syncer {
             Err(error) => return Err(error),
         };
         count(&self.counts.dirsync);
-        dir.readable().and_then(fsync).map_err(|error| DiskError::call("sync", path, error))
+        dir.sync().map_err(|error| DiskError::call("sync", path, error))
     }
 
     /// Makes durable the names by which a file in `dir` is found: its own, and those above it that were noted.
@@ -212,7 +219,7 @@ impl Syncer {
         };
         let begun = Instant::now();
         count(&self.counts.syncfs);
-        syncfs(&*point).map_err(|error| DiskError::call("sync the file system of", path, error))?;
+        self.kernel.syncfs(&*point).map_err(|error| DiskError::call("sync the file system of", path, error))?;
         Costs::took(&self.costs.file_system, begun, 1);
         Ok(())
     }

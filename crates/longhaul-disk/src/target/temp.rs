@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::{SessionTag, TempName};
-use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::walk::Dir;
@@ -44,12 +44,12 @@ impl Temp {
 
     /// Creates a file under a fresh name, likewise.
     pub(crate) fn create(dir: &Arc<Dir>, tag: SessionTag, mode: Mode) -> Result<(Temp, OwnedFd), Errno> {
-        Temp::make(dir, tag, |name| openat(dir, name, CREATE, mode))
+        Temp::make(dir, tag, |name| dir.kernel().create(dir, name, OFlags::WRONLY, mode))
     }
 
     /// Creates a file under a name that the caller gave it, and that it keeps until it is published or discarded.
     pub(crate) fn create_named(dir: &Arc<Dir>, name: &TempName, mode: Mode) -> Result<(Temp, OwnedFd), Errno> {
-        let fd = openat(dir, name.file_name().as_slice(), CREATE, mode)?;
+        let fd = dir.kernel().create(dir, &name.file_name(), OFlags::WRONLY, mode)?;
         Ok((Temp::outliving(dir, name), fd))
     }
 
@@ -76,7 +76,7 @@ impl Temp {
     /// Removes the name, if it stands.
     pub(crate) fn discard(&self) {
         if self.standing.swap(false, Ordering::Relaxed)
-            && let Err(error) = unlinkat(&self.dir, self.name(), AtFlags::empty())
+            && let Err(error) = self.dir.kernel().unlinkat(&self.dir, self.name())
         {
             tracing::warn!(name = %String::from_utf8_lossy(&self.name), %error, "cannot remove a temporary file");
         }
@@ -98,7 +98,5 @@ pub(crate) fn random() -> Result<[u8; 8], Errno> {
     Ok(random)
 }
 
-const CREATE: OFlags =
-    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// 64 random bits within one session do not collide; a second miss means that something else is wrong.
 const TRIES_MAX: usize = 4;

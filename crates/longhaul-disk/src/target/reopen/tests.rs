@@ -152,7 +152,7 @@ fn nothing_is_gone_on_with_that_is_not_a_file_of_ours_alone() {
     std::fs::create_dir(&at).expect("directory");
     assert!(again(&target, &name).is_none(), "directory");
     std::fs::remove_dir(&at).expect("remove");
-    rustix::fs::mknodat(CWD, &at, FileType::Fifo, Mode::RWXU, 0).expect("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &at, FileType::Fifo, Mode::RWXU, 0).expect("fifo");
     assert!(again(&target, &name).is_none(), "fifo");
     std::fs::remove_file(&at).expect("remove");
     assert_eq!(std::fs::read(&other).expect("content"), b"safe");

@@ -1,0 +1,374 @@
+//! The system calls by which this crate changes a target's file system and makes it durable: all of them, and no other
+//! module makes one of its own.
+//!
+//! Takes descriptors and names from the target and the shelf; gives what the system answers. An [`Interposer`] may stand
+//! between the two: it sees each call before and after, may refuse it, and may answer a sync in the system's place. So a
+//! test plays a medium that loses, tears and fails beneath the real code. Without one a call costs a comparison more than
+//! the bare call. Knows nothing of temporaries, journals or their order.
+
+#![allow(clippy::disallowed_methods, reason = "this is the one place for these calls")]
+
+use std::fmt::Debug;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use longhaul_core::Mtime;
+use rustix::fs::{self, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Stat, Timestamps};
+use rustix::io::{self, Errno};
+
+use crate::target::Replace;
+
+/// Stands between this crate and the system. For tests.
+pub trait Interposer: Debug + Send + Sync {
+    /// A call is about to be made: says what becomes of it.
+    fn begin(&self, call: &Call<'_>) -> Passage;
+
+    /// A call that was let through came back: with the file that it made, if it made one, or the system's error.
+    fn end(&self, token: u64, outcome: Result<Option<InodeId>, Errno>);
+
+    /// Reads what the medium holds of a file, for those who read past the page cache. `None`: the file itself is read.
+    fn read_medium(&self, file: InodeId, offset: u64, into: &mut [u8]) -> Option<usize>;
+
+    /// The type of the file system as `statfs` says it (`f_type`). `None`: the system is asked.
+    fn file_system_type(&self) -> Option<u64>;
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// It is made; its end is told with this token.
+    Made(u64),
+    /// It is a write, and only so many of its bytes are written; its end is told with this token.
+    Short(u64, usize),
+    /// It is not made: this is its answer.
+    Answered(Result<(), Errno>),
+}
+
+/// A file or directory of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InodeId {
+    /// Device (`st_dev`).
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+}
+
+/// An open descriptor: its number, and what it is open on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Descriptor {
+    /// What is open.
+    pub inode: InodeId,
+    /// The number; used again once it is closed.
+    pub number: i32,
+}
+
+/// A call that changes a file system or syncs it.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each is the system call of that name, and its arguments")]
+pub enum Call<'a> {
+    MakeDir {
+        dir: InodeId,
+        name: &'a [u8],
+    },
+    Create {
+        dir: InodeId,
+        name: &'a [u8],
+    },
+    Symlink {
+        dir: InodeId,
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    Link {
+        dir: InodeId,
+        from: &'a [u8],
+        to: &'a [u8],
+    },
+    Rename {
+        dir: InodeId,
+        from: &'a [u8],
+        to: &'a [u8],
+        replace: Replace,
+    },
+    Remove {
+        dir: InodeId,
+        name: &'a [u8],
+    },
+    RemoveDir {
+        dir: InodeId,
+        name: &'a [u8],
+    },
+    Write {
+        file: InodeId,
+        offset: u64,
+        bytes: &'a [u8],
+    },
+    SetLen {
+        file: InodeId,
+        len: u64,
+    },
+    Reserve {
+        file: InodeId,
+        offset: u64,
+        len: u64,
+    },
+    MakeHole {
+        file: InodeId,
+        offset: u64,
+        len: u64,
+    },
+    SetMode {
+        file: InodeId,
+        bits: u32,
+    },
+    SetTime {
+        file: InodeId,
+        mtime: Mtime,
+    },
+    SyncData {
+        of: Descriptor,
+    },
+    Sync {
+        of: Descriptor,
+    },
+    /// A descriptor that is kept to sync its whole file system is open now.
+    Watch {
+        of: Descriptor,
+    },
+    SyncFileSystem {
+        of: Descriptor,
+    },
+}
+
+/// The system, or what stands before it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kernel {
+    interposer: Option<Arc<dyn Interposer>>,
+}
+
+impl Kernel {
+    /// The system behind `interposer`.
+    pub(crate) fn behind(interposer: Arc<dyn Interposer>) -> Kernel {
+        Kernel { interposer: Some(interposer) }
+    }
+
+    /// Whether anything stands before the system: then no other way to it may be taken.
+    pub(crate) fn is_interposed(&self) -> bool {
+        self.interposer.is_some()
+    }
+
+    /// What the medium holds of a file, where something stands before the system that knows it.
+    pub(crate) fn read_medium(&self, fd: impl AsFd, offset: u64, into: &mut [u8]) -> Result<Option<usize>, Errno> {
+        let Some(interposer) = &self.interposer else { return Ok(None) };
+        Ok(interposer.read_medium(inode_of(fd)?, offset, into))
+    }
+
+    /// Makes a directory in `dir`.
+    pub(crate) fn mkdirat(&self, dir: impl AsFd, name: &[u8], mode: Mode) -> Result<(), Errno> {
+        let call = || Ok(Call::MakeDir { dir: inode_of(&dir)?, name });
+        self.pass(call, || fs::mkdirat(&dir, name, mode), |()| named(&dir, name))
+    }
+
+    /// Makes a directory that the operator named.
+    pub(crate) fn mkdir_named(&self, path: &Path, above: impl AsFd, mode: Mode) -> Result<(), Errno> {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let call = || Ok(Call::MakeDir { dir: inode_of(&above)?, name });
+        self.pass(call, || fs::mkdirat(CWD, path, mode), |()| named(&above, name))
+    }
+
+    /// Creates a file that must not stand yet, and opens it with `flags`.
+    pub(crate) fn create(&self, dir: impl AsFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let call = || Ok(Call::Create { dir: inode_of(&dir)?, name });
+        self.pass(call, || fs::openat(&dir, name, flags, mode), |fd| inode_of(fd).map(Some))
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) fn symlinkat(&self, target: &[u8], dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+        let call = || Ok(Call::Symlink { dir: inode_of(&dir)?, name, target });
+        self.pass(call, || fs::symlinkat(target, &dir, name), |()| named(&dir, name))
+    }
+
+    /// Gives a file a second name in its directory.
+    pub(crate) fn linkat(&self, dir: impl AsFd, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        let call = || Ok(Call::Link { dir: inode_of(&dir)?, from, to });
+        self.pass(call, || fs::linkat(&dir, from, &dir, to, AtFlags::empty()), unmade)
+    }
+
+    /// Renames within a directory.
+    pub(crate) fn renameat(&self, dir: impl AsFd, from: &[u8], to: &[u8], replace: Replace) -> Result<(), Errno> {
+        let call = || Ok(Call::Rename { dir: inode_of(&dir)?, from, to, replace });
+        let rename = || match replace {
+            Replace::Allowed => fs::renameat(&dir, from, &dir, to),
+            Replace::Never => fs::renameat_with(&dir, from, &dir, to, RenameFlags::NOREPLACE),
+        };
+        self.pass(call, rename, unmade)
+    }
+
+    /// Removes a name of a file.
+    pub(crate) fn unlinkat(&self, dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+        let call = || Ok(Call::Remove { dir: inode_of(&dir)?, name });
+        self.pass(call, || fs::unlinkat(&dir, name, AtFlags::empty()), unmade)
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn rmdirat(&self, dir: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+        let call = || Ok(Call::RemoveDir { dir: inode_of(&dir)?, name });
+        self.pass(call, || fs::unlinkat(&dir, name, AtFlags::REMOVEDIR), unmade)
+    }
+
+    /// Writes bytes at an offset; gives how many.
+    pub(crate) fn pwrite(&self, fd: impl AsFd, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
+        let Some(interposer) = &self.interposer else { return io::pwrite(fd, bytes, offset) };
+        let (token, most) = match interposer.begin(&Call::Write { file: inode_of(&fd)?, offset, bytes }) {
+            Passage::Made(token) => (token, bytes.len()),
+            Passage::Short(token, most) => (token, most.min(bytes.len())),
+            Passage::Answered(answer) => return answer.map(|()| bytes.len()),
+        };
+        let outcome = io::pwrite(fd, &bytes[..most], offset);
+        interposer.end(token, outcome.map(|_| None));
+        outcome
+    }
+
+    /// Sets a file's length.
+    pub(crate) fn ftruncate(&self, fd: impl AsFd, len: u64) -> Result<(), Errno> {
+        let call = || Ok(Call::SetLen { file: inode_of(&fd)?, len });
+        self.pass(call, || fs::ftruncate(&fd, len), unmade)
+    }
+
+    /// Reserves blocks, leaving the file's length alone.
+    pub(crate) fn reserve(&self, fd: impl AsFd, offset: u64, len: u64) -> Result<(), Errno> {
+        let call = || Ok(Call::Reserve { file: inode_of(&fd)?, offset, len });
+        self.pass(call, || fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, offset, len), unmade)
+    }
+
+    /// Makes a hole, leaving the file's length alone.
+    pub(crate) fn punch_hole(&self, fd: impl AsFd, offset: u64, len: u64) -> Result<(), Errno> {
+        let call = || Ok(Call::MakeHole { file: inode_of(&fd)?, offset, len });
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.pass(call, || fs::fallocate(&fd, flags, offset, len), unmade)
+    }
+
+    /// Sets permission bits.
+    pub(crate) fn fchmod(&self, fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
+        let call = || Ok(Call::SetMode { file: inode_of(&fd)?, bits: mode.as_raw_mode() });
+        self.pass(call, || fs::fchmod(&fd, mode), unmade)
+    }
+
+    /// Sets permission bits through a descriptor that was opened as a mere place: by way of the kernel's link to it, which
+    /// leads nowhere else.
+    pub(crate) fn chmod_place(&self, fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
+        let call = || Ok(Call::SetMode { file: inode_of(&fd)?, bits: mode.as_raw_mode() });
+        self.pass(call, || fs::chmodat(CWD, by_number(&fd), mode, AtFlags::empty()), unmade)
+    }
+
+    /// Sets times.
+    pub(crate) fn futimens(&self, fd: impl AsFd, times: &Timestamps) -> Result<(), Errno> {
+        let call = || Ok(Call::SetTime { file: inode_of(&fd)?, mtime: mtime_of(times) });
+        self.pass(call, || fs::futimens(&fd, times), unmade)
+    }
+
+    /// Sets times through a mere place, likewise.
+    pub(crate) fn set_times_of_place(&self, fd: impl AsFd, times: &Timestamps) -> Result<(), Errno> {
+        let call = || Ok(Call::SetTime { file: inode_of(&fd)?, mtime: mtime_of(times) });
+        self.pass(call, || fs::utimensat(CWD, by_number(&fd), times, AtFlags::empty()), unmade)
+    }
+
+    /// Sets times of what stands under a name, never of what a link leads to.
+    pub(crate) fn utimensat(&self, dir: impl AsFd, name: &[u8], times: &Timestamps) -> Result<(), Errno> {
+        let file = || named(&dir, name)?.ok_or(Errno::NOENT);
+        let call = || Ok(Call::SetTime { file: file()?, mtime: mtime_of(times) });
+        self.pass(call, || fs::utimensat(&dir, name, times, AtFlags::SYMLINK_NOFOLLOW), unmade)
+    }
+
+    /// Syncs the data of a file.
+    pub(crate) fn fdatasync(&self, fd: impl AsFd) -> Result<(), Errno> {
+        let call = || Ok(Call::SyncData { of: descriptor(&fd)? });
+        self.pass(call, || fs::fdatasync(&fd), unmade)
+    }
+
+    /// Syncs a file or directory.
+    pub(crate) fn fsync(&self, fd: impl AsFd) -> Result<(), Errno> {
+        let call = || Ok(Call::Sync { of: descriptor(&fd)? });
+        self.pass(call, || fs::fsync(&fd), unmade)
+    }
+
+    /// A descriptor is kept for [`Kernel::syncfs`] from now on.
+    pub(crate) fn watch(&self, fd: impl AsFd) -> Result<(), Errno> {
+        self.pass(|| Ok(Call::Watch { of: descriptor(&fd)? }), || Ok(()), unmade)
+    }
+
+    /// Syncs a whole file system.
+    pub(crate) fn syncfs(&self, fd: impl AsFd) -> Result<(), Errno> {
+        let call = || Ok(Call::SyncFileSystem { of: descriptor(&fd)? });
+        self.pass(call, || fs::syncfs(&fd), unmade)
+    }
+
+    /// Makes a call, if it is let through. `made` says which file it made, if it makes one.
+    fn pass<'a, T: Answer>(
+        &self,
+        call: impl FnOnce() -> Result<Call<'a>, Errno>,
+        make: impl FnOnce() -> Result<T, Errno>,
+        made: impl FnOnce(&T) -> Result<Option<InodeId>, Errno>,
+    ) -> Result<T, Errno> {
+        let Some(interposer) = &self.interposer else { return make() };
+        let token = match interposer.begin(&call()?) {
+            Passage::Made(token) | Passage::Short(token, _) => token,
+            Passage::Answered(answer) => return answer.and_then(|()| T::answer()),
+        };
+        let outcome = make();
+        let seen = outcome.as_ref().map_err(|error| *error).and_then(made);
+        interposer.end(token, seen);
+        outcome
+    }
+}
+
+/// A result that may be given without making the call.
+trait Answer: Sized {
+    fn answer() -> Result<Self, Errno>;
+}
+
+impl Answer for () {
+    fn answer() -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl Answer for OwnedFd {
+    /// A descriptor cannot be made up.
+    fn answer() -> Result<OwnedFd, Errno> {
+        Err(Errno::IO)
+    }
+}
+
+/// Of calls that make nothing.
+fn unmade<T>(_: &T) -> Result<Option<InodeId>, Errno> {
+    Ok(None)
+}
+
+fn inode_of(fd: impl AsFd) -> Result<InodeId, Errno> {
+    fs::fstat(fd).map(|stat| id_of(&stat))
+}
+
+fn named(dir: impl AsFd, name: &[u8]) -> Result<Option<InodeId>, Errno> {
+    fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Some(id_of(&stat)))
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+fn id_of(stat: &Stat) -> InodeId {
+    InodeId { dev: stat.st_dev as u64, ino: stat.st_ino as u64 }
+}
+
+fn descriptor(fd: impl AsFd) -> Result<Descriptor, Errno> {
+    Ok(Descriptor { inode: inode_of(&fd)?, number: fd.as_fd().as_raw_fd() })
+}
+
+fn by_number(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+fn mtime_of(times: &Timestamps) -> Mtime {
+    Mtime { secs: times.last_modification.tv_sec as i64, nanos: times.last_modification.tv_nsec as u32 }
+}
