@@ -86,6 +86,12 @@ pub enum DiskError {
         /// The journal.
         path: PathText,
     },
+    /// It was written and synced, but another sync failed at the same time, which may have told of its data.
+    #[error("{path} is not believed to be on the disk: the disk failed to write something at the same time")]
+    Doubted {
+        /// The file.
+        path: PathText,
+    },
     /// A name that cannot travel.
     #[error("cannot take {path}")]
     Name {
@@ -188,7 +194,7 @@ impl DiskError {
             DiskError::Bounds { .. } => ErrorKind::Bounds,
             DiskError::Foreign { .. } => ErrorKind::Denied,
             DiskError::InUse { .. } => ErrorKind::InUse,
-            DiskError::Abandoned { .. } => ErrorKind::Io,
+            DiskError::Abandoned { .. } | DiskError::Doubted { .. } => ErrorKind::Io,
         }
     }
 
@@ -208,6 +214,7 @@ impl DiskError {
             | DiskError::Foreign { path }
             | DiskError::InUse { path }
             | DiskError::Abandoned { path }
+            | DiskError::Doubted { path }
             | DiskError::Bounds { path, .. } => Some(path),
             DiskError::Engine { .. } => None,
         }
@@ -241,7 +248,9 @@ impl ErrorKind {
                 (FaultCode::NoSpace, "free space or raise the quota, then run the same command again")
             }
             ErrorKind::ReadOnly => (FaultCode::ReadOnly, "mount it for writing"),
-            ErrorKind::Io => (FaultCode::Io, "see the kernel's log for the device"),
+            ErrorKind::Io => {
+                (FaultCode::Io, "look for the device in the kernel's log, then run the same command again")
+            }
             ErrorKind::Exists => (FaultCode::Exists, ""),
             ErrorKind::NotADirectory => (FaultCode::InTheWay, "move what stands there out of the way"),
             ErrorKind::Changed => (FaultCode::Changed, "run the same command again when nobody writes to it"),

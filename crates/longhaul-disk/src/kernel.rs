@@ -14,7 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longhaul_core::Mtime;
-use rustix::fs::{self, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Stat, Timestamps};
+use rustix::fs::{
+    self, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Stat, StatFs, StatVfsMountFlags, Timestamps,
+    fstatfs, fstatvfs,
+};
 use rustix::io::{self, Errno};
 
 use crate::target::Replace;
@@ -156,6 +159,19 @@ impl Kernel {
     /// Whether anything stands before the system: then no other way to it may be taken.
     pub(crate) fn is_interposed(&self) -> bool {
         self.interposer.is_some()
+    }
+
+    /// The type of the file system that `fd` lies on, as `statfs` says it.
+    pub(crate) fn file_system_type(&self, fd: impl AsFd) -> Result<u64, Errno> {
+        match self.interposer.as_ref().and_then(|interposer| interposer.file_system_type()) {
+            Some(said) => Ok(said),
+            None => fstatfs(fd).map(|stat| type_number(&stat)),
+        }
+    }
+
+    /// Whether the file system of `fd` is mounted read-only now.
+    pub(crate) fn is_read_only(&self, fd: impl AsFd) -> Result<bool, Errno> {
+        fstatvfs(fd).map(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     /// What the medium holds of a file, where something stands before the system that knows it.
@@ -371,4 +387,9 @@ fn by_number(fd: impl AsFd) -> String {
 #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
 fn mtime_of(times: &Timestamps) -> Mtime {
     Mtime { secs: times.last_modification.tv_sec as i64, nanos: times.last_modification.tv_nsec as u32 }
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
+fn type_number(stat: &StatFs) -> u64 {
+    stat.f_type as u32 as u64
 }

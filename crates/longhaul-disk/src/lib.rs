@@ -34,6 +34,6 @@ pub use source::{
 };
 pub use stat::{Identity, Standing};
 pub use target::{
-    Back, FsTarget, Made, Place, Replace, Staged, SyncCounts, TargetFile, TargetId, TargetTree, VoidTarget,
+    Back, FsTarget, Made, Place, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetId, TargetTree, VoidTarget,
 };
 pub use tree::{Listed, ListedPage, Tree};

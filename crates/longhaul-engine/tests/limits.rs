@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_core::{ByteCount, ChunkSize, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
     Back, DiskError, Identity, Made, Replace, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, Staged, Standing,
-    SyncCounts, TargetFile,
+    SyncCounts, SyncMethod, TargetFile,
 };
 use longhaul_engine::{
     EngineKind, Event, Observer, Protection, Report, Settings, SourceTree, Stop, TargetTree, VoidSource, VoidTarget,
@@ -107,6 +107,9 @@ impl TargetTree for SlowTarget {
     }
     fn sync_counts(&self) -> SyncCounts {
         self.0.sync_counts()
+    }
+    fn sync_method(&self) -> Option<SyncMethod> {
+        self.0.sync_method()
     }
 }
 

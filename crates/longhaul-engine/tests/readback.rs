@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
-    Back, DiskError, FsSource, FsTarget, Identity, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, TargetFile,
+    Back, DiskError, FsSource, FsTarget, Identity, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, SyncMethod,
+    TargetFile,
 };
 use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between};
 
@@ -143,6 +144,9 @@ impl TargetTree for Spoiling {
     }
     fn sync_counts(&self) -> SyncCounts {
         self.inner.sync_counts()
+    }
+    fn sync_method(&self) -> Option<SyncMethod> {
+        self.inner.sync_method()
     }
 }
 

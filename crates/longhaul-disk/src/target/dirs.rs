@@ -66,6 +66,11 @@ impl DirHandle {
         Ok(Some(bits))
     }
 
+    /// The directory, if it is open to be read.
+    pub(crate) fn readable(&self) -> Option<&OwnedFd> {
+        (self.access == Access::Read).then_some(&self.fd)
+    }
+
     fn stat(&self) -> Result<Stat, Errno> {
         fstat(&self.fd)
     }

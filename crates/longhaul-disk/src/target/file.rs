@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use longhaul_core::RelPath;
 
 use crate::direct::{Handle, IoMode};
+use crate::target::device::Mark;
 use crate::target::temp::Temp;
 
 /// A target file, open for writing under a temporary name, which stays until the file is published or discarded.
@@ -30,6 +31,8 @@ pub(crate) struct Body {
     pub(crate) temp: Arc<Temp>,
     /// Held by the one buffered write that is under way.
     pub(crate) turn: tokio::sync::Mutex<()>,
+    /// From when on no sync of its file system may have failed: since its own last good one.
+    pub(crate) mark: Mark,
     /// Whether the temporary name is durable.
     pub(crate) named: AtomicBool,
     began: Began,
@@ -72,13 +75,22 @@ struct Reserved {
 struct Ranges(BTreeMap<u64, u64>);
 
 impl TargetFile {
-    pub(crate) fn new(path: &RelPath, len: u64, sparse: bool, handle: Handle, temp: Temp, began: Began) -> TargetFile {
+    pub(crate) fn new(
+        path: &RelPath,
+        len: u64,
+        sparse: bool,
+        handle: Handle,
+        temp: Temp,
+        began: (Began, Mark),
+    ) -> TargetFile {
+        let (began, mark) = began;
         let dev = temp.dir().dev();
         let reserved = Reserved { end: 0, off: sparse || len < RESERVED_FILE_BYTES_MIN };
         let body = Body {
             handle,
             temp: Arc::new(temp),
             turn: tokio::sync::Mutex::default(),
+            mark,
             named: AtomicBool::new(false),
             began,
             reserved: Mutex::new(reserved),

@@ -17,6 +17,7 @@ use crate::kernel::{Interposer, Kernel};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::{Identity, Standing, type_of};
 use crate::target::base;
+use crate::target::device::{Device, Mark, SyncMethod};
 use crate::target::dirs::DirHandle;
 use crate::target::file::Began;
 use crate::target::meta::{Modes, mode, times};
@@ -24,7 +25,7 @@ use crate::target::readback::{self, Back};
 use crate::target::reopen::{PRIVATE, Reopened, claim, reopen, zero};
 use crate::target::staged::{Content, HeldFd, Staged};
 use crate::target::standing;
-use crate::target::sync::{OPEN_STAGED_MAX, SyncCounts, Syncer};
+use crate::target::sync::{Noted, OPEN_STAGED_MAX, SyncCounts, Syncer};
 use crate::target::temp::{Temp, random};
 use crate::target::{Made, Replace, TargetFile, TargetTree};
 use crate::tree::{Tree, examine};
@@ -83,7 +84,7 @@ impl FsTarget {
 
     fn new(shelf: Shelf, root: Arc<Dir>, direct: DirectMode) -> Result<FsTarget, DiskError> {
         let tag = random().map_err(|error| DiskError::call("name a session at", &RelPath::root(), error))?;
-        let syncer = Syncer::new(root.kernel().clone());
+        let syncer = Syncer::default();
         syncer.watch(&root, &RelPath::root())?;
         Ok(FsTarget {
             walk: Walk::new(root, CACHED_DIRS_MAX),
@@ -141,10 +142,10 @@ impl FsTarget {
     }
 
     /// The directory that `path` will be in, ready to be written to.
-    fn parent<'p>(&self, path: &'p RelPath) -> Result<(Arc<Dir>, &'p [u8]), DiskError> {
-        let (dir, name) = self.walk.parent(path)?;
-        self.syncer.watch(&dir, path)?;
-        Ok((dir, name))
+    fn parent(&self, path: &RelPath) -> Result<(Arc<Dir>, Arc<Device>), DiskError> {
+        let (dir, _) = self.walk.parent(path)?;
+        let device = self.syncer.watch(&dir, path)?;
+        Ok((dir, device))
     }
 
     /// Prepares an open temporary for chunk writes.
@@ -161,9 +162,16 @@ impl FsTarget {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed_in(&self, path: &RelPath) {
-        if let Some(parent) = path.parent() {
-            self.syncer.changed(&parent);
+    /// Names in `dir`, in which `path` lies, changed or may not be durable.
+    fn changed_in(&self, dir: &Dir, path: &RelPath) -> Result<(), DiskError> {
+        let Some(parent) = path.parent() else { return Ok(()) };
+        let device = self.syncer.watch(dir, path)?;
+        match self.syncer.changed(&device, dir.dev(), &parent) {
+            Noted::Yes => Ok(()),
+            Noted::Full => {
+                let fd = dir.readable().map_err(|error| DiskError::call("open", &parent, error))?;
+                self.syncer.open_dir(&device, fd, &parent)
+            }
         }
     }
 
@@ -178,6 +186,20 @@ impl FsTarget {
             Errno::NOTDIR => DiskError::NotADirectory { path: path.into() },
             error => DiskError::call("open", path, error),
         })
+    }
+
+    /// The metadata of a directory changed: with the others it is synced later, or now where its own mode may forbid to open
+    /// it again.
+    fn finished(&self, path: &RelPath, handle: &DirHandle) -> Result<(), DiskError> {
+        let dir = self.walk.dir(path)?;
+        let device = self.syncer.watch(&dir, path)?;
+        match handle.readable() {
+            Some(fd) if device.method() == SyncMethod::Each => self.syncer.open_dir(&device, fd, path),
+            _ => match self.syncer.changed(&device, dir.dev(), path) {
+                Noted::Yes => Ok(()),
+                Noted::Full => Err(DiskError::call("sync the directory", path, Errno::ACCESS)),
+            },
+        }
     }
 
     /// Sees to a directory that stood before: it must be one, and open to us.
@@ -203,7 +225,12 @@ impl TargetTree for FsTarget {
         let standing = examine(&self.walk, path)?;
         if standing.is_some() {
             // A session that was killed may have given it this name a moment ago: it is not durable for that.
-            self.changed_in(path);
+            match self.walk.parent(path) {
+                Ok((dir, _)) => self.changed_in(&dir, path)?,
+                // The top itself.
+                Err(error) if error.kind() == ErrorKind::Exists => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(standing)
     }
@@ -212,15 +239,16 @@ impl TargetTree for FsTarget {
         if path.is_root() {
             return Ok(Made::Stood);
         }
-        let (dir, name) = self.parent(path)?;
+        let (dir, name) = self.walk.parent(path)?;
+        self.syncer.watch(&dir, path)?;
         match self.kernel().mkdirat(&dir, name, Mode::RWXU) {
             Ok(()) => {
                 self.unfinished().insert(path.clone(), None);
-                self.changed_in(path);
+                self.changed_in(&dir, path)?;
                 Ok(Made::Created)
             }
             Err(Errno::EXIST) => {
-                self.changed_in(path);
+                self.changed_in(&dir, path)?;
                 self.stands(&dir, name, path)
             }
             Err(error) => Err(DiskError::call("make the directory", path, error)),
@@ -228,13 +256,14 @@ impl TargetTree for FsTarget {
     }
 
     fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
-        let (dir, _) = self.parent(path)?;
+        let (dir, device) = self.parent(path)?;
+        let mark = Mark::now(&device);
         let (temp, fd) = Temp::create_named(&dir, temp, PRIVATE)
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         claim(&fd);
         // A failure here leaves nothing: the file is of no use to anybody.
         let handle = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
-        Ok(Arc::new(TargetFile::new(path, len, sparse, handle, temp, Began::Empty)))
+        Ok(Arc::new(TargetFile::new(path, len, sparse, handle, temp, (Began::Empty, mark))))
     }
 
     fn reopen(
@@ -244,10 +273,11 @@ impl TargetTree for FsTarget {
         sparse: bool,
         temp: &TempName,
     ) -> Result<Option<Arc<TargetFile>>, DiskError> {
-        let dir = match self.parent(path) {
+        let (dir, device) = match self.parent(path) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            outcome => outcome?.0,
+            outcome => outcome?,
         };
+        let mark = Mark::now(&device);
         let fd = match reopen(&dir, temp) {
             Ok(Reopened::Usable(fd)) => fd,
             Ok(Reopened::Unusable) => return Ok(None),
@@ -256,7 +286,7 @@ impl TargetTree for FsTarget {
         };
         let handle = self.begin(path, len, fd, OFlags::NONBLOCK)?;
         let temp = Temp::outliving(&dir, temp);
-        Ok(Some(Arc::new(TargetFile::new(path, len, sparse, handle, temp, Began::Written))))
+        Ok(Some(Arc::new(TargetFile::new(path, len, sparse, handle, temp, (Began::Written, mark)))))
     }
 
     fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
@@ -286,7 +316,8 @@ impl TargetTree for FsTarget {
     }
 
     fn write_small(&self, path: &RelPath, bytes: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        let (dir, _) = self.parent(path)?;
+        let (dir, device) = self.parent(path)?;
+        let mark = Mark::now(&device);
         let wanted = self.modes.file(meta, preserve);
         // Its final mode from the start saves a call per file. What it holds is verified already, so whoever may read the
         // final name may as well read this one.
@@ -296,26 +327,36 @@ impl TargetTree for FsTarget {
         let mode_is = self.modes.after_open(wanted);
         self.set_meta(&fd, (mode_is != wanted).then_some(wanted), meta, preserve)
             .map_err(|error| DiskError::call("set the metadata of", path, error))?;
-        // More than will be synced one by one need no descriptor.
-        let content = HeldFd::hold(fd, &self.held, OPEN_STAGED_MAX).map_or(Content::Closed, Content::Small);
-        Ok(Staged::new(path, Arc::new(temp), content))
+        let content = match device.method() {
+            // More than will be synced one by one need no descriptor.
+            SyncMethod::FileSystem => {
+                HeldFd::hold(fd, &self.held, OPEN_STAGED_MAX).map_or(Content::Closed, Content::Small)
+            }
+            // Here, beside others: a batch would sync them one behind the other.
+            SyncMethod::Each => {
+                self.syncer.file(fd, path, &mark)?;
+                Content::Synced
+            }
+        };
+        Ok(Staged::small(path, temp, content, mark))
     }
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
-        let (dir, _) = self.parent(path)?;
+        let (dir, device) = self.parent(path)?;
+        let mark = Mark::now(&device);
         let (temp, ()) = Temp::make(&dir, self.tag, |name| self.kernel().symlinkat(target, &dir, name))
             .map_err(|error| DiskError::call("make a link for", path, error))?;
         if preserve.times {
             let set = self.kernel().utimensat(&dir, temp.name(), &times(meta));
             set.map_err(|error| DiskError::call("set the times of", path, error))?;
         }
-        Ok(Staged::new(path, Arc::new(temp), Content::Link))
+        Ok(Staged::small(path, temp, Content::Link, mark))
     }
 
     fn sync_data(&self, file: &TargetFile) -> Result<(), DiskError> {
         match file.body() {
             Some(body) => {
-                self.syncer.data(&body.handle, file.path())?;
+                self.syncer.data(file, &body.handle, &body.mark)?;
                 // Bytes that are to be found again need a name that is there then.
                 if !body.named.load(Ordering::Acquire) {
                     self.syncer.names(&self.walk, file.path(), body.temp.dir())?;
@@ -368,8 +409,7 @@ impl TargetTree for FsTarget {
         cut.map_err(|error| body.handle.error("set the length of", error))?;
         self.set_meta(&body.handle, Some(self.modes.file(meta, preserve)), meta, preserve)
             .map_err(|error| body.handle.error("set the metadata of", error))?;
-        let path = file.path().clone();
-        Ok(Staged::new(&path, temp, Content::Large(file)))
+        Ok(Staged::large(file, temp))
     }
 
     fn barrier(&self, staged: &[Staged]) -> Result<(), DiskError> {
@@ -397,10 +437,9 @@ impl TargetTree for FsTarget {
             None => None,
         };
         if bits.is_some() || preserve.times {
-            self.open_dir(path)?
-                .set_meta(bits, meta, preserve)
-                .map_err(|error| DiskError::call("set the metadata of", path, error))?;
-            self.syncer.changed(path);
+            let dir = self.open_dir(path)?;
+            dir.set_meta(bits, meta, preserve).map_err(|error| DiskError::call("set the metadata of", path, error))?;
+            self.finished(path, &dir)?;
         }
         self.unfinished().remove(path);
         Ok(())
@@ -408,6 +447,10 @@ impl TargetTree for FsTarget {
 
     fn sync_counts(&self) -> SyncCounts {
         self.syncer.counts()
+    }
+
+    fn sync_method(&self) -> Option<SyncMethod> {
+        self.syncer.watch(self.walk.root(), &RelPath::root()).ok().map(|device| device.method())
     }
 }
 

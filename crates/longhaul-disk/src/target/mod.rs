@@ -5,6 +5,8 @@
 //! [`TargetTree::barrier`], [`TargetTree::publish`], [`TargetTree::sync_dirs`]. Knows nothing of digests and peers.
 
 mod base;
+mod costs;
+mod device;
 mod dirs;
 mod file;
 mod fs;
@@ -25,6 +27,7 @@ use longhaul_core::{Meta, Preserve, RelPath, TempName};
 use crate::error::DiskError;
 use crate::stat::{Identity, Standing};
 
+pub use device::SyncMethod;
 pub use file::{Place, TargetFile, TargetId};
 pub use fs::FsTarget;
 pub use readback::Back;
@@ -182,6 +185,7 @@ pub trait TargetTree: Send + Sync + 'static {
     /// Gives it its final name. What it replaced is gone; durable only after [`TargetTree::sync_dirs`].
     ///
     /// # Errors
+    /// [`DiskError::Doubted`] if a sync failed since it was begun and its own barrier does not prove it;
     /// [`DiskError::Exists`] if the name is taken and may not be replaced, or by a directory.
     fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError>;
 
@@ -199,4 +203,7 @@ pub trait TargetTree: Send + Sync + 'static {
 
     /// How many syncs there were.
     fn sync_counts(&self) -> SyncCounts;
+
+    /// How small files and names at its top are made durable. `None`: they are not, as nothing is kept.
+    fn sync_method(&self) -> Option<SyncMethod>;
 }

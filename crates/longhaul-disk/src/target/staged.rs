@@ -8,6 +8,7 @@ use longhaul_core::RelPath;
 use rustix::io::Errno;
 
 use crate::error::DiskError;
+use crate::target::device::Mark;
 use crate::target::temp::Temp;
 use crate::target::{Replace, TargetFile};
 use crate::walk::Dir;
@@ -25,6 +26,8 @@ pub struct Staged {
 struct StagedBody {
     temp: Arc<Temp>,
     content: Content,
+    /// From when on no sync may have failed; a large file has its own.
+    mark: Option<Mark>,
 }
 
 /// What must be synced before the name may be published.
@@ -36,6 +39,8 @@ pub(crate) enum Content {
     Small(HeldFd),
     /// A small file among so many that the whole file system will be synced.
     Closed,
+    /// A small file that was synced by itself.
+    Synced,
     /// A link: durable with its directory.
     Link,
 }
@@ -65,8 +70,15 @@ impl Drop for HeldFd {
 }
 
 impl Staged {
-    pub(crate) fn new(path: &RelPath, temp: Arc<Temp>, content: Content) -> Staged {
-        Staged { path: path.clone(), body: Some(StagedBody { temp, content }) }
+    /// Something small that was begun at `mark`.
+    pub(crate) fn small(path: &RelPath, temp: Temp, content: Content, mark: Mark) -> Staged {
+        Staged { path: path.clone(), body: Some(StagedBody { temp: Arc::new(temp), content, mark: Some(mark) }) }
+    }
+
+    /// A large file that is sealed.
+    pub(crate) fn large(file: Arc<TargetFile>, temp: Arc<Temp>) -> Staged {
+        let path = file.path().clone();
+        Staged { path, body: Some(StagedBody { temp, content: Content::Large(file), mark: None }) }
     }
 
     pub(crate) fn void(path: &RelPath) -> Staged {
@@ -100,9 +112,26 @@ impl Staged {
         self.body.as_ref().map(|body| &body.content)
     }
 
+    /// From when on no sync of its file system may have failed.
+    pub(crate) fn mark(&self) -> Option<&Mark> {
+        let body = self.body.as_ref()?;
+        match &body.content {
+            Content::Large(file) => file.body().map(|body| &body.mark),
+            _ => body.mark.as_ref(),
+        }
+    }
+
+    /// Whether everything that a sync said of it may be believed.
+    pub(crate) fn is_believed(&self) -> bool {
+        self.mark().is_none_or(Mark::holds)
+    }
+
     /// Moves it to its final name.
     pub(crate) fn publish(&self, replace: Replace) -> Result<(), DiskError> {
         let (Some(body), Some(name)) = (&self.body, self.path.name()) else { return Ok(()) };
+        if !self.is_believed() {
+            return Err(DiskError::Doubted { path: (&self.path).into() });
+        }
         let dir = body.temp.dir();
         let outcome = match replace {
             Replace::Allowed => dir.kernel().renameat(dir, body.temp.name(), name, Replace::Allowed),
@@ -141,7 +170,7 @@ impl Content {
         match self {
             Content::Large(file) => file.body().map(|body| body.handle.as_fd()),
             Content::Small(held) => Some(held.fd.as_fd()),
-            Content::Closed | Content::Link => None,
+            Content::Closed | Content::Synced | Content::Link => None,
         }
     }
 }

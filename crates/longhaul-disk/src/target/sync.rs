@@ -1,10 +1,12 @@
-//! Making things durable: by file, by directory, or a whole file system at once, whichever is less work; and counting it.
+//! Making things durable: by file, by directory, or a whole file system at once, whichever is less work where the file
+//! system allows the choice; and counting it.
 //!
-//! Told by the target what was made and changed; keeps the list of directories whose entries are not durable yet.
+//! Told by the target what was made and changed; keeps the list of directories whose entries are not durable yet. What a
+//! failed sync means for others, [`Device`] knows.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,9 +14,10 @@ use std::time::Instant;
 use longhaul_core::RelPath;
 
 use crate::error::{DiskError, ErrorKind};
-use crate::kernel::Kernel;
-use crate::target::Staged;
+use crate::target::costs::Costs;
+use crate::target::device::{Device, Mark, SyncMethod};
 use crate::target::staged::Content;
+use crate::target::{Staged, TargetFile};
 use crate::walk::{Dir, Walk};
 
 /// How many syncs there were, by kind.
@@ -33,9 +36,8 @@ pub struct SyncCounts {
 /// The syncs of one target.
 #[derive(Debug, Default)]
 pub(crate) struct Syncer {
-    kernel: Kernel,
-    /// A descriptor on each file system in use, opened before the first write there: from then on it reports every error.
-    points: Mutex<HashMap<u64, Arc<OwnedFd>>>,
+    /// Each file system in use, watched since before the first write there.
+    devices: Mutex<HashMap<u64, Arc<Device>>>,
     unsynced: Mutex<Unsynced>,
     counts: Counts,
     costs: Costs,
@@ -44,12 +46,32 @@ pub(crate) struct Syncer {
 /// Directories whose entries or metadata changed.
 #[derive(Debug, Default)]
 struct Unsynced {
-    /// With the change that was last: a sync covers those that it began after.
-    dirs: HashMap<RelPath, u64>,
+    dirs: HashMap<RelPath, Change>,
     /// The last change that found no room in `dirs`; 0 for none.
     overflow: u64,
     changes: u64,
 }
+
+/// The last change of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    /// A sync covers those that it began after.
+    number: u64,
+    dev: u64,
+}
+
+/// Whether a changed directory will be synced with the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Noted {
+    /// Yes.
+    Yes,
+    /// No: there is no room to remember it, and its file system cannot be synced as a whole. It is to be synced now.
+    Full,
+}
+
+/// Directories to sync, by file system; of some the descriptor is at hand.
+type Dirs = HashMap<u64, HashMap<RelPath, Option<Arc<Dir>>>>;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -59,78 +81,91 @@ struct Counts {
     dirsync: AtomicU64,
 }
 
-/// What syncs took here, in nanoseconds, smoothed: decides between one by one and all at once.
-#[derive(Debug)]
-struct Costs {
-    file: AtomicU64,
-    dir: AtomicU64,
-    file_system: AtomicU64,
-}
-
 impl Syncer {
-    /// Syncs through `kernel`.
-    pub(crate) fn new(kernel: Kernel) -> Syncer {
-        Syncer { kernel, ..Syncer::default() }
-    }
-
-    /// Holds a descriptor on the file system of `dir`, before anything is written there.
-    pub(crate) fn watch(&self, dir: &Dir, path: &RelPath) -> Result<(), DiskError> {
-        if let Entry::Vacant(point) = lock(&self.points).entry(dir.dev()) {
-            let fd = dir.readable().map_err(|error| DiskError::call("open", path, error))?;
-            self.kernel.watch(&fd).map_err(|error| DiskError::call("watch", path, error))?;
-            point.insert(Arc::new(fd));
+    /// The file system of `dir`, watched from now on: before anything is written there.
+    pub(crate) fn watch(&self, dir: &Dir, path: &RelPath) -> Result<Arc<Device>, DiskError> {
+        match lock(&self.devices).entry(dir.dev()) {
+            Entry::Occupied(device) => Ok(Arc::clone(device.get())),
+            Entry::Vacant(place) => {
+                let device = Device::watch(dir).map_err(|error| DiskError::call("open", path, error))?;
+                Ok(Arc::clone(place.insert(Arc::new(device))))
+            }
         }
-        Ok(())
     }
 
     /// Takes note that entries in (or the metadata of) the directory at `path` changed.
-    pub(crate) fn changed(&self, path: &RelPath) {
+    pub(crate) fn changed(&self, device: &Device, dev: u64, path: &RelPath) -> Noted {
         let mut unsynced = lock(&self.unsynced);
         unsynced.changes += 1;
-        let change = unsynced.changes;
+        let number = unsynced.changes;
         if unsynced.dirs.len() < DIRS_NOTED_MAX || unsynced.dirs.contains_key(path) {
-            unsynced.dirs.insert(path.clone(), change);
+            unsynced.dirs.insert(path.clone(), Change { number, dev });
+        } else if device.method() == SyncMethod::FileSystem {
+            unsynced.overflow = number;
         } else {
-            unsynced.overflow = change;
+            return Noted::Full;
         }
+        Noted::Yes
     }
 
-    /// Syncs the data of one file.
-    pub(crate) fn data(&self, fd: impl AsFd, path: &RelPath) -> Result<(), DiskError> {
+    /// Syncs the data that was written to a file.
+    pub(crate) fn data(&self, file: &TargetFile, fd: impl AsFd, mark: &Mark) -> Result<(), DiskError> {
         count(&self.counts.fdatasync);
-        self.kernel.fdatasync(fd).map_err(|error| DiskError::call("sync", path, error))
+        let now = Mark::now(mark.device());
+        let synced = mark.device().noting(mark.device().kernel().fdatasync(fd));
+        synced.map_err(|error| DiskError::call("sync", file.path(), error))?;
+        mark.renew(&now);
+        Ok(())
     }
 
-    /// Syncs the content and metadata of all of `staged`.
+    /// Syncs the content and metadata of a small file, through its own descriptor.
+    pub(crate) fn file(&self, fd: impl AsFd, path: &RelPath, mark: &Mark) -> Result<(), DiskError> {
+        count(&self.counts.fsync);
+        let now = Mark::now(mark.device());
+        let synced = mark.device().noting(mark.device().kernel().fsync(fd));
+        synced.map_err(|error| DiskError::call("sync", path, error))?;
+        mark.renew(&now);
+        Ok(())
+    }
+
+    /// Syncs the content and metadata of all of `staged`. What was not proven by that, as another sync failed meanwhile, does
+    /// not hold its mark.
     pub(crate) fn files(&self, staged: &[Staged]) -> Result<(), DiskError> {
         let mut by_dev: HashMap<u64, Vec<&Staged>> = HashMap::new();
         for one in staged {
             if let (Some(dir), Some(content)) = (one.dir(), one.content())
-                && !matches!(content, Content::Link)
+                && !matches!(content, Content::Link | Content::Synced)
             {
                 by_dev.entry(dir.dev()).or_default().push(one);
             }
         }
-        for (dev, group) in by_dev {
+        for group in by_dev.values() {
+            let Some(device) = group[0].mark().map(Mark::device) else { continue };
             let open = group.iter().all(|one| !matches!(one.content(), Some(Content::Closed)));
-            if open && self.costs.one_by_one(&self.costs.file, group.len()) {
-                self.each(&group)?;
+            let each = device.method() == SyncMethod::Each || self.costs.files_one_by_one(group.len());
+            if open && each {
+                self.each(group)?;
             } else {
-                self.file_system(dev, group[0].path())?;
+                self.file_system(device, group[0].path())?;
+                // What another sync's failure leaves in doubt is proven by its own descriptor, if it is open.
+                let doubtful: Vec<&Staged> = group.iter().filter(|one| !one.is_believed()).copied().collect();
+                self.each(&doubtful)?;
             }
         }
         Ok(())
     }
 
+    /// Syncs files one by one, as far as they are open.
     fn each(&self, group: &[&Staged]) -> Result<(), DiskError> {
         let begun = Instant::now();
         for one in group {
-            if let Some(fd) = one.content().and_then(Content::fd) {
-                count(&self.counts.fsync);
-                self.kernel.fsync(fd).map_err(|error| DiskError::call("sync", one.path(), error))?;
+            if let (Some(fd), Some(mark)) = (one.content().and_then(Content::fd), one.mark()) {
+                self.file(fd, one.path(), mark)?;
             }
         }
-        Costs::took(&self.costs.file, begun, group.len());
+        if !group.is_empty() {
+            self.costs.took_files(begun, group.len());
+        }
         Ok(())
     }
 
@@ -140,43 +175,15 @@ impl Syncer {
             let unsynced = lock(&self.unsynced);
             (unsynced.dirs.clone(), unsynced.overflow)
         };
-        let mut dirs: HashMap<RelPath, Option<Arc<Dir>>> = noted.keys().map(|path| (path.clone(), None)).collect();
+        let mut dirs = by_device(&noted);
         for one in staged {
             if let (Some(parent), Some(dir)) = (one.path().parent(), one.dir()) {
-                dirs.insert(parent, Some(Arc::clone(dir)));
+                dirs.entry(dir.dev()).or_default().insert(parent, Some(Arc::clone(dir)));
             }
         }
-        if overflow == 0 && self.costs.one_by_one(&self.costs.dir, dirs.len()) {
-            self.each_dir(walk, &dirs)?;
-        } else {
-            self.all_file_systems()?;
-        }
+        self.sync_dirs(walk, dirs, overflow)?;
         self.synced(&noted, overflow);
         Ok(())
-    }
-
-    fn each_dir(&self, walk: &Walk, dirs: &HashMap<RelPath, Option<Arc<Dir>>>) -> Result<(), DiskError> {
-        let begun = Instant::now();
-        for (path, dir) in dirs {
-            match self.dir(walk, path, dir.as_ref()) {
-                // Its mode forbids to open it, even to us who set that mode.
-                Err(error) if error.kind() == ErrorKind::Denied => return self.all_file_systems(),
-                outcome => outcome?,
-            }
-        }
-        Costs::took(&self.costs.dir, begun, dirs.len());
-        Ok(())
-    }
-
-    fn dir(&self, walk: &Walk, path: &RelPath, dir: Option<&Arc<Dir>>) -> Result<(), DiskError> {
-        let dir = match dir.map_or_else(|| walk.dir(path), |dir| Ok(Arc::clone(dir))) {
-            Ok(dir) => dir,
-            // Somebody removed it since: nothing of it is left to be made durable.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        count(&self.counts.dirsync);
-        dir.sync().map_err(|error| DiskError::call("sync", path, error))
     }
 
     /// Makes durable the names by which a file in `dir` is found: its own, and those above it that were noted.
@@ -185,21 +192,74 @@ impl Syncer {
         let (noted, overflow) = {
             let unsynced = lock(&self.unsynced);
             let noted = above.iter().filter_map(|path| Some((path.clone(), *unsynced.dirs.get(path)?)));
-            (noted.collect::<HashMap<RelPath, u64>>(), unsynced.overflow)
+            (noted.collect::<HashMap<RelPath, Change>>(), unsynced.overflow)
         };
-        if overflow == 0 {
-            let mut dirs: HashMap<RelPath, Option<Arc<Dir>>> = noted.keys().map(|path| (path.clone(), None)).collect();
-            dirs.extend(above.into_iter().next().map(|parent| (parent, Some(Arc::clone(dir)))));
-            self.each_dir(walk, &dirs)?;
-        } else {
-            self.all_file_systems()?;
+        let mut dirs = by_device(&noted);
+        if let Some(parent) = above.into_iter().next() {
+            dirs.entry(dir.dev()).or_default().insert(parent, Some(Arc::clone(dir)));
         }
+        self.sync_dirs(walk, dirs, overflow)?;
         self.synced(&noted, overflow);
         Ok(())
     }
 
+    /// Syncs directories, and whole file systems where some were not noted or that is less work.
+    fn sync_dirs(&self, walk: &Walk, mut dirs: Dirs, overflow: u64) -> Result<(), DiskError> {
+        let devices = lock(&self.devices).clone();
+        for (dev, device) in devices {
+            let dirs = dirs.remove(&dev).unwrap_or_default();
+            let whole = device.method() == SyncMethod::FileSystem;
+            if whole && (overflow > 0 || !self.costs.dirs_one_by_one(dirs.len())) {
+                self.file_system(&device, &RelPath::root())?;
+            } else {
+                self.each_dir(walk, &device, &dirs)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn each_dir(
+        &self,
+        walk: &Walk,
+        device: &Device,
+        dirs: &HashMap<RelPath, Option<Arc<Dir>>>,
+    ) -> Result<(), DiskError> {
+        let begun = Instant::now();
+        for (path, dir) in dirs {
+            match self.dir(walk, device, path, dir.as_ref()) {
+                // Its mode forbids to open it, even to us who set that mode.
+                Err(error) if error.kind() == ErrorKind::Denied && device.method() == SyncMethod::FileSystem => {
+                    return self.file_system(device, path);
+                }
+                outcome => outcome?,
+            }
+        }
+        if !dirs.is_empty() {
+            self.costs.took_dirs(begun, dirs.len());
+        }
+        Ok(())
+    }
+
+    fn dir(&self, walk: &Walk, device: &Device, path: &RelPath, dir: Option<&Arc<Dir>>) -> Result<(), DiskError> {
+        let dir = match dir.map_or_else(|| walk.dir(path), |dir| Ok(Arc::clone(dir))) {
+            Ok(dir) => dir,
+            // Somebody removed it since: nothing of it is left to be made durable.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let fd = dir.readable().map_err(|error| DiskError::call("open", path, error))?;
+        self.open_dir(device, fd, path)
+    }
+
+    /// Syncs a directory that is open to be read.
+    pub(crate) fn open_dir(&self, device: &Device, fd: impl AsFd, path: &RelPath) -> Result<(), DiskError> {
+        count(&self.counts.dirsync);
+        let synced = device.noting(device.kernel().fsync(fd));
+        synced.map_err(|error| DiskError::call("sync the directory", path, error))
+    }
+
     /// Forgets the changes that a sync covered. One that came meanwhile stays for the next.
-    fn synced(&self, noted: &HashMap<RelPath, u64>, overflow: u64) {
+    fn synced(&self, noted: &HashMap<RelPath, Change>, overflow: u64) {
         let mut unsynced = lock(&self.unsynced);
         unsynced.dirs.retain(|path, change| noted.get(path) != Some(change));
         if unsynced.overflow == overflow {
@@ -207,20 +267,11 @@ impl Syncer {
         }
     }
 
-    fn all_file_systems(&self) -> Result<(), DiskError> {
-        let devs: Vec<u64> = lock(&self.points).keys().copied().collect();
-        devs.into_iter().try_for_each(|dev| self.file_system(dev, &RelPath::root()))
-    }
-
-    fn file_system(&self, dev: u64, path: &RelPath) -> Result<(), DiskError> {
-        let point = lock(&self.points).get(&dev).map(Arc::clone);
-        let Some(point) = point else {
-            return Err(DiskError::call("sync", path, rustix::io::Errno::BADF));
-        };
+    fn file_system(&self, device: &Device, path: &RelPath) -> Result<(), DiskError> {
         let begun = Instant::now();
         count(&self.counts.syncfs);
-        self.kernel.syncfs(&*point).map_err(|error| DiskError::call("sync the file system of", path, error))?;
-        Costs::took(&self.costs.file_system, begun, 1);
+        device.sync_all().map_err(|error| DiskError::call("sync the file system of", path, error))?;
+        self.costs.took_file_system(begun);
         Ok(())
     }
 
@@ -235,36 +286,12 @@ impl Syncer {
     }
 }
 
-impl Costs {
-    /// Whether `n` of a kind should be synced one by one. One always is: that is no more work than syncing everything.
-    ///
-    /// Whatever is not done becomes a little cheaper in our eyes, so that one bad time (a file system full of other
-    /// people's dirty data) is not remembered for ever.
-    fn one_by_one(&self, each: &AtomicU64, n: usize) -> bool {
-        let (each_ns, all_ns) = (each.load(Ordering::Relaxed), self.file_system.load(Ordering::Relaxed));
-        let chosen = n <= 1 || (n as u64).saturating_mul(each_ns) <= all_ns;
-        let other = if chosen { &self.file_system } else { each };
-        if n > 1 {
-            other.store(if chosen { all_ns } else { each_ns } / 16 * 15, Ordering::Relaxed);
-        }
-        chosen
+fn by_device(noted: &HashMap<RelPath, Change>) -> Dirs {
+    let mut dirs = Dirs::new();
+    for (path, change) in noted {
+        dirs.entry(change.dev).or_default().insert(path.clone(), None);
     }
-
-    fn took(cost: &AtomicU64, begun: Instant, n: usize) {
-        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX) / (n as u64).max(1);
-        let smoothed = cost.load(Ordering::Relaxed) / 4 * 3 + ns / 4;
-        cost.store(smoothed.max(1), Ordering::Relaxed);
-    }
-}
-
-impl Default for Costs {
-    fn default() -> Self {
-        Costs {
-            file: AtomicU64::new(SYNC_NS_EXPECTED),
-            dir: AtomicU64::new(SYNC_NS_EXPECTED),
-            file_system: AtomicU64::new(FILE_SYSTEM_SYNC_NS_EXPECTED),
-        }
-    }
+    dirs
 }
 
 fn count(counter: &AtomicU64) {
@@ -277,28 +304,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Small files that are kept open to be synced one by one; a batch with more is synced with its file system.
 pub(crate) const OPEN_STAGED_MAX: usize = 64;
-/// Where the choice starts: up to 4 one by one. Measured on ext4 (virtio disk, others working), medians in ms, one by one /
-/// all at once: files of 16 KiB, 4: 0.6 / 1.9, 8: 2.4 / 0.6, 16: 8.7 / 3.2, 128: 32 / 2.8 (4 threads: 12); with 64 MiB of
-/// other data dirty, 4: 44 / 27, 128: 394 / 30. Directories, 1: 3.8 / 3.8, 8: 20 / 3.8, 64: 208 / 3.5.
-const SYNC_NS_EXPECTED: u64 = 1_000_000;
-/// See above.
-const FILE_SYSTEM_SYNC_NS_EXPECTED: u64 = 4 * SYNC_NS_EXPECTED;
 /// Changed directories that are remembered by name.
 const DIRS_NOTED_MAX: usize = 1024;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cheaper_way_is_taken_and_the_other_is_not_forgotten() {
-        let costs = Costs::default();
-        assert!(costs.one_by_one(&costs.file, 4));
-        assert!(!costs.one_by_one(&costs.file, 5));
-        costs.file_system.store(1_000_000_000, Ordering::Relaxed);
-        let tries = (0..100).take_while(|_| costs.one_by_one(&costs.file, 64)).count();
-        assert!((1..100).contains(&tries), "a slow file system is tried again after {tries}");
-        costs.file.store(u64::MAX, Ordering::Relaxed);
-        assert!(costs.one_by_one(&costs.file, 1));
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use longhaul_core::{Meta, Preserve, RelPath, TempName};
 use crate::error::DiskError;
 use crate::stat::{Identity, Standing};
 use crate::target::readback::{Back, impossible};
-use crate::target::{Made, Replace, Staged, SyncCounts, TargetFile, TargetTree};
+use crate::target::{Made, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree};
 
 /// A destination where nothing stands and everything succeeds. Its files are written by the void engine, or by any.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,5 +74,8 @@ impl TargetTree for VoidTarget {
     }
     fn sync_counts(&self) -> SyncCounts {
         SyncCounts::default()
+    }
+    fn sync_method(&self) -> Option<SyncMethod> {
+        None
     }
 }

@@ -1,0 +1,174 @@
+//! One file system in use by a target: how it is synced, and which of its syncs failed.
+//!
+//! In: a directory on it, before anything is written there. Out: syncs of the whole of it, and [`Mark`]s: by one is told
+//! whether everything went well since something was begun. Knows nothing of batches and names.
+//!
+//! The rule behind it: the system reports a failed write-back *once* to each descriptor, whoever wrote the data. So a sync
+//! that fails speaks of everything that was written before it and is not published yet, whichever batch wrote it, and a sync
+//! behind it that succeeds proves nothing of that. Each failure raises the file system's *generation*; what was begun in an
+//! earlier one is not believed any more. A file that was synced through its own descriptor, open since before its first
+//! write, is proven by that: its own errors are reported there whoever else was told.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::kernel::Kernel;
+use crate::walk::Dir;
+
+/// How small files and names on a file system are made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SyncMethod {
+    /// By `syncfs`, or one by one, whichever is less work: it was seen to wait for all data and to report what failed.
+    FileSystem,
+    /// By `fsync` of each file and directory: `syncfs` there was seen to do nothing, or was never tried.
+    Each,
+}
+
+/// A file system. See the module.
+#[derive(Debug)]
+pub(crate) struct Device {
+    kernel: Kernel,
+    method: SyncMethod,
+    /// Open since before the first write: it reports every error from then on.
+    fd: OwnedFd,
+    /// Failures of syncs so far.
+    generation: AtomicU64,
+    /// Held by the one `syncfs` that is under way, until its failure is counted: what another one proves is judged after that.
+    turn: Mutex<()>,
+}
+
+/// The moment from which on no sync of a file system may have failed, for something that was begun then to be believed.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    device: Arc<Device>,
+    generation: AtomicU64,
+}
+
+impl Device {
+    /// Watches the file system of `dir`, which does not need to be readable in itself.
+    pub(crate) fn watch(dir: &Dir) -> Result<Device, Errno> {
+        let (kernel, fd) = (dir.kernel().clone(), dir.readable()?);
+        kernel.watch(&fd)?;
+        let number = kernel.file_system_type(&fd)?;
+        let method = method_of(number);
+        tracing::info!(
+            target: "longhaul::disk",
+            file_system = format_args!("{number:#x}"),
+            sync = method.name(),
+            "how small files and names are made durable"
+        );
+        Ok(Device { kernel, method, fd, generation: AtomicU64::new(0), turn: Mutex::default() })
+    }
+
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    pub(crate) fn method(&self) -> SyncMethod {
+        self.method
+    }
+
+    /// A sync of something on it failed: nothing that was begun before is believed without a proof of its own.
+    pub(crate) fn fail(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes note of a sync's outcome.
+    pub(crate) fn noting<T>(&self, outcome: Result<T, Errno>) -> Result<T, Errno> {
+        outcome.inspect_err(|_| self.fail())
+    }
+
+    /// Makes durable all that was written to it before.
+    ///
+    /// # Errors
+    /// What the system says; `ROFS` if it has turned read-only meanwhile, which some kernels do not report here.
+    pub(crate) fn sync_all(&self) -> Result<(), Errno> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = self.kernel.syncfs(&self.fd).and_then(|()| match self.kernel.is_read_only(&self.fd)? {
+            true => Err(Errno::ROFS),
+            false => Ok(()),
+        });
+        self.noting(synced)
+    }
+}
+
+impl Mark {
+    /// Begins now.
+    pub(crate) fn now(device: &Arc<Device>) -> Mark {
+        let generation = AtomicU64::new(device.generation.load(Ordering::Acquire));
+        Mark { device: Arc::clone(device), generation }
+    }
+
+    /// Begins anew: what was written before is proven otherwise. Taken before the sync that proves it.
+    pub(crate) fn renew(&self, to: &Mark) {
+        self.generation.store(to.generation.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Whether no sync of the file system failed since.
+    pub(crate) fn holds(&self) -> bool {
+        self.generation.load(Ordering::Acquire) == self.device.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+impl SyncMethod {
+    /// What it is called in the log and in events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SyncMethod::FileSystem => "syncfs",
+            SyncMethod::Each => "fsync",
+        }
+    }
+}
+
+/// File systems on which bad sectors and power cuts were played (`tests/`), and `syncfs` kept its word, by their `f_type`
+/// (`linux/magic.h`). On overlayfs it never reports the errors of the file system beneath, and FUSE does not pass it on.
+fn method_of(file_system_type: u64) -> SyncMethod {
+    match file_system_type {
+        EXT4 | XFS | BTRFS | TMPFS => SyncMethod::FileSystem,
+        _ => SyncMethod::Each,
+    }
+}
+
+const EXT4: u64 = 0xEF53;
+const XFS: u64 = 0x5846_5342;
+const BTRFS: u64 = 0x9123_683E;
+/// Keeps nothing anyway.
+const TMPFS: u64 = 0x0102_1994;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_file_systems_that_were_tried_are_synced_as_a_whole() {
+        for (number, method) in [
+            (0xEF53, SyncMethod::FileSystem),
+            (0x794c_7630, SyncMethod::Each),
+            (0x6573_5546, SyncMethod::Each),
+            (0x6969, SyncMethod::Each),
+            (0, SyncMethod::Each),
+        ] {
+            assert_eq!(method_of(number), method, "{number:#x}");
+        }
+    }
+
+    #[test]
+    fn a_failed_sync_ends_the_belief_in_what_was_begun_before_and_in_nothing_later() {
+        let scratch = tempfile::tempdir().expect("scratch");
+        let device = Arc::new(Device::watch(&Dir::open_named(scratch.path()).expect("opened")).expect("watched"));
+        let before = Mark::now(&device);
+        assert!(before.holds());
+        device.fail();
+        let after = Mark::now(&device);
+        assert!(!before.holds() && after.holds());
+        before.renew(&after);
+        assert!(before.holds(), "it was proven otherwise");
+    }
+}
