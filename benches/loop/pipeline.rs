@@ -37,7 +37,7 @@ pub(crate) fn copy(source: &Path, dir: &Path) -> Result<Sides> {
     .inspect_err(|_| written.discard())?;
     target.sync_data(&written)?;
     let staged = target.seal(written, &entry.meta, Preserve::default())?;
-    target.barrier(std::slice::from_ref(&staged))?;
+    target.barrier(&[&staged])?;
     target.publish(&staged, Replace::Never)?;
     target.sync_dirs(std::slice::from_ref(&staged))?;
     Ok(Sides::default())

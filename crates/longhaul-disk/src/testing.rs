@@ -12,7 +12,7 @@ use longhaul_sys::Slot;
 
 use crate::{
     ChunkIo, DirectMode, DiskError, FsSource, Identity, ScanRequest, Scanned, SourceFile, SourceRef, SourceSpec,
-    SourceTree, TargetFile,
+    SourceTree, Staged, TargetFile,
 };
 
 /// A path beneath a root.
@@ -37,6 +37,11 @@ pub(crate) fn byte_at(offset: u64) -> u8 {
 /// The first `len` bytes of a test file.
 pub(crate) fn content(len: u64) -> Vec<u8> {
     (0..len).map(byte_at).collect()
+}
+
+/// Everything that is staged, as a barrier takes it.
+pub(crate) fn all(staged: &[Staged]) -> Vec<&Staged> {
+    staged.iter().collect()
 }
 
 /// Metadata that no test file has by chance.

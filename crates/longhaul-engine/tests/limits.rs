@@ -93,7 +93,7 @@ impl TargetTree for SlowTarget {
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, keep: Preserve) -> Result<Staged, DiskError> {
         self.0.seal(file, meta, keep)
     }
-    fn barrier(&self, staged: &[Staged]) -> Result<(), DiskError> {
+    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
         self.0.barrier(staged)
     }
     fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {
@@ -104,6 +104,9 @@ impl TargetTree for SlowTarget {
     }
     fn finish_dir(&self, path: &RelPath, meta: &Meta, keep: Preserve) -> Result<(), DiskError> {
         self.0.finish_dir(path, meta, keep)
+    }
+    fn believe(&self, staged: &Staged) {
+        self.0.believe(staged);
     }
     fn sync_counts(&self) -> SyncCounts {
         self.0.sync_counts()

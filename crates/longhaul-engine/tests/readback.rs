@@ -66,7 +66,7 @@ impl TargetTree for Spoiling {
         self.spoil();
         Ok(())
     }
-    fn barrier(&self, staged: &[Staged]) -> Result<(), DiskError> {
+    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
         self.inner.barrier(staged)?;
         self.spoil();
         Ok(())
@@ -141,6 +141,9 @@ impl TargetTree for Spoiling {
     }
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
         self.inner.finish_dir(path, meta, preserve)
+    }
+    fn believe(&self, staged: &Staged) {
+        self.inner.believe(staged);
     }
     fn sync_counts(&self) -> SyncCounts {
         self.inner.sync_counts()

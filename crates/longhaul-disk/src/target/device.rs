@@ -102,9 +102,21 @@ impl Mark {
         Mark { device: Arc::clone(device), generation }
     }
 
-    /// Begins anew: what was written before is proven otherwise. Taken before the sync that proves it.
-    pub(crate) fn renew(&self, to: &Mark) {
-        self.generation.store(to.generation.load(Ordering::Acquire), Ordering::Release);
+    /// Begins anew at `now`, which was before a sync of its own that went well; after one that failed that proves nothing.
+    pub(crate) fn synced(&self, now: &Mark) {
+        if self.generation.load(Ordering::Acquire) != SPOILT {
+            self.generation.store(now.generation.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+
+    /// A sync of its own failed: the system tells of that once, and calls the next one good.
+    pub(crate) fn spoil(&self) {
+        self.generation.store(SPOILT, Ordering::Release);
+    }
+
+    /// Begins anew now, as the medium was asked.
+    pub(crate) fn begin_anew(&self) {
+        self.generation.store(self.device.generation.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// Whether no sync of the file system failed since.
@@ -126,6 +138,9 @@ impl SyncMethod {
         }
     }
 }
+
+/// The generation of what failed to be synced by itself: no file system comes to it.
+const SPOILT: u64 = u64::MAX;
 
 /// File systems on which bad sectors and power cuts were played (`tests/`), and `syncfs` kept its word, by their `f_type`
 /// (`linux/magic.h`). On overlayfs it never reports the errors of the file system beneath, and FUSE does not pass it on.
@@ -168,7 +183,12 @@ mod tests {
         device.fail();
         let after = Mark::now(&device);
         assert!(!before.holds() && after.holds());
-        before.renew(&after);
-        assert!(before.holds(), "it was proven otherwise");
+        before.synced(&after);
+        assert!(before.holds(), "its own sync went well");
+        before.spoil();
+        before.synced(&Mark::now(&device));
+        assert!(!before.holds(), "a good sync behind a failed one proves nothing");
+        before.begin_anew();
+        assert!(before.holds());
     }
 }

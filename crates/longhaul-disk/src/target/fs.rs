@@ -370,14 +370,14 @@ impl TargetTree for FsTarget {
 
     fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
         match file.body() {
-            Some(body) => readback::read(&body.temp, file.path(), offset, len, slot),
+            Some(body) => readback::read(body.temp.dir(), body.temp.name(), file.path(), offset, len, slot),
             None => Err(readback::impossible(file.path())),
         }
     }
 
     fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        match staged.temp() {
-            Some(temp) => readback::read(temp, staged.path(), 0, len, slot),
+        match staged.dir() {
+            Some(dir) => readback::read(dir, staged.stands_under(), staged.path(), 0, len, slot),
             None => Err(readback::impossible(staged.path())),
         }
     }
@@ -412,8 +412,14 @@ impl TargetTree for FsTarget {
         Ok(Staged::large(file, temp))
     }
 
-    fn barrier(&self, staged: &[Staged]) -> Result<(), DiskError> {
+    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError> {
         self.syncer.files(staged)
+    }
+
+    fn believe(&self, staged: &Staged) {
+        if let Some(mark) = staged.mark() {
+            mark.begin_anew();
+        }
     }
 
     fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError> {

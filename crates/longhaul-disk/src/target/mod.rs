@@ -138,7 +138,7 @@ pub trait TargetTree: Send + Sync + 'static {
     /// What the system says.
     fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError>;
 
-    /// The same for the first `len` bytes of something small that is staged and durable.
+    /// The same for the first `len` bytes of something small that is staged, or published since.
     ///
     /// # Errors
     /// What the system says.
@@ -179,8 +179,13 @@ pub trait TargetTree: Send + Sync + 'static {
     /// Makes the content and metadata of all of `staged` durable.
     ///
     /// # Errors
-    /// What the system says: then none of them is to be believed.
-    fn barrier(&self, staged: &[Staged]) -> Result<(), DiskError>;
+    /// What the system says, or [`DiskError::Doubted`] if another sync failed since one of them was begun: then none of them is
+    /// to be believed.
+    fn barrier(&self, staged: &[&Staged]) -> Result<(), DiskError>;
+
+    /// The content of something small that is staged was read back from the medium, and is right: of failed syncs only those
+    /// from now on concern it.
+    fn believe(&self, staged: &Staged);
 
     /// Gives it its final name. What it replaced is gone; durable only after [`TargetTree::sync_dirs`].
     ///

@@ -11,7 +11,7 @@ use rustix::io::{Errno, pread};
 
 use crate::direct::{DirectMode, Handle, IoMode};
 use crate::error::DiskError;
-use crate::target::temp::Temp;
+use crate::walk::Dir;
 
 /// What was read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,16 +22,22 @@ pub struct Back {
     pub mode: IoMode,
 }
 
-/// Reads `len` bytes at `offset` of a temporary into the start of `slot`, whatever way the file is written.
-pub(crate) fn read(temp: &Temp, path: &RelPath, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+/// Reads `len` bytes at `offset` of what stands under `name` into the start of `slot`, whatever way the file is written.
+pub(crate) fn read(
+    dir: &Dir,
+    name: &[u8],
+    path: &RelPath,
+    offset: u64,
+    len: usize,
+    slot: &mut [u8],
+) -> Result<Back, DiskError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let fd = openat(temp.dir(), temp.name(), flags, Mode::empty())
-        .map_err(|error| DiskError::call("read back", path, error))?;
+    let fd = openat(dir, name, flags, Mode::empty()).map_err(|error| DiskError::call("read back", path, error))?;
     let (handle, _) = Handle::adopt(fd, path.into(), DirectMode::Auto, OFlags::NONBLOCK)?;
     if len > slot.len() {
         return Err(DiskError::Bounds { path: path.into(), offset, len });
     }
-    let handle = handle.written_by(temp.dir().kernel());
+    let handle = handle.written_by(dir.kernel());
     fill(&handle, offset, len, slot, Cached::Dropped)
 }
 

@@ -102,9 +102,12 @@ impl Staged {
         self.body.as_ref().map(|body| body.temp.dir())
     }
 
-    /// Its temporary name, until it is published.
-    pub(crate) fn temp(&self) -> Option<&Temp> {
-        self.body.as_ref().map(|body| &*body.temp)
+    /// The name that it has in its directory now.
+    pub(crate) fn stands_under(&self) -> &[u8] {
+        match &self.body {
+            Some(body) if body.temp.stands() => body.temp.name(),
+            _ => self.path.name().unwrap_or_default(),
+        }
     }
 
     /// What of it must be synced.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use longhaul_core::RelPath;
+use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
 use crate::target::costs::Costs;
@@ -112,27 +113,23 @@ impl Syncer {
     pub(crate) fn data(&self, file: &TargetFile, fd: impl AsFd, mark: &Mark) -> Result<(), DiskError> {
         count(&self.counts.fdatasync);
         let now = Mark::now(mark.device());
-        let synced = mark.device().noting(mark.device().kernel().fdatasync(fd));
-        synced.map_err(|error| DiskError::call("sync", file.path(), error))?;
-        mark.renew(&now);
-        Ok(())
+        let synced = mark.device().kernel().fdatasync(fd);
+        mark_by(mark, &now, synced).map_err(|error| DiskError::call("sync", file.path(), error))
     }
 
     /// Syncs the content and metadata of a small file, through its own descriptor.
     pub(crate) fn file(&self, fd: impl AsFd, path: &RelPath, mark: &Mark) -> Result<(), DiskError> {
         count(&self.counts.fsync);
         let now = Mark::now(mark.device());
-        let synced = mark.device().noting(mark.device().kernel().fsync(fd));
-        synced.map_err(|error| DiskError::call("sync", path, error))?;
-        mark.renew(&now);
-        Ok(())
+        let synced = mark.device().kernel().fsync(fd);
+        mark_by(mark, &now, synced).map_err(|error| DiskError::call("sync", path, error))
     }
 
-    /// Syncs the content and metadata of all of `staged`. What was not proven by that, as another sync failed meanwhile, does
-    /// not hold its mark.
-    pub(crate) fn files(&self, staged: &[Staged]) -> Result<(), DiskError> {
+    /// Syncs the content and metadata of all of `staged`; an error where another sync failed since one of them was begun, and
+    /// its own descriptor does not prove it.
+    pub(crate) fn files(&self, staged: &[&Staged]) -> Result<(), DiskError> {
         let mut by_dev: HashMap<u64, Vec<&Staged>> = HashMap::new();
-        for one in staged {
+        for &one in staged {
             if let (Some(dir), Some(content)) = (one.dir(), one.content())
                 && !matches!(content, Content::Link | Content::Synced)
             {
@@ -152,7 +149,10 @@ impl Syncer {
                 self.each(&doubtful)?;
             }
         }
-        Ok(())
+        match staged.iter().find(|one| !one.is_believed()) {
+            Some(one) => Err(DiskError::Doubted { path: one.path().into() }),
+            None => Ok(()),
+        }
     }
 
     /// Syncs files one by one, as far as they are open.
@@ -284,6 +284,18 @@ impl Syncer {
             dirsync: get(&self.counts.dirsync),
         }
     }
+}
+
+/// What the sync of one file, begun at `now`, says of it and of all others.
+fn mark_by(mark: &Mark, now: &Mark, outcome: Result<(), Errno>) -> Result<(), Errno> {
+    match mark.device().noting(outcome) {
+        Ok(()) => mark.synced(now),
+        Err(error) => {
+            mark.spoil();
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 fn by_device(noted: &HashMap<RelPath, Change>) -> Dirs {

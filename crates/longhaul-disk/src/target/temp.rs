@@ -68,6 +68,11 @@ impl Temp {
         &self.name
     }
 
+    /// Whether the name stands.
+    pub(crate) fn stands(&self) -> bool {
+        self.standing.load(Ordering::Relaxed)
+    }
+
     /// The name stands no more (it was renamed).
     pub(crate) fn taken(&self) {
         self.standing.store(false, Ordering::Relaxed);

@@ -60,9 +60,10 @@ impl TargetTree for VoidTarget {
     fn seal(&self, file: Arc<TargetFile>, _meta: &Meta, _keep: Preserve) -> Result<Staged, DiskError> {
         Ok(Staged::void(file.path()))
     }
-    fn barrier(&self, _staged: &[Staged]) -> Result<(), DiskError> {
+    fn barrier(&self, _staged: &[&Staged]) -> Result<(), DiskError> {
         Ok(())
     }
+    fn believe(&self, _staged: &Staged) {}
     fn publish(&self, _staged: &Staged, _replace: Replace) -> Result<(), DiskError> {
         Ok(())
     }

@@ -275,6 +275,7 @@ impl Ledger {
             for record in records {
                 let file = match record {
                     receiver::Record::Chunks { file, .. } | receiver::Record::Done(file) => file,
+                    receiver::Record::Doubtful(_) => continue,
                 };
                 let Some(entry) = claims.get_mut(file).and_then(|claim| claim.entry.as_mut()) else { continue };
                 let (_, lines, sync) =
@@ -286,6 +287,7 @@ impl Ledger {
                         lines.push(Record::Chunks { number: entry.number, runs: runs_of(chunks) });
                     }
                     receiver::Record::Done(_) => lines.push(Record::Done { number: entry.number }),
+                    receiver::Record::Doubtful(_) => {}
                 }
             }
         }
@@ -297,7 +299,7 @@ impl Ledger {
         }
         let done = records.iter().filter_map(|record| match record {
             receiver::Record::Done(file) => Some(file),
-            receiver::Record::Chunks { .. } => None,
+            receiver::Record::Chunks { .. } | receiver::Record::Doubtful(_) => None,
         });
         done.for_each(|file| self.forget(*file));
         Ok(())

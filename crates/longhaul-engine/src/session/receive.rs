@@ -230,7 +230,10 @@ impl Loop<'_> {
             Report::Written { file, index, result } => self.machine.handle_written(now, file, index, result),
             Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
             Report::ReadBack { file, results } => self.machine.handle_read_back(now, file, results),
-            Report::StagedReadBack(results) => self.machine.handle_staged_read_back(now, results),
+            Report::StagedReadBack(results) => {
+                self.machine.handle_staged_read_back(now, results);
+                self.batch_over = !self.machine.has_batch();
+            }
             Report::Standing(results) => self.machine.handle_standing(now, results),
             Report::StandingChunks { file, results } => self.machine.handle_standing_chunks(now, file, results),
             Report::Retouched(results) => self.machine.handle_retouched(now, results),
@@ -241,13 +244,13 @@ impl Loop<'_> {
                 self.machine.handle_staged(now, results);
             }
             Report::Barrier(result) => {
-                self.batch_over = result.is_err();
                 self.machine.handle_barrier(now, result);
+                self.batch_over = !self.machine.has_batch();
             }
             Report::Published(results) => self.machine.handle_published(now, results),
             Report::DirsSynced(result) => {
-                self.batch_over = true;
                 self.machine.handle_dirs_synced(now, result);
+                self.batch_over = !self.machine.has_batch();
             }
             Report::DirsFinished(results) => self.machine.handle_dirs_finished(now, results),
         }
@@ -308,7 +311,8 @@ impl Loop<'_> {
             Action::Drop(ticket) => self.writing.drop_payload(ticket),
             Action::SyncData(file) => self.writing.sync_data(file),
             Action::ReadBack { file, chunks } => self.writing.read_back(file, chunks),
-            Action::ReadBackStaged(files) => self.writing.read_staged_back(files),
+            Action::ReadBackStaged { files, why } => self.writing.read_staged_back(files, why),
+            Action::BarrierAgain(files) => self.writing.barrier_again(files),
             Action::Journal(records) => self.writing.journal(records),
             Action::Tidy => self.writing.tidy(),
             Action::Seal(held) => self.writing.seal(held),

@@ -1,21 +1,22 @@
 //! The last steps: staged files gather into batches; a batch is made durable, renamed, and made durable again.
 //!
-//! barrier (data and metadata of all) -> (read back what came in bundles) -> publish (rename all) -> sync directories -> settle all. An error at a barrier
-//! renames and acknowledges none. One batch is under way at a time; what is staged meanwhile makes the next one, so
+//! barrier (data and metadata of all) -> (read back what came in bundles) -> publish (rename all) -> sync directories ->
+//! settle all. What an error at a barrier, or behind the renames, leaves of a batch is decided in `doubt`. One batch is under way at a time; what is staged meanwhile makes the next one, so
 //! that batches grow as large as syncing is slow.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, FileId};
 
+use super::doubt::Doubt;
 use super::flow::LARGE_OPEN_MAX;
 use super::journal::Record;
 use super::large::Leftover;
 use super::readback::misread;
-use super::{Action, Receiver, State, SyncGroup};
+use super::{Action, ReadBackReason, Receiver, SyncGroup};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
@@ -28,14 +29,20 @@ pub(super) struct Committer {
     gathered_large: usize,
     since: Option<Timestamp>,
     /// The batch under way, in the order of its renames.
-    batch: Vec<FileId>,
-    stage: Option<Stage>,
-    /// Files of the batch that were not renamed.
-    failures: HashMap<FileId, Fault>,
+    pub(super) batch: Vec<FileId>,
+    pub(super) stage: Option<Stage>,
+    /// Those of it that were renamed.
+    renamed: HashSet<FileId>,
+    /// Files of the batch that fail, and why.
+    pub(super) failures: HashMap<FileId, Fault>,
+    /// Files of the batch that are being read back.
+    pub(super) reading: Vec<FileId>,
+    /// A sync of the batch failed.
+    pub(super) doubt: Option<Doubt>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Barrier,
     ReadBack,
     Publish,
@@ -122,29 +129,21 @@ impl Receiver {
             return;
         }
         match result {
-            Ok(()) => match self.to_read_back() {
-                small if small.is_empty() => self.publish(),
-                small => {
-                    self.committer.stage = Some(Stage::ReadBack);
-                    self.actions.push_back(Action::ReadBackStaged(small));
-                }
-            },
-            Err(fault) => {
-                let failures = self.committer.batch.iter().map(|id| (*id, fault.clone())).collect();
-                self.committer.failures = failures;
-                self.settle_batch(&Ok(()));
-            }
+            Ok(()) => self.barrier_held(),
+            Err(fault) => self.doubt_content(fault),
         }
         self.settle_down(now);
     }
 
-    /// The small files of the batch, if they are to be read back: chunks have been.
-    fn to_read_back(&self) -> Vec<FileId> {
-        let small = |id: &&FileId| {
-            let state = self.entries.get(id).map(|slot| &slot.state);
-            self.config.read_back && matches!(state, Some(State::Staged(Some(_))))
-        };
-        self.committer.batch.iter().filter(small).copied().collect()
+    /// The batch is durable: small files are read back if that is asked for (chunks have been, and what was in doubt was).
+    fn barrier_held(&mut self) {
+        let small = if self.config.read_back { self.small_of_batch() } else { Vec::new() };
+        if small.is_empty() || self.committer.doubt.is_some() {
+            return self.publish();
+        }
+        self.committer.stage = Some(Stage::ReadBack);
+        self.committer.reading = small.clone();
+        self.actions.push_back(Action::ReadBackStaged { files: small, why: ReadBackReason::Verify });
     }
 
     /// What the small files of the batch are on the medium. One that is not what it was leaves the batch and is wanted again, or
@@ -153,8 +152,12 @@ impl Receiver {
         if self.is_over() || self.committer.stage != Some(Stage::ReadBack) {
             return;
         }
+        if self.committer.doubt.is_some() {
+            self.proven(results);
+            return self.settle_down(now);
+        }
         let mut results: HashMap<_, _> = results.into_iter().collect();
-        for id in self.to_read_back() {
+        for id in std::mem::take(&mut self.committer.reading) {
             let (len, root) = self.staged(id);
             let fault = match results.remove(&id) {
                 Some(Ok(found)) => {
@@ -184,6 +187,7 @@ impl Receiver {
 
     /// Renames the batch, but for what has failed already.
     fn publish(&mut self) {
+        self.committer.doubt = None;
         self.committer.stage = Some(Stage::Publish);
         let replace = self.config.policy.replace();
         let good = self.committer.batch.iter().filter(|id| !self.committer.failures.contains_key(id));
@@ -207,6 +211,7 @@ impl Receiver {
                 None => drop(self.committer.failures.insert(*id, forgotten())),
             }
         }
+        self.committer.renamed = renamed.iter().copied().collect();
         self.actions.push_back(Action::SyncDirs(renamed));
         self.settle_down(now);
     }
@@ -217,16 +222,21 @@ impl Receiver {
         if self.is_over() || self.committer.stage != Some(Stage::SyncDirs) {
             return;
         }
-        self.settle_batch(&result);
+        match result {
+            Ok(()) => self.settle_batch(&Ok(())),
+            Err(fault) => self.doubt_names(fault),
+        }
         self.settle_down(now);
     }
 
-    /// Ends the batch: files that were not renamed fail each for its reason, the others have `renamed`.
-    fn settle_batch(&mut self, renamed: &Result<(), Fault>) {
-        self.committer.stage = None;
+    /// Ends the batch: files that failed have each its reason, the others have `renamed`.
+    pub(super) fn settle_batch(&mut self, renamed: &Result<(), Fault>) {
+        (self.committer.stage, self.committer.doubt) = (None, None);
+        let stands = std::mem::take(&mut self.committer.renamed);
         let mut failures = std::mem::take(&mut self.committer.failures);
         for id in std::mem::take(&mut self.committer.batch) {
             match (failures.remove(&id), renamed) {
+                (Some(fault), _) if stands.contains(&id) => self.finish(id, Outcome::Failed(fault)),
                 (Some(fault), _) => {
                     let leftover = match self.leftover(id, &fault) {
                         Leftover::Keep => Action::Keep(id),
@@ -256,6 +266,6 @@ impl Receiver {
     }
 }
 
-fn forgotten() -> Fault {
+pub(super) fn forgotten() -> Fault {
     Fault::new(FaultCode::Internal, Blame::Bug, "a file was left out when its batch was renamed")
 }

@@ -3,10 +3,12 @@
 //! In: synced chunks, committed files. Out: [`Action::Journal`], one at a time; a chunk is durable when the answer is good.
 //! Knows nothing of the format of a record.
 
+use std::sync::Arc;
+
 use longhaul_core::digest::Digest;
 use longhaul_core::{ChunkIndex, Fault, FileId};
 
-use super::{Action, Receiver};
+use super::{Action, Held, Receiver};
 use crate::time::Timestamp;
 
 /// What the journal is to remember.
@@ -21,6 +23,8 @@ pub enum Record {
     },
     /// The file stands under its final name for good. Need not be synced: what is lost of it is found again.
     Done(FileId),
+    /// These names stand, and a failed sync left in doubt what the medium has of them: no session skips them unread. Synced.
+    Doubtful(Vec<Arc<Held>>),
 }
 
 /// Records on their way.
@@ -81,7 +85,7 @@ impl Receiver {
 
     /// A file that waits for nothing else has failed without.
     fn unjournalled(&mut self, record: &Record) {
-        let (Record::Chunks { file, .. } | Record::Done(file)) = record;
+        let (Record::Chunks { file, .. } | Record::Done(file)) = record else { return };
         if let Some(large) = self.large(*file) {
             large.unsavable = true;
         }

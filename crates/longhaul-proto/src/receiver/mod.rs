@@ -11,6 +11,7 @@ mod audit;
 mod chunks;
 mod commit;
 mod compare;
+mod doubt;
 mod drain;
 mod entries;
 mod flow;
@@ -43,7 +44,9 @@ use journal::JournalFlow;
 pub use journal::Record;
 use lanes::Lanes;
 use large::{Large, Unsynced};
-pub use order::{Action, Base, Config, Created, Held, Landed, LandedRow, Replace, Surveyed, SyncGroup, Ticket};
+pub use order::{
+    Action, Base, Config, Created, Held, Landed, LandedRow, ReadBackReason, Replace, Surveyed, SyncGroup, Ticket,
+};
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen};
 use readback::{Reading, Unread};
@@ -253,6 +256,11 @@ impl Receiver {
     /// Whether everything was said that is to be said.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
+    }
+
+    /// Whether a batch is under way, from its barrier to the outcome of its files.
+    pub fn has_batch(&self) -> bool {
+        self.committer.is_busy()
     }
 
     /// Entries held, for bounds in tests and reports.

@@ -54,7 +54,7 @@ pub struct LandedRow {
 }
 
 /// An entry as the machine holds it and as actions name it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Held {
     /// Its id.
     pub id: FileId,
@@ -110,6 +110,15 @@ pub enum Created {
     Fresh,
     /// The one of the partial, as it was left.
     Continued,
+}
+
+/// What small files are read back for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadBackReason {
+    /// It was asked for: where the page cache cannot be passed by, what it holds must do.
+    Verify,
+    /// A sync failed: what did not come from the medium itself proves nothing, and is an error.
+    Doubt,
 }
 
 /// What is to be done next. Actions of one file are given in order; the doer reports each by its `handle_*`, once. A
@@ -197,9 +206,17 @@ pub enum Action {
     /// Make all of these staged files durable under their temporary names:
     /// [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
     Barrier(Vec<FileId>),
-    /// Read these small files of a durable batch back from the medium, whole:
+    /// The barrier failed, and what is left of the batch was read back since: make it durable again, through a sync that begins
+    /// now: [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
+    BarrierAgain(Vec<FileId>),
+    /// Read these small files of the batch back from the medium, whole, under the names that they have:
     /// [`Receiver::handle_staged_read_back`](super::Receiver::handle_staged_read_back).
-    ReadBackStaged(Vec<FileId>),
+    ReadBackStaged {
+        /// The files.
+        files: Vec<FileId>,
+        /// What it is for.
+        why: ReadBackReason,
+    },
     /// Rename these to their final names; the flag allows replacing:
     /// [`Receiver::handle_published`](super::Receiver::handle_published).
     Publish(Vec<(FileId, Replace)>),

@@ -10,7 +10,9 @@ use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, EntryKind, FaultCode, FileI
 
 use super::plan::{CHUNK, Left, Plan};
 use super::wire::Rows;
-use crate::receiver::{Action, Base, Created, Held, Landed, Partial, Record, Replace, Seen, Source, Ticket};
+use crate::receiver::{
+    Action, Base, Created, Held, Landed, Partial, ReadBackReason, Record, Replace, Seen, Source, Ticket,
+};
 use crate::wire::message::{Message, Outcome};
 
 /// What stands under a final name.
@@ -262,7 +264,11 @@ impl Target {
                 temp.outstanding += 1;
                 self.ops.push(Op::ReadBack { file, chunks });
             }
-            Action::ReadBackStaged(files) => {
+            Action::ReadBackStaged { files, why: ReadBackReason::Doubt } => {
+                files.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::BarrierOrdered)));
+                self.ops.push(Op::ReadBackStaged(files));
+            }
+            Action::ReadBackStaged { files, why: ReadBackReason::Verify } => {
                 for id in &files {
                     let steps = &self.temp(*id).steps;
                     assert!(steps.contains(&Step::Durable), "read back before the barrier");
@@ -282,6 +288,10 @@ impl Target {
                 self.ops.push(Op::Seal(held.id));
             }
             Action::Barrier(batch) => self.batch_step(&batch, Step::Staged, Step::BarrierOrdered, Op::Barrier),
+            Action::BarrierAgain(batch) => {
+                batch.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::BarrierOrdered)));
+                self.ops.push(Op::Barrier(batch));
+            }
             Action::Publish(renames) => {
                 let batch: Vec<_> = renames.iter().map(|(id, _)| *id).collect();
                 for id in &batch {

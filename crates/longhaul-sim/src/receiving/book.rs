@@ -219,6 +219,8 @@ impl Book {
                     let number = self.number(*file).filter(|number| self.open.remove(number));
                     said.extend(number.map(|number| Record::Done { number }));
                 }
+                // A name that could not be synced is not lost here: the next sync of its directory has it.
+                receiver::Record::Doubtful(_) => {}
             }
         }
         said

@@ -35,10 +35,11 @@ impl RecvSession {
             Action::Drop(ticket) => self.drop_payload(env, ticket),
             Action::SyncData(file) => self.sync_data(env, file),
             Action::ReadBack { file, chunks } => self.start_job(env, Job::new(Then::ReadBack(file, chunks))),
-            Action::ReadBackStaged(files) => self.start_job(env, Job::new(Then::StagedReadBack(files))),
+            // Either way the medium is asked.
+            Action::ReadBackStaged { files, .. } => self.start_job(env, Job::new(Then::StagedReadBack(files))),
             Action::Journal(records) => self.journal(env, records),
             Action::Seal(held) => self.seal(env, &held),
-            Action::Barrier(batch) => self.barrier(env, &batch),
+            Action::Barrier(batch) | Action::BarrierAgain(batch) => self.barrier(env, &batch),
             Action::Publish(renames) => self.publish(env, &renames),
             Action::SyncDirs(batch) => self.sync_dirs(env, &batch),
             Action::FinishDirs(dirs) => self.finish_dirs(env, &dirs),

@@ -7,7 +7,7 @@ use longhaul_core::Mtime;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::testing::{META, Mounted, path, temp};
+use crate::testing::{META, Mounted, all, path, temp};
 
 const KEEP: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
 const DROP: Preserve = Preserve { mode: false, times: false, links: true, sparse: true };
@@ -29,7 +29,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 fn put(target: &FsTarget, at: &str, bytes: &[u8], replace: Replace) -> Result<(), DiskError> {
     let staged = target.write_small(&path(at), bytes, &META, KEEP)?;
-    target.barrier(std::slice::from_ref(&staged))?;
+    target.barrier(&[&staged])?;
     target.publish(&staged, replace)?;
     target.sync_dirs(&[staged])
 }
@@ -40,7 +40,7 @@ fn a_final_name_appears_only_at_publication_with_all_its_metadata() {
     let staged = target.write_small(&path("f"), b"hello", &META, KEEP).expect("write");
     let before = names(dir.path());
     assert!(before.len() == 1 && before[0].starts_with(".longhaul-") && before[0].len() == 42, "{before:?}");
-    target.barrier(std::slice::from_ref(&staged)).expect("barrier");
+    target.barrier(&[&staged]).expect("barrier");
     target.publish(&staged, Replace::Never).expect("publish");
     drop(staged);
     assert_eq!(names(dir.path()), ["f"]);
@@ -58,7 +58,7 @@ fn large_files_get_their_length_mode_and_times_when_sealed() {
     target.sync_data(&file).expect("sync");
     let setuid = Meta { mode: 0o4755, ..META };
     let staged = target.seal(file, &setuid, KEEP).expect("seal");
-    target.barrier(std::slice::from_ref(&staged)).expect("barrier");
+    target.barrier(&[&staged]).expect("barrier");
     target.publish(&staged, Replace::Allowed).expect("publish");
     let stat = std::fs::metadata(dir.path().join("big")).expect("stat");
     assert_eq!((stat.len(), stat.mode() & 0o7777, stat.mtime()), (1_000_001, 0o755, META.mtime.secs));
@@ -226,7 +226,7 @@ fn links_are_made_as_they_are_with_their_times() {
     let (dir, target) = target();
     let to = b"../\xff/any\nwhere";
     let staged = target.make_link(&path("l"), to, &META, KEEP).expect("link");
-    target.barrier(std::slice::from_ref(&staged)).expect("barrier");
+    target.barrier(&[&staged]).expect("barrier");
     target.publish(&staged, Replace::Never).expect("publish");
     target.sync_dirs(std::slice::from_ref(&staged)).expect("sync");
     let link = dir.path().join("l");
@@ -266,16 +266,16 @@ fn few_files_are_synced_alone_and_many_with_their_file_system() {
             .collect()
     };
     let few = stage(0, 4);
-    target.barrier(&few).expect("barrier");
+    target.barrier(&all(&few)).expect("barrier");
     assert_eq!(target.sync_counts(), SyncCounts { fsync: 4, ..SyncCounts::default() });
     let many = stage(100, OPEN_STAGED_MAX + 1);
-    target.barrier(&many).expect("barrier");
+    target.barrier(&all(&many)).expect("barrier");
     assert_eq!(target.sync_counts(), SyncCounts { fsync: 4, syncfs: 1, ..SyncCounts::default() });
     // This one finds no descriptor free, alone as it is.
-    target.barrier(&stage(200, 1)).expect("barrier");
+    target.barrier(&all(&stage(200, 1))).expect("barrier");
     assert_eq!(target.sync_counts().syncfs, 2);
     drop((few, many));
-    target.barrier(&stage(300, 1)).expect("barrier");
+    target.barrier(&all(&stage(300, 1))).expect("barrier");
     assert_eq!(target.sync_counts(), SyncCounts { fsync: 5, syncfs: 2, ..SyncCounts::default() });
 }
 
@@ -351,7 +351,7 @@ fn file_systems_mounted_below_are_synced_as_well() {
             target.write_small(&path(at), b"x", &META, KEEP).expect("write")
         })
         .collect();
-    let outcome = target.barrier(&staged);
+    let outcome = target.barrier(&all(&staged));
     let counts = target.sync_counts();
     drop((staged, target));
     let _ = std::process::Command::new("umount").arg("-l").arg(&below).status();

@@ -45,7 +45,7 @@ fn again(target: &FsTarget, name: &TempName) -> Option<Arc<TargetFile>> {
 
 fn commit(target: &FsTarget, file: Arc<TargetFile>) {
     let staged = target.seal(file, &META, Preserve::default()).expect("seal");
-    target.barrier(std::slice::from_ref(&staged)).expect("barrier");
+    target.barrier(&[&staged]).expect("barrier");
     target.publish(&staged, Replace::Never).expect("publish");
 }
 

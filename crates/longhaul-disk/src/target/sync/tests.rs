@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::*;
 use crate::kernel::{Call, InodeId, Interposer, Passage};
-use crate::testing::{META, path, temp};
+use crate::testing::{META, all, path, temp};
 use crate::{DirectMode, FsTarget, Replace, TargetTree};
 
 /// A file system of one type, of which the syncs are counted and the next few fail.
@@ -16,6 +16,14 @@ struct Failing {
     each: AtomicU32,
     /// Whole syncs that fail from now on.
     failures: AtomicU32,
+    /// Syncs of single files that fail from now on.
+    file_failures: AtomicU32,
+}
+
+fn next_fails(failures: &AtomicU32) -> Passage {
+    let left = failures.load(Ordering::Relaxed);
+    failures.store(left.saturating_sub(1), Ordering::Relaxed);
+    Passage::Answered(if left > 0 { Err(Errno::IO) } else { Ok(()) })
 }
 
 impl Interposer for Failing {
@@ -23,13 +31,11 @@ impl Interposer for Failing {
         match call {
             Call::SyncFileSystem { .. } => {
                 self.whole.fetch_add(1, Ordering::Relaxed);
-                let left = self.failures.load(Ordering::Relaxed);
-                self.failures.store(left.saturating_sub(1), Ordering::Relaxed);
-                Passage::Answered(if left > 0 { Err(Errno::IO) } else { Ok(()) })
+                next_fails(&self.failures)
             }
             Call::Sync { .. } => {
                 self.each.fetch_add(1, Ordering::Relaxed);
-                Passage::Answered(Ok(()))
+                next_fails(&self.file_failures)
             }
             _ => Passage::Made(0),
         }
@@ -64,15 +70,20 @@ fn a_failed_sync_of_one_batch_keeps_what_was_staged_beside_it_from_being_publish
     let (_scratch, target, failing) = target(EXT4);
     let (first, beside) = (stage(&target, "a"), stage(&target, "b"));
     failing.failures.store(1, Ordering::Relaxed);
-    assert!(target.barrier(&first).is_err());
+    assert!(target.barrier(&all(&first)).is_err());
     drop(first);
     let later = stage(&target, "c");
-    target.barrier(&beside).expect("the system has told of the error already");
-    for staged in &beside {
-        let error = target.publish(staged, Replace::Allowed).expect_err("its data may be what was not written");
-        assert!(matches!(error, DiskError::Doubted { .. }), "{error}");
-    }
-    target.barrier(&later).expect("synced");
+    let error =
+        target.barrier(&all(&beside)).expect_err("the system has told of the error already, and of whose data?");
+    assert!(matches!(error, DiskError::Doubted { .. }), "{error}");
+    assert!(beside.iter().all(|staged| target.publish(staged, Replace::Allowed).is_err()));
+    // Some were read back from the medium.
+    let (proven, lost) = beside.split_at(3);
+    proven.iter().for_each(|staged| target.believe(staged));
+    target.barrier(&all(proven)).expect("synced");
+    proven.iter().for_each(|staged| target.publish(staged, Replace::Allowed).expect("proven"));
+    assert!(lost.iter().all(|staged| target.publish(staged, Replace::Allowed).is_err()));
+    target.barrier(&all(&later)).expect("synced");
     later.iter().for_each(|staged| target.publish(staged, Replace::Allowed).expect("begun after the failure"));
 }
 
@@ -87,7 +98,7 @@ fn a_failed_sync_of_directories_keeps_what_was_staged_meanwhile_from_being_publi
     let beside = stage(&target, "b");
     failing.failures.store(1, Ordering::Relaxed);
     assert!(target.sync_dirs(&[]).is_err(), "so many directories are synced at once");
-    target.barrier(&beside).expect("synced");
+    assert!(target.barrier(&all(&beside)).is_err());
     let (open, closed) = (&beside[0], &beside[OPEN_STAGED_MAX]);
     target.publish(open, Replace::Allowed).expect("proven by its own descriptor");
     assert!(target.publish(closed, Replace::Allowed).is_err());
@@ -99,13 +110,24 @@ fn a_large_file_is_proven_by_its_own_descriptor_after_the_sync_of_others_failed(
     let file = target.create(&path("large"), 1 << 20, false, &temp()).expect("created");
     let beside = stage(&target, "b");
     failing.failures.store(1, Ordering::Relaxed);
-    assert!(target.barrier(&beside).is_err());
+    assert!(target.barrier(&all(&beside)).is_err());
     let mut batch = stage(&target, "c");
     batch.push(target.seal(file, &META, Preserve::default()).expect("sealed"));
     let before = failing.each.load(Ordering::Relaxed);
-    target.barrier(&batch).expect("synced");
+    target.barrier(&all(&batch)).expect("synced");
     assert_eq!(failing.each.load(Ordering::Relaxed), before + 1, "it alone is synced by itself");
     batch.iter().for_each(|staged| target.publish(staged, Replace::Allowed).expect("proven"));
+}
+
+#[test]
+fn a_large_file_whose_own_sync_failed_is_not_believed_though_the_next_one_goes_well() {
+    let (_scratch, target, failing) = target(OVERLAY);
+    let file = target.create(&path("large"), 1 << 20, false, &temp()).expect("created");
+    let large = target.seal(file, &META, Preserve::default()).expect("sealed");
+    failing.file_failures.store(1, Ordering::Relaxed);
+    assert!(target.barrier(&[&large]).is_err());
+    assert!(target.barrier(&[&large]).is_err(), "the system tells of an error once");
+    assert!(target.publish(&large, Replace::Allowed).is_err());
 }
 
 #[test]
@@ -121,9 +143,9 @@ fn where_a_sync_of_everything_means_nothing_each_file_and_directory_is_synced() 
     let file = target.create(&path("large"), 1 << 20, false, &temp()).expect("created");
     let large = target.seal(file, &META, Preserve::default()).expect("sealed");
     let before = failing.each.load(Ordering::Relaxed);
-    target.barrier(&[large]).expect("synced");
+    target.barrier(&[&large]).expect("synced");
     assert_eq!(failing.each.load(Ordering::Relaxed), before + 1);
-    target.barrier(&small).expect("they are synced already");
+    target.barrier(&all(&small)).expect("they are synced already");
     small.iter().for_each(|staged| target.publish(staged, Replace::Allowed).expect("proven"));
     target.sync_dirs(&small).expect("synced");
     let (files, dirs) = (small.len() as u32 + 1, DIRS_NOTED_MAX as u32 + 20);

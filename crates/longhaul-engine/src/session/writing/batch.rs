@@ -34,7 +34,21 @@ impl Writing {
         self.end_batch();
         self.batch = Arc::new(Batch { files, staged });
         let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| Report::Barrier(tree.barrier(&batch.staged).map_err(|e| e.fault())));
+        self.report(&self.commit, move |tree| {
+            let staged: Vec<&Staged> = batch.staged.iter().collect();
+            Report::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
+        });
+    }
+
+    /// Makes durable again what is left of a batch, whose content was read back from the medium.
+    pub(crate) fn barrier_again(&self, files: Vec<FileId>) {
+        let batch = self.batch.clone();
+        self.report(&self.commit, move |tree| {
+            let by_file = batch.by_file();
+            let staged: Vec<&Staged> = files.iter().filter_map(|id| by_file.get(id).copied()).collect();
+            staged.iter().for_each(|staged| tree.believe(staged));
+            Report::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
+        });
     }
 
     /// Renames a batch.

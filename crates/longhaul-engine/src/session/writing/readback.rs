@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::digest::{Digest, digest_of};
+use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
 use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset};
 use longhaul_disk::{Back, DiskError, IoMode, TargetTree};
+use longhaul_proto::receiver::ReadBackReason;
 use longhaul_sys::{Slab, Slot};
 
 use super::{Event, Report, Writing, bug};
@@ -61,14 +63,25 @@ impl Writing {
             let read = |index: ChunkIndex| {
                 let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
                 let (start, len) = (open.map.start_of(index), open.map.len_of(index).unwrap_or(0) as usize);
-                reader.digest(open.map.kind(), start, |slot| tree.read_back(&open.target, start.0, len, slot))
+                let read = |slot: &mut [u8]| tree.read_back(&open.target, start.0, len, slot);
+                reader.digest(open.map.kind(), start, ReadBackReason::Verify, read)
             };
             Report::ReadBack { file, results: with_each(chunks, read) }
         });
     }
 
-    /// Reads small files of the batch back, that are durable under their temporary names.
-    pub(crate) fn read_staged_back(&self, files: Vec<FileId>) {
+    /// Reads small files of the batch back, under the names that they have.
+    pub(crate) fn read_staged_back(&mut self, files: Vec<FileId>, why: ReadBackReason) {
+        if self.readers.is_none() {
+            // Nobody asked for it, but a sync failed.
+            match Readers::start(DOUBT_SLOT_BYTES) {
+                Ok(readers) => self.readers = Some(readers),
+                Err(fault) => {
+                    let results = with_each(files, |_| Err(fault.clone()));
+                    return drop(self.sink.send(Event::Wrote(Report::StagedReadBack(results))));
+                }
+            }
+        }
         let batch = self.batch.clone();
         self.read(move |tree, reader| {
             let staged = batch.by_file();
@@ -78,7 +91,7 @@ impl Writing {
                     let len = slot.len();
                     tree.read_staged_back(staged, len, slot)
                 };
-                reader.digest(DigestKind::Root, FileOffset(0), read).map(|digest| *digest.bytes())
+                reader.digest(DigestKind::Root, FileOffset(0), why, read).map(|digest| *digest.bytes())
             };
             Report::StagedReadBack(with_each(files, read))
         });
@@ -110,10 +123,14 @@ impl Reader {
         &mut self,
         kind: DigestKind,
         start: FileOffset,
+        why: ReadBackReason,
         read: impl FnOnce(&mut [u8]) -> Result<Back, DiskError>,
     ) -> Result<Digest, Fault> {
         let Reader { slot, times, said } = self;
         let back = times.count(Stage::Files, || read(slot)).map_err(|e| e.fault())?;
+        if back.mode == IoMode::Buffered && why == ReadBackReason::Doubt {
+            return Err(unproven());
+        }
         if back.mode == IoMode::Buffered && !said.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "longhaul::disk",
@@ -123,6 +140,19 @@ impl Reader {
         Ok(times.count(Stage::Hash, || digest_of(&slot[..back.len], kind, start)))
     }
 }
+
+/// A sync failed, and the page cache, which has what was written in any case, cannot be passed by.
+fn unproven() -> Fault {
+    Fault::new(
+        FaultCode::Io,
+        Blame::Local,
+        "the disk failed to write something, and this file system cannot be asked what it has",
+    )
+    .hint("look for the device in the kernel's log, then run the same command again")
+}
+
+/// Buffers to read back files that came in bundles.
+const DOUBT_SLOT_BYTES: usize = BUNDLED_FILE_BYTES_MAX as usize;
 
 pub(super) fn with_each<K: Copy, T>(keys: Vec<K>, of: impl FnMut(K) -> T) -> Vec<(K, T)> {
     let mut of = of;

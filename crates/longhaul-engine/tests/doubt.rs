@@ -1,0 +1,116 @@
+//! A sync that fails: what the medium lost fails, what it has is committed, and nothing is believed unread.
+#![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use longhaul_core::FaultCode;
+use longhaul_disk::{Call, FsSource, FsTarget, InodeId, Interposer, Passage, SourceSpec};
+use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, run_between};
+use rustix::io::Errno;
+
+/// A file system whose n-th syncs as a whole fail, and that loses what begins with [`LOST`].
+#[derive(Debug)]
+struct Losing {
+    failing: Vec<u32>,
+    syncs: AtomicU32,
+    lost: Mutex<HashSet<InodeId>>,
+}
+
+impl Interposer for Losing {
+    fn begin(&self, call: &Call<'_>) -> Passage {
+        match call {
+            Call::SyncFileSystem { .. } => {
+                let number = self.syncs.fetch_add(1, Ordering::Relaxed) + 1;
+                Passage::Answered(if self.failing.contains(&number) { Err(Errno::IO) } else { Ok(()) })
+            }
+            Call::Write { file, bytes, .. } if bytes.starts_with(LOST) => {
+                self.lost.lock().expect("no panic while writing").insert(*file);
+                Passage::Made(0)
+            }
+            _ => Passage::Made(0),
+        }
+    }
+    fn end(&self, _: u64, _: Result<Option<InodeId>, Errno>) {}
+    fn read_medium(&self, file: InodeId, offset: u64, into: &mut [u8]) -> Option<usize> {
+        let lost = self.lost.lock().expect("no panic while reading").contains(&file);
+        // Zeros of the length that it has.
+        (lost && offset == 0).then(|| {
+            into.fill(0);
+            CONTENT_BYTES
+        })
+    }
+    fn file_system_type(&self) -> Option<u64> {
+        Some(0xEF53)
+    }
+}
+
+const LOST: &[u8] = b"the medium loses this";
+const CONTENT_BYTES: usize = 1000;
+const FILES: usize = 300;
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn event(&self, _event: Event) {}
+}
+
+fn content(n: usize) -> Vec<u8> {
+    let mut bytes = vec![n as u8; CONTENT_BYTES];
+    if n == 7 {
+        bytes[..LOST.len()].copy_from_slice(LOST);
+    }
+    bytes
+}
+
+/// Copies files in several directories to a file system of which these syncs fail; gives the report and how many names stand.
+async fn copy(failing: &[u32]) -> (Report, usize) {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    for n in 0..FILES {
+        let dir = from.join(format!("d{}", n % 10));
+        std::fs::create_dir_all(&dir).expect("made");
+        std::fs::write(dir.join(n.to_string()), content(n)).expect("written");
+    }
+    let losing = Losing { failing: failing.to_vec(), syncs: AtomicU32::new(0), lost: Mutex::default() };
+    let target = FsTarget::open_behind(&to, DirectMode::Auto, Arc::new(losing)).expect("opened");
+    let source = FsSource::open(vec![SourceSpec { path: from, contents: true }], DirectMode::Auto);
+    let (_trigger, stop) = Stop::new();
+    let report = run_between(Arc::new(source), Arc::new(target), Settings::default(), Arc::new(Nobody), stop).await;
+    (report, standing(&to))
+}
+
+fn standing(to: &Path) -> usize {
+    let dirs = std::fs::read_dir(to).expect("listed").map(|dir| dir.expect("a directory").path());
+    dirs.map(|dir| std::fs::read_dir(dir).expect("listed").count()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_batch_whose_sync_failed_what_the_medium_has_is_committed_and_what_it_lost_fails() {
+    let (report, standing) = copy(&[1]).await;
+    assert_eq!(report.failures, [FaultCode::Io]);
+    assert_eq!((report.files_committed as usize, standing), (FILES - 1, FILES - 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_batch_whose_second_sync_fails_too_nothing_is_committed() {
+    let (report, standing) = copy(&[1, 2]).await;
+    assert_eq!((report.files_committed, report.files_failed as usize), (0, FILES));
+    assert_eq!(standing, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_whose_sync_failed_are_committed_once_their_content_is_read_back_and_they_are_synced_again() {
+    let (report, standing) = copy(&[2]).await;
+    assert_eq!(report.failures, [FaultCode::Io], "the one that the medium lost");
+    assert_eq!((report.files_committed as usize, standing), (FILES - 1, FILES));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_whose_syncs_fail_twice_are_not_said_to_be_committed() {
+    let (report, standing) = copy(&[2, 3]).await;
+    assert_eq!((report.files_committed, report.files_failed as usize), (0, FILES));
+    assert_eq!(standing, FILES, "what they show is whole");
+}

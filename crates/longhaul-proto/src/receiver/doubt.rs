@@ -1,0 +1,148 @@
+//! A sync failed: what of the batch under way is on the medium all the same.
+//!
+//! A failed sync does not say whose data was lost. So the small files of the batch are read back from the medium, and those
+//! that are what was sent go on, behind a second sync that must succeed: before the renames, or after them if it was those
+//! that could not be made durable. Everything else fails, and a name that stands already is written down as doubtful, so
+//! that no later session skips it by its size and time. A file that came in chunks fails before its rename (what is
+//! journalled of it is believed and stays); after it, its content was synced through its own descriptor, and its name waits
+//! for the second sync. Knows nothing of how a medium is read.
+
+use std::collections::{HashMap, HashSet};
+
+use longhaul_core::digest::Hash32;
+use longhaul_core::{Fault, FaultCode, FileId};
+
+use super::commit::Stage;
+use super::journal::Record;
+use super::{Action, ReadBackReason, Receiver, State};
+
+/// Why a batch is in doubt.
+#[derive(Clone, Debug)]
+pub(super) struct Doubt {
+    /// What the sync said.
+    pub(super) fault: Fault,
+    pub(super) of: Doubted,
+}
+
+/// What could not be made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubted {
+    /// The files under their temporary names.
+    Content,
+    /// Their final names.
+    Names,
+}
+
+impl Receiver {
+    /// The barrier failed: a first time, or again.
+    pub(super) fn doubt_content(&mut self, fault: Fault) {
+        if self.committer.doubt.is_some() {
+            self.fail_rest(&fault);
+            return self.settle_batch(&Ok(()));
+        }
+        let small = self.small_of_batch();
+        let readable: HashSet<FileId> = small.iter().copied().collect();
+        for id in self.committer.batch.iter().filter(|id| !readable.contains(id)) {
+            self.committer.failures.entry(*id).or_insert_with(|| fault.clone());
+        }
+        self.prove(Doubt { fault, of: Doubted::Content }, small);
+    }
+
+    /// The renames could not be made durable: a first time, or again.
+    pub(super) fn doubt_names(&mut self, fault: Fault) {
+        if matches!(&self.committer.doubt, Some(doubt) if doubt.of == Doubted::Names) {
+            return self.settle_doubtful(&fault);
+        }
+        let mut renamed = self.small_of_batch();
+        renamed.retain(|id| !self.committer.failures.contains_key(id));
+        self.prove(Doubt { fault, of: Doubted::Names }, renamed);
+    }
+
+    /// Has files read back from the medium, or goes on at once if there are none.
+    fn prove(&mut self, doubt: Doubt, files: Vec<FileId>) {
+        self.committer.doubt = Some(doubt);
+        self.committer.stage = Some(Stage::ReadBack);
+        if files.is_empty() {
+            return self.sync_again();
+        }
+        self.committer.reading = files.clone();
+        self.actions.push_back(Action::ReadBackStaged { files, why: ReadBackReason::Doubt });
+    }
+
+    /// What the medium gives back of files in doubt: what is not what was sent, or cannot be read there, fails.
+    pub(super) fn proven(&mut self, results: Vec<(FileId, Result<Hash32, Fault>)>) {
+        let Some(Doubt { fault, of }) = self.committer.doubt.clone() else { return };
+        let mut results: HashMap<_, _> = results.into_iter().collect();
+        for id in std::mem::take(&mut self.committer.reading) {
+            let (len, root) = self.staged(id);
+            let failure = match results.remove(&id) {
+                Some(Ok(found)) => {
+                    self.tally.read_back += len;
+                    if root == Some(found) {
+                        continue;
+                    }
+                    self.tally.misread += len;
+                    lost(&fault)
+                }
+                Some(Err(unreadable)) => unreadable,
+                None => super::commit::forgotten(),
+            };
+            self.committer.failures.insert(id, failure);
+            if of == Doubted::Names {
+                self.write_down(vec![id]);
+            }
+        }
+        self.sync_again();
+    }
+
+    /// The second sync, for what is left of the batch.
+    fn sync_again(&mut self) {
+        let failures = &self.committer.failures;
+        let good: Vec<FileId> = self.committer.batch.iter().filter(|id| !failures.contains_key(id)).copied().collect();
+        match self.committer.doubt.as_ref().map(|doubt| doubt.of) {
+            _ if good.is_empty() => self.settle_batch(&Ok(())),
+            Some(Doubted::Content) => {
+                self.committer.stage = Some(Stage::Barrier);
+                self.actions.push_back(Action::BarrierAgain(good));
+            }
+            Some(Doubted::Names) => {
+                self.committer.stage = Some(Stage::SyncDirs);
+                self.actions.push_back(Action::SyncDirs(good));
+            }
+            None => {}
+        }
+    }
+
+    /// Nothing of the batch that has not failed yet is believed.
+    fn fail_rest(&mut self, fault: &Fault) {
+        for id in &self.committer.batch {
+            self.committer.failures.entry(*id).or_insert_with(|| fault.clone());
+        }
+    }
+
+    /// Ends the batch: what was renamed is in doubt.
+    fn settle_doubtful(&mut self, fault: &Fault) {
+        let failures = &self.committer.failures;
+        let renamed = self.committer.batch.iter().filter(|id| !failures.contains_key(id)).copied().collect();
+        self.write_down(renamed);
+        self.settle_batch(&Err(fault.clone()));
+    }
+
+    /// Has final names written down that no session may skip unread.
+    fn write_down(&mut self, files: Vec<FileId>) {
+        let held = files.iter().filter_map(|id| self.entries.get(id).map(|slot| slot.held.clone())).collect();
+        self.journal.add(Record::Doubtful(held));
+    }
+
+    /// The files of the batch that came in bundles.
+    pub(super) fn small_of_batch(&self) -> Vec<FileId> {
+        let small = |id: &&FileId| matches!(self.entries.get(id).map(|slot| &slot.state), Some(State::Staged(Some(_))));
+        self.committer.batch.iter().filter(small).copied().collect()
+    }
+}
+
+/// The medium does not have what was written: the sync that failed told of this file.
+fn lost(fault: &Fault) -> Fault {
+    Fault::new(FaultCode::Io, fault.blame, format_args!("the disk did not keep what was written: {}", fault.message))
+        .hint(&fault.hint)
+}
