@@ -264,6 +264,8 @@ pub struct Start {
     pub chunk: ChunkSize,
     /// What the kernel reports as the lanes' congestion control (`-` where there is none, or no lane was needed).
     pub congestion: String,
+    /// How the receiving side makes small files and names durable: `syncfs` or `fsync` (of each); none where nothing is kept.
+    pub sync: Option<&'static str>,
     /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption, buffered I/O.
     pub notes: Vec<String>,
 }

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use longhaul_core::limits::{BUNDLED_FILE_BYTES_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode};
+use longhaul_disk::SyncMethod;
 use longhaul_net::Protection;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{Hello, Lanes, Protect, Request, VERSION, Welcome};
+use longhaul_proto::wire::message::{
+    CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, Hello, Lanes, Protect, Request, VERSION, Welcome,
+};
 
 use crate::control::{ReadHalf, WriteHalf, read_message, write_message};
 
@@ -101,3 +104,22 @@ fn unexpected() -> Fault {
 }
 
 const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+
+/// What a receiver says in its `Welcome` of how it makes small files and names durable.
+pub(crate) fn sync_caps(method: Option<SyncMethod>) -> u64 {
+    match method {
+        Some(SyncMethod::FileSystem) => CAP_SYNCS_FILE_SYSTEM,
+        Some(SyncMethod::Each) => CAP_SYNCS_EACH,
+        None => 0,
+    }
+}
+
+/// The same as it is heard; none if nothing is said.
+pub(crate) fn sync_said(caps: u64) -> Option<&'static str> {
+    let method = match caps {
+        caps if caps & CAP_SYNCS_EACH != 0 => SyncMethod::Each,
+        caps if caps & CAP_SYNCS_FILE_SYSTEM != 0 => SyncMethod::FileSystem,
+        _ => return None,
+    };
+    Some(method.name())
+}

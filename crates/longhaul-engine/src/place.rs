@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath};
-use longhaul_disk::{DirectMode, FsSource, FsTarget, SourceSpec, SourceTree, Standing, TargetTree, Tree, VoidTarget};
+use longhaul_disk::{
+    DirectMode, FsSource, FsTarget, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree, VoidTarget,
+};
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
@@ -96,6 +98,11 @@ impl LocalSite {
     /// Whether its directory stands already: something may be left in it.
     pub(crate) fn stands(&self) -> bool {
         is_directory(&self.dir)
+    }
+
+    /// How small files and names are made durable there.
+    pub(crate) fn sync_method(&self) -> Option<SyncMethod> {
+        SyncMethod::at(&self.dir).filter(|_| !self.opening.dry_run)
     }
 
     /// Opens it for a session, making its directory if that is missing.

@@ -10,6 +10,7 @@
 //! write, is proven by that: its own errors are reported there whoever else was told.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -130,6 +131,13 @@ impl Mark {
 }
 
 impl SyncMethod {
+    /// The method at the directory `path`, or, if that does not stand, at the one above it that does. `None`: it cannot be told.
+    pub fn at(path: &Path) -> Option<SyncMethod> {
+        let standing = path.ancestors().map(|at| if at.as_os_str().is_empty() { Path::new(".") } else { at });
+        let dir = standing.filter_map(|at| Dir::open_named(at).ok()).next()?;
+        dir.kernel().file_system_type(&dir).ok().map(method_of)
+    }
+
     /// What it is called in the log and in events.
     pub const fn name(self) -> &'static str {
         match self {
@@ -172,6 +180,15 @@ mod tests {
         ] {
             assert_eq!(method_of(number), method, "{number:#x}");
         }
+    }
+
+    #[test]
+    fn the_method_of_a_directory_that_is_still_to_be_made_is_that_of_the_one_above_it() {
+        let scratch = tempfile::tempdir().expect("scratch");
+        let method = SyncMethod::at(scratch.path());
+        assert!(method.is_some());
+        assert_eq!(SyncMethod::at(&scratch.path().join("to/come")), method);
+        assert!(SyncMethod::at(Path::new("relative/and/to/come")).is_some());
     }
 
     #[test]

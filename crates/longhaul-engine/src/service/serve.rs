@@ -324,7 +324,10 @@ async fn welcome(
     let (entered, rate) = daemon.rates.enter(prepared.claim.clone(), events.0.clone());
     let welcome = Welcome {
         version: VERSION,
-        caps: 0,
+        caps: match &prepared.side {
+            Side::Receive(destination, _) => handshake::sync_caps(destination.tree.sync_method()),
+            Side::Send(..) => 0,
+        },
         session: nonce()?,
         chunk,
         chunk_max: prepared.chunk_max,

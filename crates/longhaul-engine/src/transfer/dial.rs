@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Role};
+use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, PublicKey,
     dial_control_over,
@@ -51,6 +52,8 @@ pub(super) struct Dialling {
     /// Shown with each dial, so that the daemon knows the run's own earlier session.
     pub(super) run: [u8; 16],
     pub(super) patience: Patience,
+    /// How what is pulled is made durable here.
+    pub(super) sync: Option<SyncMethod>,
 }
 
 impl Run {
@@ -131,7 +134,7 @@ impl Run {
             return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
         }
         dialling.patience.has_met();
-        let stands = self.stands(again, role, &welcome, &granted);
+        let stands = self.stands(again, role, (&welcome, &granted), dialling.sync);
         let telling = Arc::new(Telling::new(self.observer.clone(), stands));
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than were asked for.
         ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });

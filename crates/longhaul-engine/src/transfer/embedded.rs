@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
-use longhaul_disk::{EngineKind, SourceTree};
+use longhaul_disk::{EngineKind, SourceTree, SyncMethod};
 use longhaul_net::{Identity, LaneStream, Protection};
 use longhaul_proto::wire::message::{self, VERSION, Welcome};
 
@@ -110,7 +110,8 @@ impl Run {
         }
         let congestion = near.first().map_or_else(|| "-".to_owned(), |lane| lane.stream.congestion());
         let facts = start("copy", "pair", &welcome, (lanes, wanted), protection);
-        self.observer.event(Event::Start(Start { congestion, ..facts }));
+        let sync = destination.tree.sync_method().map(SyncMethod::name);
+        self.observer.event(Event::Start(Start { congestion, sync, ..facts }));
         let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let sending = self.sending(tree, sender, &welcome);
         let config = self.receiver_config(destination.landing, &welcome);

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use longhaul_core::Role;
+use longhaul_disk::SyncMethod;
 use longhaul_net::{Congestion, Protection};
 use longhaul_proto::wire::message::{self, Lanes, Welcome};
 use tokio::sync::mpsc;
@@ -14,6 +15,7 @@ use super::dial::Agreed;
 use crate::api::{Event, Observer, Start};
 use crate::budget;
 use crate::control::{ReadHalf, WriteHalf};
+use crate::handshake;
 use crate::lane::JoinedLane;
 use crate::lane::pacer::Rates;
 use crate::presence::Presence;
@@ -62,20 +64,27 @@ impl Run {
     }
 
     /// That a session with a daemon stands, of whose lanes nothing is known as yet.
-    pub(super) fn stands(&self, again: bool, role: Role, welcome: &Welcome, granted: &Lanes) -> Event {
+    pub(super) fn stands(
+        &self,
+        again: bool,
+        role: Role,
+        (welcome, granted): (&Welcome, &Lanes),
+        local: Option<SyncMethod>,
+    ) -> Event {
         if again {
             return Event::Redialled(hex(&welcome.session));
         }
-        let direction = match role {
-            Role::Sender => "push",
-            Role::Receiver => "pull",
+        let (direction, sync) = match role {
+            Role::Sender => ("push", handshake::sync_said(welcome.caps)),
+            Role::Receiver => ("pull", local.map(SyncMethod::name)),
         };
         let wanted = self.settings.lanes.unwrap_or(granted.count);
         let transport = match self.transport() {
             message::Transport::Tcp => "tcp",
             message::Transport::Quic => "quic",
         };
-        Event::Start(start(direction, transport, welcome, (granted.count, wanted), self.protection()))
+        let facts = start(direction, transport, welcome, (granted.count, wanted), self.protection());
+        Event::Start(Start { sync, ..facts })
     }
 }
 
@@ -109,6 +118,7 @@ pub(super) fn start(
         lanes,
         chunk: welcome.chunk,
         congestion: "-".to_owned(),
+        sync: None,
         notes,
     }
 }

@@ -182,6 +182,7 @@ impl Run {
         };
         // Resolved once: the first session may make a directory of that name.
         let site = LocalSite::new(dest, opening)?;
+        dialling.sync = site.sync_method();
         loop {
             let ended = self.pull_once(remote, &far, &paths, &site, (&mut course, &mut dialling)).await;
             let Err(fault) = ended else { return Ok(course.totals) };
@@ -242,7 +243,7 @@ impl Run {
         let mut dice = [0; 8];
         dice.copy_from_slice(&nonce()?[..8]);
         let dice = u64::from_le_bytes(dice);
-        Ok(Dialling { run, patience: Patience::new(self.settings.retry_for, Instant::now(), dice) })
+        Ok(Dialling { run, patience: Patience::new(self.settings.retry_for, Instant::now(), dice), sync: None })
     }
 
     async fn wait(&self, fault: Fault, progressed: Option<Instant>, dialling: &mut Dialling) -> Result<(), Fault> {

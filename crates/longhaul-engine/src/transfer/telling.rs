@@ -135,6 +135,7 @@ mod tests {
             lanes: 3,
             chunk: ChunkSize::DEFAULT,
             congestion: "-".to_owned(),
+            sync: None,
             notes: Vec::new(),
         };
         (log.clone(), Telling::new(log, Event::Start(start)))

@@ -109,6 +109,7 @@ struct StartBody<'a> {
     lanes: u32,
     chunk_bytes: u64,
     congestion: &'a str,
+    sync: Option<&'static str>,
     notes: &'a [String],
 }
 
@@ -223,10 +224,12 @@ impl<W: Write> JsonLines<W> {
     /// What writing returns; so do all below.
     pub fn start(&mut self, start: &Start) -> io::Result<()> {
         let protect = protection(start.protect);
-        let Start { session, transport, congestion, notes, .. } = start;
+        let Start { session, transport, congestion, notes, sync, .. } = start;
         let chunk_bytes = start.chunk.bytes();
         let (direction, lanes) = (start.direction, start.lanes);
-        self.say("start", StartBody { session, direction, transport, protect, lanes, chunk_bytes, congestion, notes })
+        let sync = *sync;
+        let body = StartBody { session, direction, transport, protect, lanes, chunk_bytes, congestion, sync, notes };
+        self.say("start", body)
     }
 
     /// The counters of this second.

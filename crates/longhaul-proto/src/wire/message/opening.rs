@@ -20,6 +20,11 @@ pub struct Hello {
     pub request: Request,
 }
 
+/// Bit of [`Welcome::caps`]: this receiver makes small files and names durable with their whole file system.
+pub const CAP_SYNCS_FILE_SYSTEM: u64 = 1;
+/// Bit of [`Welcome::caps`]: it syncs each of them by itself.
+pub const CAP_SYNCS_EACH: u64 = 2;
+
 /// What an initiator asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -171,7 +176,7 @@ pub enum Protect {
 pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
-    /// Capabilities of both.
+    /// Bits that say what the acceptor does: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`]; unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],

@@ -27,13 +27,14 @@ fn start_tells_the_facts_of_the_session() {
         lanes: 4,
         chunk: ChunkSize::DEFAULT,
         congestion: "cubic".to_owned(),
+        sync: Some("syncfs"),
         notes: vec!["not encrypted".to_owned()],
     };
     assert_eq!(
         said(|lines| lines.start(&start)),
         "{\"v\":1,\"type\":\"start\",\"session\":\"00ff\",\"direction\":\"push\",\"transport\":\"tcp\",\
          \"protect\":\"safe\",\"lanes\":4,\"chunk_bytes\":4194304,\"congestion\":\"cubic\",\
-         \"notes\":[\"not encrypted\"]}\n"
+         \"sync\":\"syncfs\",\"notes\":[\"not encrypted\"]}\n"
     );
 }
 
