@@ -37,7 +37,7 @@ pub(crate) enum Doing {
 /// A lane's counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Pieces that went or came so far.
+    /// Pieces that went, came or were hashed so far, and units that were through.
     pub(crate) pieces: u64,
     /// Whole units.
     pub(crate) units: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Reading {
 }
 
 impl Pulse {
-    /// A piece went or came.
+    /// A piece went, came or was hashed.
     pub(crate) fn beat(&self) {
         self.0.pieces.fetch_add(1, Ordering::Relaxed);
     }
@@ -56,8 +56,9 @@ impl Pulse {
         self.0.doing.store(MOVING, Ordering::Relaxed);
     }
 
-    /// The unit is through.
+    /// The unit is through. That is progress also of one that has no bytes, as in a hole.
     pub(crate) fn done(&self) {
+        self.beat();
         self.0.units.fetch_add(1, Ordering::Relaxed);
         self.0.doing.store(NOTHING, Ordering::Relaxed);
     }

@@ -14,6 +14,7 @@ use longhaul_proto::wire::bundle;
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
 use longhaul_sys::{Slab, Slot};
 
+use super::hashing::hash_zeros;
 use super::join::hear_taken;
 use super::pacer::Pacer;
 use super::pulse::Pulse;
@@ -127,7 +128,7 @@ fn receive(
         return Ok(Some((None, zero_digest(piece.digest))));
     }
     if piece.len == 0 {
-        times.count(Stage::Hash, || hasher.update_zeros(piece.unit_len));
+        hash_zeros(&mut hasher, piece.unit_len, times, pulse);
         return Ok(Some((None, hasher.finish())));
     }
     let Some(mut slot) = pulse.waiting(|| slab.claim()) else { return Ok(None) };

@@ -14,6 +14,7 @@ use longhaul_proto::sender::{Sent, Unfinished};
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_sys::Slot;
 
+use super::hashing::{hash_bytes, hash_zeros};
 use super::join::hear_taken;
 use super::pacer::Pacer;
 use super::pulse::Pulse;
@@ -113,7 +114,7 @@ fn send_unit(
     trailer: bool,
     Source { times, pulse, pacer, .. }: &Source<'_>,
 ) -> Result<(Digest, u64), NetError> {
-    let same = ready.expect.is_some_and(|expect| times.count(Stage::Hash, || is_same(ready, expect)));
+    let same = ready.expect.is_some_and(|expect| is_same(ready, expect, times, pulse));
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
     let payload = match &ready.payload {
         Payload::Slot(slot) if !same => &slot[..ready.len as usize],
@@ -133,7 +134,7 @@ fn send_unit(
     })
     .encode();
     if payload.is_empty() && !same {
-        times.count(Stage::Hash, || hasher.update_zeros(ready.len));
+        hash_zeros(&mut hasher, ready.len, times, pulse);
     }
     let mut head = &header[..];
     let mut pieces = payload.chunks(PIECE_BYTES).peekable();
@@ -160,11 +161,11 @@ fn send_unit(
 }
 
 /// Whether a chunk still is what the receiver holds: hashed before anything of it is sent.
-fn is_same(ready: &Ready, expect: Digest) -> bool {
+fn is_same(ready: &Ready, expect: Digest, times: &StageTimes, pulse: &Pulse) -> bool {
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
     match &ready.payload {
-        Payload::Slot(slot) => hasher.update(&slot[..ready.len as usize]),
-        Payload::Hole => hasher.update_zeros(ready.len),
+        Payload::Slot(slot) => hash_bytes(&mut hasher, &slot[..ready.len as usize], times, pulse),
+        Payload::Hole => hash_zeros(&mut hasher, ready.len, times, pulse),
     }
     hasher.finish() == expect
 }

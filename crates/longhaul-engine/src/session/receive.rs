@@ -59,7 +59,9 @@ struct Loop<'a> {
     told_by_peer: bool,
     /// The batch that was under way is at its end.
     batch_over: bool,
-    /// Payload that had come when lanes were last found standing still.
+    /// Units that came so far, holes among them.
+    arrived: u64,
+    /// How many had come when lanes were last found standing still.
     stalled_at: Option<u64>,
 }
 
@@ -106,6 +108,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         verdict: None,
         told_by_peer: false,
         batch_over: false,
+        arrived: 0,
         stalled_at: None,
     };
     this.settle();
@@ -158,6 +161,7 @@ impl Loop<'_> {
             Wake::Event(Event::Arrived(mut arrival)) => {
                 self.course.progressed = Some(Instant::now());
                 self.course.totals.moved(1);
+                self.arrived += 1;
                 self.writing.keep(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
             }
@@ -201,8 +205,7 @@ impl Loop<'_> {
     /// nothing came between, it is not the lane.
     fn watch_lanes(&mut self) {
         let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
-        let received = self.machine.tally().received;
-        if !stalled.is_empty() && self.stalled_at.replace(received) == Some(received) {
+        if !stalled.is_empty() && self.stalled_at.replace(self.arrived) == Some(self.arrived) {
             let fault = Fault::new(FaultCode::Lost, Blame::Path, "one lane after the other stood still in the middle");
             return self.machine.abort(fault.hint("run the same command again, or with --protect private"));
         }
