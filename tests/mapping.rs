@@ -30,6 +30,29 @@ fn sources_land_where_the_rules_say_and_where_a_dry_run_said() {
 }
 
 #[test]
+fn two_sources_of_one_name_are_refused_before_anything_is_made() {
+    for trip in Trip::each_way() {
+        for file in ["a/x", "b/x", "b/y", "c/z"] {
+            files::make(trip.source().join(file), 1, 100);
+        }
+        for (sources, named) in [
+            (&["a/x", "b/x"][..], ["a/x", "b/x"]),
+            (&["c/z", "a/x", "b/"], ["a/x", "b/"]),
+            (&["a/", "c/", "b/"], ["a/", "b/"]),
+        ] {
+            let refused = trip.run(&[], sources, "new/").fail(2);
+            let fault = &refused.events_of("fault")[0];
+            let message = fault["message"].as_str().unwrap();
+            let whole = |path: &str| message.split(' ').any(|word| word.trim_end_matches(',').ends_with(path));
+            assert!(message.contains("'x'") && named.into_iter().all(whole), "{trip}: {refused}");
+            assert!(!trip.dest().join("new").exists(), "{trip}: {refused}");
+        }
+        trip.send(&[], &["a/x", "b/y", "c/"], "new/");
+        trip.send(&["--exclude", "/x"], &["a/", "b/"], "new/");
+    }
+}
+
+#[test]
 fn a_dry_run_prints_the_mapping_and_the_bytes_and_touches_nothing() {
     let host = Host::new();
     files::make(host.path("src/d/small"), 1, 100);
@@ -75,16 +98,6 @@ fn a_path_with_a_colon_is_local_behind_a_slash_and_a_leading_dash_behind_two() {
     host.run(["copy", "--", "-n", "-m"]).succeed();
     assert_eq!(fs::read(host.path("-m")).unwrap(), files::bytes(2, 10));
     host.run(["copy", "a:b", "e"]).fail(2);
-}
-
-#[test]
-fn two_sources_of_one_name_do_not_overwrite_each_other_silently() {
-    for trip in Trip::each_way() {
-        files::make(trip.source().join("one/f"), 1, 100);
-        files::make(trip.source().join("two/f"), 2, 100);
-        let outcome = trip.run(&["--if-exists", "fail"], &["one/f", "two/f"], "").fail(23);
-        assert_eq!(outcome.counts(), (1, 0, 1), "{trip}: {outcome}");
-    }
 }
 
 /// Sources, destination, and what stands there afterwards that did not before.

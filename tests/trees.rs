@@ -209,6 +209,8 @@ fn specials_are_skipped_and_named_without_failing() {
         for special in ["d/pipe is a fifo", "d/socket is a socket"] {
             assert!(outcome.stderr.contains(special), "{trip}: {special}: {outcome}");
         }
+        let event = outcome.file("d/pipe");
+        assert_eq!((&event["status"], &event["reason"]), (&"skipped".into(), &"fifo".into()), "{trip}: {event}");
         let alone = trip.send(&[], &["d/pipe"], "new");
         assert!(alone.stderr.contains("pipe is a fifo") && !trip.dest().join("new").exists(), "{trip}: {alone}");
     }
@@ -218,11 +220,23 @@ fn specials_are_skipped_and_named_without_failing() {
 fn names_of_our_own_are_never_sent() {
     for trip in Trip::each_way() {
         let top = trip.source().join("d");
-        for name in [".longhaul-0123456789abcdef0123456789abcdef", ".longhaul/journal", "sub/.longhaul-x", "kept"] {
+        let ours = [".longhaul-0123456789abcdef0123456789abcdef", ".longhaul/journal"];
+        let others = ["sub/.longhaul-x", "sub/.longhaul", ".longhaul-notes.txt"];
+        for name in ours.into_iter().chain(others).chain(["kept"]) {
             files::make(top.join(name), 1, 10);
         }
-        trip.send(&[], &["d"], "");
+        let outcome = trip.send(&[], &["d"], "");
+        assert_eq!(outcome.counts(), (1, 0, 0), "{trip}: {outcome}");
         assert_eq!(Tree::of(trip.dest()).paths(), ["", "d", "d/kept", "d/sub"], "{trip}");
+        for name in others.map(|name| format!("d/{name}")) {
+            let event = outcome.file(&name);
+            assert_eq!(event["reason"], "reserved name", "{trip}: {event}");
+            let said = format!("{name} is a reserved name");
+            assert!(outcome.stderr.contains(&said), "{trip}: {outcome}");
+        }
+        assert_eq!(outcome.events_of("file").len(), 4, "{trip}: others' work in progress is nobody's data: {outcome}");
+        let alone = trip.send(&[], &["d/kept"], "new");
+        assert_eq!(alone.counts(), (1, 0, 0), "{trip}: {alone}");
     }
 }
 

@@ -103,11 +103,16 @@ impl Filter {
     /// Ask from the top down and do not enter a directory that is not sent: what lies in it is judged by its own
     /// path alone. The top itself is always sent, and so is what no rule matches.
     pub fn verdict(&self, path: &RelPath, is_dir: bool) -> bool {
-        if path.is_root() || self.decisions.is_empty() {
+        self.verdict_of_bytes(path.as_bytes(), is_dir)
+    }
+
+    /// The same for a path that need not be one that can travel.
+    pub fn verdict_of_bytes(&self, path: &[u8], is_dir: bool) -> bool {
+        if path.is_empty() || self.decisions.is_empty() {
             return true;
         }
         let mut hits = Vec::new();
-        self.globs.matches_candidate_into(&Candidate::from_bytes(path.as_bytes()), &mut hits);
+        self.globs.matches_candidate_into(&Candidate::from_bytes(path), &mut hits);
         let mut applying = hits.iter().map(|&hit| self.decisions[hit]).filter(|d| is_dir || !d.directories_only);
         applying.next().is_none_or(|first| first.kind == RuleKind::Include)
     }

@@ -228,11 +228,15 @@ pub enum Event {
     Progress(Progress),
     /// A name of the transfer is settled.
     File(FileEvent),
-    /// Something in a source tree that is never sent (a fifo, a socket, a device); no failure.
+    /// Something in a source tree that is never sent (a fifo, a socket, a device, a reserved name); no failure.
     Skipped {
+        /// Where it lies in the transfer: bytes, as a reserved name is no path that could travel.
+        path: Vec<u8>,
         /// Where it would go.
-        path: RelPath,
-        /// The same for people, with what it is.
+        placed: Vec<u8>,
+        /// What it is.
+        reason: String,
+        /// All of that for people.
         message: String,
     },
     /// The session is lost; another will be dialled.

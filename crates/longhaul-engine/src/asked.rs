@@ -91,7 +91,9 @@ impl Asked {
     fn covers(&self, entry: &Entry) -> bool {
         let is_dir = matches!(entry.kind, EntryKind::Dir | EntryKind::DirEnd);
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        !(is_link && self.no_links) && self.has(&entry.path, is_dir)
+        // Something that is not sent may be named by the directory that it lies in.
+        let is_unsent = matches!(entry.kind, EntryKind::Unsent { .. });
+        !(is_link && self.no_links) && (self.has(&entry.path, is_dir) || is_unsent && self.has(&entry.path, true))
     }
 
     fn has(&self, path: &RelPath, is_dir: bool) -> bool {
@@ -153,6 +155,16 @@ mod tests {
         assert!(!covers(&asked, "in/out/x/y", link()));
         assert!(covers(&asked, "in/out", link()), "only directories are excluded");
         assert!(!covers(&asked.without_links(), "in/x", link()));
+    }
+
+    #[test]
+    fn what_is_not_sent_may_be_named_by_its_directory() {
+        let rule = |kind, pattern: &str| Rule { kind, pattern: pattern.to_owned() };
+        let rules = vec![rule(RuleKind::Include, "d/"), rule(RuleKind::Exclude, "*")];
+        let asked = Asked::passing(Filter::new(rules).expect("rules"));
+        let unsent = || EntryKind::Unsent { failure: None, why: "reserved name .longhaul-x".to_owned() };
+        assert!(covers(&asked, "d", unsent()) && !covers(&asked, "e", unsent()));
+        assert!(!covers(&asked, "d", EntryKind::Symlink { target: b"x".to_vec() }));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath};
 use longhaul_disk::{
-    DirectMode, FsSource, FsTarget, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree, VoidTarget,
+    DirectMode, FsSource, FsTarget, SameName, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
+    VoidTarget,
 };
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
@@ -20,6 +21,7 @@ use crate::asked::Asked;
 use crate::lane::join::nonce;
 use crate::partials::{Ledger, Store, Who};
 use crate::presence::Presence;
+use crate::session::course::Wanted;
 
 /// A destination that is ready to be written to.
 #[derive(Clone)]
@@ -70,6 +72,62 @@ pub(crate) fn placing(slash: bool, sources: usize, contents: bool) -> Placing {
 /// Opens sources of this host.
 pub(crate) fn local_source(sources: &[LocalSource], direct: DirectMode) -> Arc<dyn SourceTree> {
     Arc::new(FsSource::open(sources.iter().map(spec).collect(), direct))
+}
+
+/// Opens sources of this host to send of them what is `wanted`. May read their directories: blocks.
+///
+/// # Errors
+/// A [`Fault`] if two of them have one name.
+pub(crate) fn local_sources(
+    sources: &[LocalSource],
+    direct: DirectMode,
+    wanted: &Wanted,
+) -> Result<Arc<dyn SourceTree>, Fault> {
+    let source = FsSource::open(sources.iter().map(spec).collect(), direct);
+    let shown = |at: usize| {
+        let slash = if sources[at].contents { "/" } else { "" };
+        format!("{}{slash}", Escaped(sources[at].path.as_os_str().as_bytes()))
+    };
+    refuse_same_name(&source, wanted, shown)?;
+    Ok(Arc::new(source))
+}
+
+/// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether what lies in it is meant.
+pub(crate) type ServedSource = (String, Arc<Tree>, RelPath, bool);
+
+/// Opens sources beneath served trees, likewise.
+///
+/// # Errors
+/// As [`local_sources`].
+pub(crate) fn served_sources(
+    sources: Vec<ServedSource>,
+    direct: DirectMode,
+    wanted: &Wanted,
+) -> Result<Arc<dyn SourceTree>, Fault> {
+    let shown: Vec<String> = sources
+        .iter()
+        .map(|(root, _, path, contents)| {
+            let below = if path.is_root() { String::new() } else { format!("/{}", path.escaped()) };
+            format!("{root}{below}{}", if *contents { "/" } else { "" })
+        })
+        .collect();
+    let places = sources.into_iter().map(|(_, tree, path, contents)| (tree, path, contents)).collect();
+    let source = FsSource::beneath(places, direct);
+    refuse_same_name(&source, wanted, |at| shown[at].clone())?;
+    Ok(Arc::new(source))
+}
+
+/// Refuses sources of which two would go under one name: whichever came later would meet the other, or replace it. Where all
+/// top-level names differ, nothing deeper can meet either.
+fn refuse_same_name(source: &FsSource, wanted: &Wanted, shown: impl Fn(usize) -> String) -> Result<(), Fault> {
+    let Some(SameName { name, sources: (first, second) }) = source.same_name(&wanted.request()) else {
+        return Ok(());
+    };
+    let (name, first, second) = (Escaped(&name), shown(first), shown(second));
+    let message = format!("'{name}' would come from {first} and from {second}, and both would go under this name");
+    Err(Fault::new(FaultCode::Usage, Blame::Local, message)
+        .about(second)
+        .hint("rename one of them, leave one out, or send them to different directories"))
 }
 
 fn spec(source: &LocalSource) -> SourceSpec {

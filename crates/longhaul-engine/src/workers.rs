@@ -1,9 +1,20 @@
 //! Threads for blocking file work that is not chunk I/O: each pool runs its jobs in the order given, `n` at a time.
 
 use crossbeam_channel::{Sender, unbounded};
+use longhaul_core::{Blame, Fault, FaultCode};
 use std::thread::{Builder, JoinHandle};
 
 type Work = Box<dyn FnOnce() + Send>;
+
+/// Runs `work` on a thread of the runtime's for that.
+///
+/// # Errors
+/// Those of `work`; one of ours if it panics.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?
+}
 
 /// A pool of threads. Dropping it waits for what was given to it.
 #[derive(Debug)]

@@ -9,7 +9,9 @@ use longhaul_core::{PathError, RelPath};
 
 use crate::direct::DirectMode;
 use crate::error::{DiskError, PathText};
+use crate::names::each_name;
 use crate::source::read::open_checked;
+use crate::source::same_name::{self, HASHES_MAX, SameName};
 use crate::source::scan::Scan;
 use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
@@ -34,12 +36,21 @@ pub struct FsSource {
 }
 
 /// One source: the directory that everything is resolved beneath, and what to send of it.
-struct Top {
+pub(super) struct Top {
     base: Base,
     /// The directory, opened when the source was named (or when it is first scanned, if it was missing then).
     walk: OnceLock<Walk>,
-    /// One name in the directory, or all that lies in it.
-    top: Result<RelPath, (PathText, PathError)>,
+    what: What,
+}
+
+/// What of a directory is sent.
+enum What {
+    /// One name in it, or (as the root path) all that lies in it.
+    Path(RelPath),
+    /// A name that is reserved: nothing.
+    Reserved(Vec<u8>),
+    /// A name that cannot travel.
+    Unnameable(PathText, PathError),
 }
 
 enum Base {
@@ -67,6 +78,16 @@ impl FsSource {
         FsSource { tops, direct, noatime: AtomicBool::new(true) }
     }
 
+    /// A top-level name that two sources send, if there is one, as far as that shows without looking into subdirectories.
+    pub fn same_name(&self, what: &ScanRequest<'_>) -> Option<SameName> {
+        self.same_name_among(what, HASHES_MAX)
+    }
+
+    /// The same with hashes of so many names at a time.
+    pub(super) fn same_name_among(&self, what: &ScanRequest<'_>, hashes_max: usize) -> Option<SameName> {
+        same_name::find(&self.tops, what, hashes_max)
+    }
+
     fn walk_of(&self, at: &SourceRef) -> Result<&Walk, DiskError> {
         match self.tops.get(at.source as usize) {
             Some(top) => top.walk(),
@@ -78,9 +99,15 @@ impl FsSource {
 impl SourceTree for FsSource {
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
         for (source, top) in self.tops.iter().enumerate() {
-            let flow = match top.open() {
-                Ok((walk, top)) => Scan::new(source as u32, walk, what, sink).run(top),
-                Err((path, error)) => sink(Scanned::Failed { path, error }),
+            let flow = match (top.walk(), &top.what) {
+                (_, What::Unnameable(path, source)) => {
+                    let error = DiskError::Name { path: path.clone(), source: *source };
+                    sink(Scanned::Failed { path: RelPath::root(), error })
+                }
+                (Ok(walk), What::Path(path)) => Scan::new(source as u32, walk, what, sink).run(path),
+                (Ok(walk), What::Reserved(name)) => Scan::new(source as u32, walk, what, sink).reserved_top(name),
+                (Err(error), What::Path(path)) => sink(Scanned::Failed { path: path.clone(), error }),
+                (Err(error), What::Reserved(_)) => sink(Scanned::Failed { path: RelPath::root(), error }),
             };
             if flow.is_break() {
                 return;
@@ -102,36 +129,43 @@ impl Top {
         let name = if spec.contents { None } else { spec.path.file_name() };
         // `/`, `..` and the like have no name of their own: their content is meant.
         let Some(name) = name.map(|name| name.as_encoded_bytes().to_vec()) else {
-            return Top::new(Base::Named(spec.path), Ok(RelPath::root()));
+            return Top::new(Base::Named(spec.path), What::Path(RelPath::root()));
         };
         let above = spec.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let top = RelPath::new(name).map_err(|error| (spec.path.as_path().into(), error));
-        Top::new(Base::Named(above.to_owned()), top)
+        let what = What::named(name, || spec.path.as_path().into());
+        Top::new(Base::Named(above.to_owned()), what)
     }
 
     fn beneath(tree: Arc<Tree>, path: RelPath, contents: bool) -> Top {
         let name = if contents { None } else { path.name().map(<[u8]>::to_vec) };
         match (name, path.parent()) {
             (Some(name), Some(above)) => {
-                let top = RelPath::new(name).map_err(|error| ((&path).into(), error));
-                Top::new(Base::Beneath(tree, above), top)
+                let what = What::named(name, || (&path).into());
+                Top::new(Base::Beneath(tree, above), what)
             }
-            _ => Top::new(Base::Beneath(tree, path), Ok(RelPath::root())),
+            _ => Top::new(Base::Beneath(tree, path), What::Path(RelPath::root())),
         }
     }
 
-    fn new(base: Base, top: Result<RelPath, (PathText, PathError)>) -> Top {
-        Top { base, walk: OnceLock::new(), top }
+    fn new(base: Base, what: What) -> Top {
+        Top { base, walk: OnceLock::new(), what }
     }
 
-    fn open(&self) -> Result<(&Walk, &RelPath), (RelPath, DiskError)> {
-        match &self.top {
-            Ok(top) => self.walk().map(|walk| (walk, top)).map_err(|error| (top.clone(), error)),
-            Err((path, source)) => Err((RelPath::root(), DiskError::Name { path: path.clone(), source: *source })),
+    /// Gives each top-level name of it to `sink`: its own, or those that lie in it. What cannot be read has none; the scan says why.
+    pub(super) fn each_name(&self, sink: &mut dyn FnMut(&[u8])) {
+        match (&self.what, self.walk()) {
+            (What::Path(path), Ok(walk)) if path.is_root() => {
+                if let Ok(dir) = walk.root().readable() {
+                    let _ = each_name(dir, sink);
+                }
+            }
+            (What::Path(path), _) => sink(path.as_bytes()),
+            _ => {}
         }
     }
 
-    fn walk(&self) -> Result<&Walk, DiskError> {
+    /// The directory that it is resolved beneath.
+    pub(super) fn walk(&self) -> Result<&Walk, DiskError> {
         if let Some(walk) = self.walk.get() {
             return Ok(walk);
         }
@@ -140,6 +174,17 @@ impl Top {
             Base::Beneath(tree, path) => tree.dir(path)?,
         };
         Ok(self.walk.get_or_init(|| Walk::new(root, CACHED_DIRS_MAX)))
+    }
+}
+
+impl What {
+    /// One name; `path` is all of it, as the operator gave it.
+    fn named(name: Vec<u8>, path: impl FnOnce() -> PathText) -> What {
+        match RelPath::new(name.as_slice()) {
+            Ok(top) => What::Path(top),
+            Err(PathError::Reserved) => What::Reserved(name),
+            Err(error) => What::Unnameable(path(), error),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 mod file;
 mod fs;
 mod read;
+mod same_name;
 mod scan;
 mod select;
 mod void;
@@ -21,6 +22,7 @@ use crate::stat::Identity;
 pub use file::SourceFile;
 pub use fs::{FsSource, SourceSpec};
 pub use read::SmallFile;
+pub use same_name::SameName;
 pub use void::{TimedVoid, VoidSource};
 
 /// What to scan, and how.
@@ -59,6 +61,14 @@ pub enum Scanned {
         path: RelPath,
         /// What it is: `fifo`, `socket`, `device`, `unknown` or `symbolic link`.
         why: &'static str,
+    },
+    /// Something whose name is reserved, and that is not our own: it is not sent, which is no failure. No [`RelPath`] holds
+    /// such a name.
+    Reserved {
+        /// The directory that it lies in.
+        dir: RelPath,
+        /// Its bare name.
+        name: Vec<u8>,
     },
     /// Something that cannot be sent. The scan goes on.
     Failed {

@@ -8,7 +8,8 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use longhaul_core::{Entry, EntryKind, PathError, RelPath};
+use longhaul_core::limits::RESERVED_PREFIX;
+use longhaul_core::{Entry, EntryKind, PathError, RelPath, TempName};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
@@ -41,6 +42,7 @@ struct Level {
 /// What comes next in a directory.
 enum Next {
     Child(RelPath),
+    Reserved(Vec<u8>),
     Unnameable(DiskError),
     Unreadable(Errno),
     End,
@@ -91,6 +93,10 @@ impl<'s> Scan<'s> {
                     let dir = Rc::clone(&level.fd);
                     self.child(&dir, path)?;
                 }
+                Next::Reserved(name) => {
+                    let (dir, path) = (Rc::clone(&level.fd), level.path.clone());
+                    self.reserved(&*dir, path, name)?;
+                }
                 Next::Unnameable(error) => {
                     let path = level.path.clone();
                     self.failed(&path, error)?;
@@ -116,6 +122,34 @@ impl<'s> Scan<'s> {
             Err(Errno::NOENT) => ControlFlow::Continue(()),
             Err(error) => self.failed(&path, DiskError::call("examine", &path, error)),
         }
+    }
+
+    /// Says that a source itself, which the walk's root has under this name, is not sent.
+    pub(crate) fn reserved_top(&mut self, name: &[u8]) -> ControlFlow<()> {
+        let root = RelPath::root();
+        match statat(self.walk.root(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => (self.sink)(Scanned::Reserved { dir: root, name: name.to_vec() }),
+            Err(error) => self.failed(&root, DiskError::call("examine", name, error)),
+        }
+    }
+
+    /// Says that a reserved name in the directory at `at` is not sent, unless it is left out anyway or is our own: the journals
+    /// and temporaries of other transfers are nobody's data, and come and go.
+    pub(crate) fn reserved(&mut self, dir: impl AsFd, at: RelPath, name: Vec<u8>) -> ControlFlow<()> {
+        let stat = match statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return ControlFlow::Continue(()),
+            Err(error) => {
+                let path = beneath(&at, &name);
+                return self.failed(&at, DiskError::call("examine", path.as_slice(), error));
+            }
+        };
+        let is_dir = type_of(&stat) == FileType::Directory;
+        let is_ours = if is_dir { name == RESERVED_PREFIX } else { TempName::parse(&name).is_some() };
+        if is_ours || !self.what.filter.verdict_of_bytes(&beneath(&at, &name), is_dir) {
+            return ControlFlow::Continue(());
+        }
+        (self.sink)(Scanned::Reserved { dir: at, name })
     }
 
     /// Says what `path` is, a name in `dir`; a directory goes onto the stack.
@@ -176,9 +210,10 @@ impl Level {
                 self.next += len + 1;
                 match self.path.join(name) {
                     Ok(path) => return Next::Child(path),
-                    Err(PathError::Reserved | PathError::Dots) => {}
+                    Err(PathError::Reserved) => return Next::Reserved(name.to_vec()),
+                    Err(PathError::Dots) => {}
                     Err(source) => {
-                        let path = [self.path.as_bytes(), name].join(&b'/');
+                        let path = beneath(&self.path, name);
                         return Next::Unnameable(DiskError::Name { path: path.as_slice().into(), source });
                     }
                 }
@@ -208,6 +243,11 @@ impl Level {
             }
         }
     }
+}
+
+/// The bytes of a path that need not be one that can travel.
+fn beneath(dir: &RelPath, name: &[u8]) -> Vec<u8> {
+    if dir.is_root() { name.to_vec() } else { [dir.as_bytes(), name].join(&b'/') }
 }
 
 /// What to call `path` in the directory it was found in; the root is found in itself.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::Daemon;
-use super::serve::blocking;
+use crate::workers::blocking;
 
 /// Collects until the daemon stops, if it is to collect at all. In roots where nobody may make anything nothing is removed.
 pub(super) async fn collect(daemon: Arc<Daemon>) {

@@ -13,10 +13,10 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Listed, ListedKind, Listing};
 use tokio::io::AsyncWriteExt;
 
-use super::serve::blocking;
 use super::{ClientConfig, Daemon};
 use crate::control::write_message;
 use crate::partials::Store;
+use crate::workers::blocking;
 
 /// Names that can be told, of which the first page was found.
 pub(super) struct Names {

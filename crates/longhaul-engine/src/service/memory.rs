@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_core::filter::Filter;
 use longhaul_core::limits::MEASURE_SECONDS_MAX;
 use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, IfExists, Role};
 use longhaul_disk::{SourceTree, TimedVoid, VoidSource, VoidTarget};
@@ -15,6 +16,7 @@ use longhaul_proto::wire::message::{Far, Transfer};
 use super::serve::Side;
 use super::{ClientConfig, Daemon};
 use crate::place::Destination;
+use crate::session::course::Wanted;
 
 /// What a measurement gets.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +70,8 @@ impl Measured {
                     Some(time) => Arc::new(TimedVoid::new(self.bytes, time)),
                     None => Arc::new(VoidSource { len: self.bytes, files: 1 }),
                 };
-                let (filter, names) = Default::default();
-                (Side::Send(source, filter, names), format!("bench pull of {size} at most"))
+                let wanted = Wanted { filter: Filter::default(), names: None, preserve: transfer.preserve };
+                (Side::Send(source, wanted), format!("bench pull of {size} at most"))
             }
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS, SOURCES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, RelPath, Role};
-use longhaul_disk::{EngineKind, FsSource, SourceTree, Tree};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, Role};
+use longhaul_disk::{EngineKind, SourceTree, Tree};
 use longhaul_net::{Congestion, Control};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
@@ -38,6 +38,7 @@ use crate::session::receive::Receiving;
 use crate::session::regrow::{Grants, Regrow};
 use crate::session::send::Sending;
 use crate::session::{self, LaneRules, Link, LinkParts, TuningRules};
+use crate::workers::blocking;
 
 /// Runs a conversation to its end.
 pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
@@ -98,7 +99,7 @@ struct Prepared {
 /// The daemon's side of a transfer.
 pub(super) enum Side {
     Receive(Destination, Policy),
-    Send(Arc<dyn SourceTree>, Filter, Option<Vec<RelPath>>),
+    Send(Arc<dyn SourceTree>, Wanted),
 }
 
 async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, Fault> {
@@ -264,12 +265,15 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
                 let (config, rights) = daemon.root(client, &source.root)?;
                 need(rights.read, "read", config)?;
                 need_protection(protection, config)?;
-                places.push((daemon.tree(&source.root)?, source.path.clone(), source.contents));
+                places.push((source.root.clone(), daemon.tree(&source.root)?, source.path.clone(), source.contents));
             }
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
             let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
             let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
-            Ok((Side::Send(Arc::new(FsSource::beneath(places, direct)), filter, names.clone()), what))
+            let wanted = Wanted { filter, names: names.clone(), preserve: transfer.preserve };
+            let open = move || place::served_sources(places, direct, &wanted).map(|source| (source, wanted));
+            let (source, wanted) = blocking(open).await?;
+            Ok((Side::Send(source, wanted), what))
         }
         _ => Err(Fault::protocol("a transfer whose roles contradict each other")),
     }
@@ -411,8 +415,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
             }
             course.totals
         }
-        Side::Send(source, filter, names) => {
-            let wanted = Wanted { filter, names, preserve };
+        Side::Send(source, wanted) => {
             let mut course = SendCourse::default();
             let sending = Sending {
                 tree: source,
@@ -441,12 +444,6 @@ impl Daemon {
         let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
         known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))
     }
-}
-
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?
 }
 
 /// The kernel's bound on the name of a congestion control, without its NUL (TCP_CA_NAME_MAX).

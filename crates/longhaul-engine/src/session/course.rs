@@ -75,6 +75,13 @@ pub(crate) struct Wanted {
     pub(crate) preserve: Preserve,
 }
 
+impl Wanted {
+    /// As a source takes it.
+    pub(crate) fn request(&self) -> ScanRequest<'_> {
+        ScanRequest { filter: &self.filter, preserve: self.preserve, files_from: self.names.clone() }
+    }
+}
+
 impl SendCourse {
     /// Begins the scan, unless an earlier session did.
     pub(super) fn begin(&mut self, tree: Arc<dyn SourceTree>, wanted: Wanted) -> Result<(), Fault> {
@@ -113,14 +120,10 @@ impl SendCourse {
 /// Scanned entries that wait for the loop: enough for a page, so that a page fills without a wait for each entry.
 const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
 
-fn start_scan(
-    tree: Arc<dyn SourceTree>,
-    Wanted { filter, names, preserve }: Wanted,
-) -> Result<mpsc::Receiver<Scanned>, Fault> {
+fn start_scan(tree: Arc<dyn SourceTree>, wanted: Wanted) -> Result<mpsc::Receiver<Scanned>, Fault> {
     let (tx, rx) = mpsc::channel(SCAN_AHEAD);
     let scan = move || {
-        let request = ScanRequest { filter: &filter, preserve, files_from: names };
-        tree.scan(&request, &mut |scanned| match tx.blocking_send(scanned) {
+        tree.scan(&wanted.request(), &mut |scanned| match tx.blocking_send(scanned) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         });
@@ -255,9 +258,13 @@ impl ReceiveCourse {
     /// Whether an entry is to be told: it was not in an earlier session.
     pub(super) fn is_news(&mut self, entry: &Entry) -> bool {
         let Some(told) = &mut self.told else { return true };
-        // A directory and its end have one name.
-        let is_end = entry.kind == EntryKind::DirEnd;
-        let hash = told.hasher.hash_one((entry.path.as_bytes(), is_end));
+        // A directory, its end and what in it has no name that could travel have one path.
+        let also = match &entry.kind {
+            EntryKind::DirEnd => Some(""),
+            EntryKind::Unsent { why, .. } => Some(why.as_str()),
+            _ => None,
+        };
+        let hash = told.hasher.hash_one((entry.path.as_bytes(), also));
         if told.before.binary_search(&hash).is_ok() {
             return false;
         }
@@ -290,6 +297,11 @@ mod tests {
         course.begin();
         assert!(!course.is_news(&file("a")) && !course.is_news(&file("c")));
         assert!(course.is_news(&entry("d", EntryKind::Dir)) && course.is_news(&entry("d", EntryKind::DirEnd)));
+        course.begin();
+        let reserved = || entry("d", EntryKind::Unsent { failure: None, why: "reserved name .longhaul-x".to_owned() });
+        assert!(course.is_news(&reserved()) && !course.is_news(&entry("d", EntryKind::DirEnd)));
+        course.begin();
+        assert!(!course.is_news(&reserved()));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! `send` and `receive` are the two loops; `reading` and `writing` do what their machines order on disks; `link` is
 //! what both have in common: control channel, heartbeats, the way to an end; `lanes`, `regrow` and `tuning` keep the
-//! lanes going, `limit` names what they wait for; `drain` ends what ends by the clock. `course` is what of a transfer outlives a session.
+//! lanes going, `limit` names what they wait for; `drain` ends what ends by the clock. `course` is what of a transfer outlives a session,
+//! `unsent` what is told of names that are not sent.
 
 pub(crate) mod course;
 mod drain;
@@ -14,6 +15,7 @@ pub(crate) mod receive;
 pub(crate) mod regrow;
 pub(crate) mod send;
 mod tuning;
+mod unsent;
 mod writing;
 
 pub(crate) use lanes::{LaneEnd, LaneRules};

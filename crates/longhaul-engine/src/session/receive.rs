@@ -18,7 +18,7 @@ use super::lanes::{LaneEnd, Reins};
 use super::limit::WaitsFor;
 use super::link::Wake;
 use super::writing::{Report, Writing, WritingOptions};
-use super::{Event, Link};
+use super::{Event, Link, unsent};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
 use crate::budget;
@@ -403,8 +403,7 @@ pub(crate) fn tell_settled(held: &Held, outcome: Outcome, totals: &mut Totals, o
         Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
         Outcome::Unsent => {
             if let EntryKind::Unsent { why, .. } = &held.entry.kind {
-                let message = format!("{} is a {why} and is not sent", held.entry.path.escaped());
-                observer.event(api::Event::Skipped { path: held.placed.clone(), message });
+                observer.event(unsent::event(&held.entry, &held.placed, why));
             }
             return;
         }

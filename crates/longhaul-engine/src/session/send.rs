@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Meta, Preserve, RelPath};
+use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
 use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Held, Landing};
@@ -23,7 +23,7 @@ use super::limit::WaitsFor;
 use super::link::Wake;
 use super::reading::{ChunkOrder, Origin, Reading, Report};
 use super::receive::tell_settled;
-use super::{Event, Link};
+use super::{Event, Link, unsent};
 use crate::api::{self, Progress};
 use crate::budget;
 use crate::lane;
@@ -160,11 +160,14 @@ impl Loop<'_> {
                 self.offer_new(entry, Source::Readable(Origin { at: source, identity, sparse }));
             }
             Some(Scanned::Skipped { path, why }) => {
-                self.offer_new(unsent(path, None, why.to_owned()), Source::Special);
+                self.offer_new(unsent::entry(path, None, why.to_owned()), Source::Special);
+            }
+            Some(Scanned::Reserved { dir, name }) => {
+                self.offer_new(unsent::reserved(dir, &name), Source::Special);
             }
             Some(Scanned::Failed { path, error }) => {
                 let fault = error.fault();
-                self.offer_new(unsent(path, Some(fault.code), fault.message.clone()), Source::Failed(fault));
+                self.offer_new(unsent::entry(path, Some(fault.code), fault.message.clone()), Source::Failed(fault));
             }
         }
     }
@@ -432,9 +435,4 @@ impl Loop<'_> {
         let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
         link.end().await;
     }
-}
-
-/// The entry of something that is not sent.
-fn unsent(path: RelPath, failure: Option<FaultCode>, why: String) -> Entry {
-    Entry { path, kind: EntryKind::Unsent { failure, why }, meta: Meta::default() }
 }

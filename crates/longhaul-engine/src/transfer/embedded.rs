@@ -57,8 +57,8 @@ impl Run {
             _ => None,
         };
         place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
+        let source = self.local_sources(sources.to_vec()).await?;
         let destination = LocalSite::new(dest, opening)?.open()?;
-        let source = place::local_source(sources, self.settings.io);
         self.embedded(source, destination).await
     }
 

@@ -38,6 +38,7 @@ use crate::session;
 use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::receive::Receiving;
 use crate::session::send::Sending;
+use crate::workers::blocking;
 use bench::LaneWatch;
 use dial::{Agreed, Dialling};
 use paths::{Paths, WithPaths};
@@ -121,7 +122,7 @@ impl Run {
         let asked = place::placing(path.slash, sources.len(), contents);
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
         let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk);
-        let tree = place::local_source(&sources, self.settings.io);
+        let tree = self.local_sources(sources).await?;
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
         loop {
             // What the first session found there decides for all: it may since have made a directory of that name.
@@ -280,13 +281,24 @@ impl Run {
             chunk: welcome.chunk,
             chunk_max: welcome.chunk_max,
             bundled_max: welcome.bundled_max,
-            wanted: Wanted {
-                filter: self.settings.filter.clone(),
-                names: self.settings.files_from.clone(),
-                preserve: self.settings.preserve,
-            },
+            wanted: self.wanted(),
             timed: false,
         }
+    }
+
+    /// What of the sources is sent.
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            filter: self.settings.filter.clone(),
+            names: self.settings.files_from.clone(),
+            preserve: self.settings.preserve,
+        }
+    }
+
+    /// Opens sources of this host, of which no two may have one name.
+    async fn local_sources(&self, sources: Vec<LocalSource>) -> Result<Arc<dyn SourceTree>, Fault> {
+        let (direct, wanted) = (self.settings.io, self.wanted());
+        blocking(move || place::local_sources(&sources, direct, &wanted)).await
     }
 
     fn receiver_config(&self, landing: Landing, welcome: &Welcome) -> Config {

@@ -117,7 +117,7 @@ mod tests {
         fn event(&self, event: Event) {
             let heard = match event {
                 Event::Start(start) => format!("start {} {}", start.lanes, start.congestion),
-                Event::Skipped { path, .. } => path.escaped().to_string(),
+                Event::Skipped { path, .. } => String::from_utf8_lossy(&path).into_owned(),
                 Event::Progress(_) => "progress".to_owned(),
                 other => format!("{other:?}"),
             };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn skipped(path: &str) -> Event {
-        Event::Skipped { path: RelPath::new(path).expect("a path"), message: String::new() }
+        Event::Skipped { path: path.into(), placed: Vec::new(), reason: String::new(), message: String::new() }
     }
 
     fn lane() -> Result<JoinedLane, Fault> {

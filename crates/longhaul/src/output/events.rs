@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_core::{Fault, Mtime, RelPath};
+use longhaul_core::{Fault, Mtime};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
     PathFigures, Progress, Protection, Report, Start,
@@ -159,6 +159,8 @@ struct FileBody<'a> {
     b3: Option<String>,
     #[serde(flatten)]
     target: Target<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -269,7 +271,21 @@ impl<W: Write> JsonLines<W> {
             status: status(&file.status),
             bytes: file.bytes,
             b3: file.b3.map(|digest| blake3::Hash::from_bytes(digest).to_hex().to_string()),
-            target: target(&file.placed),
+            target: target(file.placed.as_bytes()),
+            reason: None,
+        };
+        self.say("file", body)
+    }
+
+    /// Something of the sources is not sent, and that is no failure.
+    pub(super) fn skipped(&mut self, path: &[u8], placed: &[u8], reason: &str) -> io::Result<()> {
+        let body = FileBody {
+            path: name(path),
+            status: status(&FileStatus::Skipped),
+            bytes: 0,
+            b3: None,
+            target: target(placed),
+            reason: Some(reason),
         };
         self.say("file", body)
     }
@@ -426,8 +442,7 @@ fn name(bytes: &[u8]) -> Name<'_> {
     std::str::from_utf8(bytes).map_or_else(|_| Name::Bytes(STANDARD.encode(bytes)), Name::Text)
 }
 
-fn target(path: &RelPath) -> Target<'_> {
-    let bytes = path.as_bytes();
+fn target(bytes: &[u8]) -> Target<'_> {
     std::str::from_utf8(bytes).map_or_else(|_| Target::Bytes(STANDARD.encode(bytes)), Target::Text)
 }
 

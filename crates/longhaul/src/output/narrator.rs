@@ -97,7 +97,12 @@ impl Narrator {
             Event::Start(start) => self.start(&start),
             Event::Progress(progress) => self.progress(&progress),
             Event::File(file) => self.file(&file),
-            Event::Skipped { message, .. } => self.aside(|talker| talker.note(&message)),
+            Event::Skipped { path, placed, reason, message } => {
+                self.aside(|talker| talker.note(&message));
+                if self.telling.json {
+                    self.print(|json| json.skipped(&path, &placed, &reason));
+                }
+            }
             Event::Redial(redial) => self.redial(&redial),
             Event::Redialled(session) => {
                 self.aside(|talker| talker.note(format_args!("connected again, session {session}")))

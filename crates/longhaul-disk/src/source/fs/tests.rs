@@ -31,7 +31,7 @@ fn sample() -> tempfile::TempDir {
     std::fs::create_dir_all(top.join("sub/empty")).expect("dirs");
     std::fs::write(top.join("f"), content(10)).expect("file");
     std::fs::write(top.join("sub/g"), content(20)).expect("file");
-    std::fs::write(top.join(".longhaul-0123"), b"ours").expect("file");
+    std::fs::write(top.join(".longhaul-0123456789abcdef0123456789abcdef"), b"ours").expect("file");
     std::fs::create_dir(top.join(".longhaul")).expect("dir");
     symlink("/etc/passwd", top.join("link")).expect("link");
     rustix::fs::mkfifoat(rustix::fs::CWD, top.join("pipe"), rustix::fs::Mode::RUSR).expect("fifo");
@@ -51,6 +51,7 @@ fn lines(found: &[Scanned]) -> Vec<String> {
                 EntryKind::Unsent { .. } => unreachable!("a scan says what it cannot take in other words"),
             },
             Scanned::Skipped { path, why } => format!("{} skipped {why}", path.escaped()),
+            Scanned::Reserved { dir, name } => format!("{} reserved {}", dir.escaped(), name.escape_ascii()),
             Scanned::Failed { path, error } => format!("{} failed {:?}", path.escaped(), error.kind()),
         })
         .collect()
@@ -138,6 +139,34 @@ fn links_are_sent_as_links_or_skipped_and_followed_only_with_a_slash() {
         ControlFlow::Continue(())
     });
     assert_eq!(lines(&skipped), ["to-d skipped symbolic link"]);
+}
+
+#[test]
+fn reserved_names_that_are_not_ours_are_told_unless_they_are_left_out() {
+    let dir = sample();
+    let top = dir.path().join("d");
+    std::fs::write(top.join("sub/.longhaul-notes.txt"), b"a user's").expect("file");
+    std::fs::write(top.join("sub/.longhaul"), b"a user's").expect("file");
+    std::fs::create_dir(top.join(".longhaul-0123456789abcdef0123456789abcdee")).expect("dir");
+    let reserved =
+        |found: Vec<Scanned>| sorted(&found).into_iter().filter(|l| l.contains("reserved")).collect::<Vec<_>>();
+    let contents = || source_of(&top, DirectMode::Auto);
+    assert_eq!(
+        reserved(scan(&contents(), &all(), None)),
+        [
+            ". reserved .longhaul-0123456789abcdef0123456789abcdee",
+            "sub reserved .longhaul",
+            "sub reserved .longhaul-notes.txt"
+        ]
+    );
+    assert_eq!(
+        reserved(scan(&contents(), &excluding("sub/.longhaul-*"), None)),
+        [". reserved .longhaul-0123456789abcdef0123456789abcdee", "sub reserved .longhaul"]
+    );
+    assert!(reserved(scan(&contents(), &excluding(".longhaul*"), None)).is_empty());
+    let itself = vec![spec(top.join("sub/.longhaul-notes.txt"), false), spec(top.join(".longhaul-gone"), false)];
+    let found = scan(&FsSource::open(itself, DirectMode::Auto), &all(), None);
+    assert_eq!(lines(&found), [". reserved .longhaul-notes.txt", ". failed NotFound"]);
 }
 
 #[test]

@@ -86,7 +86,7 @@ pub fn io_mode(path: &Path, direct: DirectMode) -> Result<IoMode, Fault> {
                 tree.open(&source, &identity).map(|file| file.mode()).map_err(|e| e.fault())
             }
             Scanned::Failed { error, .. } => Err(error.fault()),
-            Scanned::Skipped { .. } => Ok(IoMode::Buffered),
+            Scanned::Skipped { .. } | Scanned::Reserved { .. } => Ok(IoMode::Buffered),
         });
         std::ops::ControlFlow::Break(())
     });

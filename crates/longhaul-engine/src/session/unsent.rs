@@ -1,0 +1,61 @@
+//! What a source has and does not send: how it stands in the manifest, and what is told of it at either end.
+//!
+//! In: finds of a scan. Out: entries of the manifest, and from these the event that an observer hears. A reserved name is no path
+//! that could travel: its entry names the directory that it lies in, and the reason the name, escaped.
+
+use longhaul_core::{Entry, EntryKind, Escaped, FaultCode, Meta, RelPath};
+
+use crate::api::Event;
+
+/// The entry of something that is not sent.
+pub(super) fn entry(path: RelPath, failure: Option<FaultCode>, why: String) -> Entry {
+    Entry { path, kind: EntryKind::Unsent { failure, why }, meta: Meta::default() }
+}
+
+/// The entry of something with a reserved name in the directory `dir`.
+pub(super) fn reserved(dir: RelPath, name: &[u8]) -> Entry {
+    entry(dir, None, format!("{RESERVED} {}", Escaped(name)))
+}
+
+/// The event of an entry that is not sent for `why`, which is no failure; it would go to `placed`.
+pub(super) fn event(entry: &Entry, placed: &RelPath, why: &str) -> Event {
+    let name = why.strip_prefix(RESERVED).and_then(|rest| rest.strip_prefix(' '));
+    let full = |at: &RelPath| match name {
+        None => at.as_bytes().to_vec(),
+        Some(name) if at.is_root() => name.as_bytes().to_vec(),
+        Some(name) => [at.as_bytes(), name.as_bytes()].join(&b'/'),
+    };
+    let path = full(&entry.path);
+    let reason = if name.is_some() { RESERVED } else { why };
+    let message = match name {
+        // Escaped already, and clean.
+        Some(name) if entry.path.is_root() => format!("{name} is a {RESERVED} and is not sent"),
+        Some(name) => format!("{}/{name} is a {RESERVED} and is not sent", entry.path.escaped()),
+        None => format!("{} is a {why} and is not sent", entry.path.escaped()),
+    };
+    Event::Skipped { path, placed: full(placed), reason: reason.to_owned(), message }
+}
+
+const RESERVED: &str = "reserved name";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_sent_is_named_whole_with_its_reason() {
+        let at = |path: &str| RelPath::new(path).expect("a path");
+        for (entry, placed, want, target, reason) in [
+            (entry(at("a/pipe"), None, "fifo".to_owned()), at("in/pipe"), "a/pipe", "in/pipe", "fifo"),
+            (reserved(at("a"), b".longhaul-x"), at("in"), "a/.longhaul-x", "in/.longhaul-x", "reserved name"),
+            (reserved(RelPath::root(), b".longhaul"), RelPath::root(), ".longhaul", ".longhaul", "reserved name"),
+        ] {
+            let EntryKind::Unsent { why, failure: None } = &entry.kind else { panic!("{entry:?}") };
+            let Event::Skipped { path, placed, reason: said, message } = event(&entry, &placed, why) else {
+                panic!("another event")
+            };
+            assert_eq!((path, placed), (want.as_bytes().to_vec(), target.as_bytes().to_vec()));
+            assert_eq!((said.as_str(), message), (reason, format!("{want} is a {reason} and is not sent")));
+        }
+    }
+}
