@@ -172,20 +172,11 @@ impl FaultCode {
         }
     }
 
-    /// Whether what was received of a file that failed so may be continued by a later session. Not where the file or its name
-    /// turned out to be unfit, whatever is done about the cause.
+    /// Whether what was received of a file that failed so may be continued by a later session. A ticket that ran out or a server
+    /// that failed over is mended within the hour, and what took days to arrive is still good: only where the final name itself
+    /// is unfit, or what came is not to be trusted, nothing is kept.
     pub const fn keeps_partial(self) -> bool {
-        !matches!(
-            self,
-            FaultCode::Usage
-                | FaultCode::NotFound
-                | FaultCode::Denied
-                | FaultCode::Exists
-                | FaultCode::Vanished
-                | FaultCode::InTheWay
-                | FaultCode::Unsupported
-                | FaultCode::Protocol
-        )
+        !matches!(self, FaultCode::Usage | FaultCode::Exists | FaultCode::InTheWay | FaultCode::Protocol)
     }
 
     /// Whether a target that failed so will fail for every other file as well, so that the session ends.

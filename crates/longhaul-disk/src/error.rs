@@ -56,6 +56,24 @@ pub enum DiskError {
         /// What stands there.
         what: &'static str,
     },
+    /// Nothing stood under the name when it was looked at, and something does now.
+    #[error(
+        "{path} was free and is taken now: something of this name appeared while it was received, or the destination does \
+         not tell upper from lower case"
+    )]
+    Appeared {
+        /// The name.
+        path: PathText,
+    },
+    /// The file system can give a name only by replacing what may stand there.
+    #[error(
+        "cannot publish {path} without the risk of replacing something: its file system has neither renames that replace \
+         nothing nor hard links"
+    )]
+    OnlyReplaces {
+        /// The name.
+        path: PathText,
+    },
     /// Something that is no directory stands where one must.
     #[error("{path} is not a directory")]
     NotADirectory {
@@ -172,12 +190,25 @@ pub enum ErrorKind {
     Bounds,
     /// Another transfer has it.
     InUse,
+    /// The file system can give a name only by replacing what may stand there.
+    OnlyReplaces,
 }
 
 impl DiskError {
     /// A failed call on a path.
     pub(crate) fn call(call: &'static str, path: impl Into<PathText>, source: impl Into<io::Error>) -> DiskError {
         DiskError::Call { call, path: path.into(), source: source.into() }
+    }
+
+    /// The same at a source, where a handle that a server knows no more means that the file is gone. At a target it is a failure
+    /// of the target.
+    pub(crate) fn at_source(self) -> DiskError {
+        match self {
+            DiskError::Call { path, source, .. } if source.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
+                DiskError::Vanished { path }
+            }
+            other => other,
+        }
     }
 
     /// What it means.
@@ -187,7 +218,8 @@ impl DiskError {
             DiskError::Changed { .. } => ErrorKind::Changed,
             DiskError::Vanished { .. } => ErrorKind::Vanished,
             DiskError::Escape { .. } => ErrorKind::Escape,
-            DiskError::Exists { .. } => ErrorKind::Exists,
+            DiskError::Exists { .. } | DiskError::Appeared { .. } => ErrorKind::Exists,
+            DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
             DiskError::NotADirectory { .. } => ErrorKind::NotADirectory,
             DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
             DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
@@ -206,6 +238,8 @@ impl DiskError {
             | DiskError::Vanished { path }
             | DiskError::Escape { path }
             | DiskError::Exists { path, .. }
+            | DiskError::Appeared { path }
+            | DiskError::OnlyReplaces { path }
             | DiskError::NotADirectory { path }
             | DiskError::NotAFile { path }
             | DiskError::Name { path, .. }
@@ -228,7 +262,13 @@ impl DiskError {
             message = format!("{message}: {source}");
             cause = source.source();
         }
-        let (code, hint) = self.kind().said();
+        let (code, hint) = match self {
+            DiskError::Appeared { .. } => (
+                FaultCode::Exists,
+                "see what stands there; rename or remove one of the two, then run the same command again",
+            ),
+            _ => self.kind().said(),
+        };
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
         let fault = Fault::new(code, blame, message).hint(hint);
         match self.path() {
@@ -261,6 +301,10 @@ impl ErrorKind {
             ErrorKind::Exhausted => (FaultCode::Busy, "raise the limit of open files (ulimit -n)"),
             ErrorKind::Bounds => (FaultCode::Internal, "report this"),
             ErrorKind::InUse => (FaultCode::Busy, "wait until that one has ended"),
+            ErrorKind::OnlyReplaces => (
+                FaultCode::Unsupported,
+                "allow replacing there (not --if-exists fail; the right 'modify'), or send elsewhere",
+            ),
         }
     }
 }
@@ -277,7 +321,6 @@ fn kind_of(error: &io::Error) -> ErrorKind {
         Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR => ErrorKind::Exists,
         Errno::NOTDIR => ErrorKind::NotADirectory,
         Errno::LOOP => ErrorKind::Escape,
-        Errno::STALE => ErrorKind::Vanished,
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV => ErrorKind::Unsupported,
         Errno::NAMETOOLONG | Errno::FBIG => ErrorKind::TooLong,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => ErrorKind::Exhausted,
@@ -341,11 +384,18 @@ mod tests {
             (Errno::ROFS, ErrorKind::ReadOnly, FaultCode::ReadOnly),
             (Errno::LOOP, ErrorKind::Escape, FaultCode::InTheWay),
             (Errno::IO, ErrorKind::Io, FaultCode::Io),
+            (Errno::STALE, ErrorKind::Io, FaultCode::Io),
             (Errno::MFILE, ErrorKind::Exhausted, FaultCode::Busy),
         ] {
             let error = DiskError::call("open", &b"a\nb"[..], errno);
             assert_eq!((error.kind(), error.fault().code), (kind, code));
         }
+    }
+
+    #[test]
+    fn a_stale_handle_means_that_a_source_is_gone() {
+        let failed = |errno| DiskError::call("read", &b"a"[..], errno).at_source().fault().code;
+        assert_eq!((failed(Errno::STALE), failed(Errno::IO)), (FaultCode::Vanished, FaultCode::Io));
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Env {
     /// After an operation: what it changed is not what a final name shows, or is what it may show.
     pub(crate) fn check_op(&mut self, op: &Op) {
         let ino = match op {
-            Op::Rename { from, to } => {
+            Op::Rename { from, to, .. } => {
                 let path = to.clone();
                 // One that failed leaves what stood, whose times a comparison may have set and not synced.
                 let happened = !self.fs.cached().names.contains_key(from);

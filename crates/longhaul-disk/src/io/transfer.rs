@@ -135,7 +135,7 @@ impl<'j> Transfer<'j> {
                 // Another request may have fallen back while this one was out: then just try again.
                 if handle.mode() == IoMode::Direct { handle.fall_back("the first request was refused") } else { Ok(()) }
             }
-            (Step::Read { .. }, Err(error)) => Err(handle.error("read", error)),
+            (Step::Read { .. }, Err(error)) => Err(handle.error("read", error).at_source()),
             (_, Err(error)) => Err(handle.error("write", error)),
         }
     }

@@ -69,7 +69,7 @@ impl SourceFile {
     /// When the system cannot say.
     pub fn unchanged(&self) -> Result<bool, DiskError> {
         let Some(handle) = &self.handle else { return Ok(true) };
-        let stat = fstat(handle).map_err(|error| handle.error("examine", error))?;
+        let stat = fstat(handle).map_err(|error| handle.error("examine", error).at_source())?;
         Ok(identity_of(&stat) == self.identity)
     }
 
@@ -84,7 +84,7 @@ impl SourceFile {
             Ok(data) => Ok(data < offset.saturating_add(len)),
             Err(Errno::NXIO) => Ok(false),
             Err(Errno::INVAL) => Ok(true),
-            Err(error) => Err(handle.error("look for holes in", error)),
+            Err(error) => Err(handle.error("look for holes in", error).at_source()),
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) fn open_checked(
     let (dir, name) = walk.parent(at).map_err(gone)?;
     let (fd, extra) = open_quietly(noatime, |extra| openat(&dir, name, FLAGS | extra, Mode::empty()))
         .map_err(|error| gone(DiskError::call("open", at, error)))?;
-    let (handle, stat) = Handle::adopt(fd, at.into(), direct, FLAGS | extra)?;
+    let (handle, stat) = Handle::adopt(fd, at.into(), direct, FLAGS | extra).map_err(DiskError::at_source)?;
     let identity = identity_of_statx(&stat);
     check(at, &identity, expect)?;
     Ok(SourceFile::new(handle, identity))
@@ -77,7 +77,7 @@ impl<'a> SmallFile<'a> {
                 Ok(0) => return Err(DiskError::Changed { path: at.into(), how: "it ends before the length it had" }),
                 Ok(read) => filled += read,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(DiskError::call("read", at, error)),
+                Err(error) => return Err(DiskError::call("read", at, error).at_source()),
             }
         }
         check_open(&fd, at, self.expect)
@@ -86,7 +86,7 @@ impl<'a> SmallFile<'a> {
 
 /// Checks that an open file is the one expected.
 fn check_open(fd: &OwnedFd, at: &RelPath, expect: &Identity) -> Result<(), DiskError> {
-    let stat = fstat(fd).map_err(|error| DiskError::call("examine", at, error))?;
+    let stat = fstat(fd).map_err(|error| DiskError::call("examine", at, error).at_source())?;
     check(at, &identity_of(&stat), expect)
 }
 
@@ -122,7 +122,7 @@ fn check(at: &RelPath, is: &Identity, expect: &Identity) -> Result<(), DiskError
 fn gone(error: DiskError) -> DiskError {
     match (error.kind(), error.path()) {
         (ErrorKind::NotFound, Some(path)) => DiskError::Vanished { path: path.clone() },
-        _ => error,
+        _ => error.at_source(),
     }
 }
 

@@ -198,7 +198,7 @@ impl<'s> Scan<'s> {
 
     /// Gives a failure to the sink.
     pub(crate) fn failed(&mut self, path: &RelPath, error: DiskError) -> ControlFlow<()> {
-        (self.sink)(Scanned::Failed { path: path.clone(), error })
+        (self.sink)(Scanned::Failed { path: path.clone(), error: error.at_source() })
     }
 }
 

@@ -191,7 +191,8 @@ pub trait TargetTree: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`DiskError::Doubted`] if a sync failed since it was begun and its own barrier does not prove it;
-    /// [`DiskError::Exists`] if the name is taken and may not be replaced, or by a directory.
+    /// [`DiskError::Appeared`] if the name is taken and may not be replaced; [`DiskError::Exists`] if by a directory;
+    /// [`DiskError::OnlyReplaces`] if the file system cannot rename without the risk of replacing.
     fn publish(&self, staged: &Staged, replace: Replace) -> Result<(), DiskError>;
 
     /// Makes names durable: those of `staged`, of all directories made or finished so far, and of what was found standing.

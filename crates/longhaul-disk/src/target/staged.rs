@@ -148,19 +148,27 @@ impl Staged {
             Err(Errno::ISDIR | Errno::NOTEMPTY) => {
                 Err(DiskError::Exists { path: (&self.path).into(), what: "a directory is not replaced" })
             }
-            Err(Errno::EXIST) => Err(DiskError::Exists { path: (&self.path).into(), what: "it may not be replaced" }),
+            Err(Errno::EXIST) => Err(DiskError::Appeared { path: (&self.path).into() }),
+            Err(Errno::OPNOTSUPP) if replace == Replace::Never => {
+                Err(DiskError::OnlyReplaces { path: (&self.path).into() })
+            }
             Err(error) => Err(DiskError::call("publish", &self.path, error)),
         }
     }
 }
 
-/// Renames where nothing may be replaced; by link and unlink on file systems that cannot do it in one.
+/// Renames where nothing may be replaced; by link and unlink on file systems that cannot do it in one. `OPNOTSUPP` where
+/// neither can be had.
 fn rename_to_free(temp: &Temp, name: &[u8]) -> Result<(), Errno> {
     let dir = temp.dir();
     let kernel = dir.kernel();
     match kernel.renameat(dir, temp.name(), name, Replace::Never) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            kernel.linkat(dir, temp.name(), name)?;
+            // What has no links says so in one of these ways; here it is no matter of permissions.
+            kernel.linkat(dir, temp.name(), name).map_err(|error| match error {
+                Errno::PERM | Errno::NOSYS | Errno::INVAL => Errno::OPNOTSUPP,
+                error => error,
+            })?;
             kernel.unlinkat(dir, temp.name())
         }
         outcome => outcome,

@@ -73,6 +73,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         bundled_max: bundled_max(receiving.config.chunk, receiving.config.bundled_max),
         preserve: receiving.config.preserve,
         dry_run: receiving.config.dry_run,
+        may_replace: receiving.config.policy.may_replace(),
         reserve: (receiving.config.read_back || receiving.config.policy.if_exists == IfExists::Verify)
             .then_some(receiving.slab.slot_bytes()),
     };

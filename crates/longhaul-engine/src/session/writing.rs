@@ -91,6 +91,8 @@ pub(crate) struct WritingOptions {
     pub(crate) preserve: Preserve,
     /// Look, but touch nothing.
     pub(crate) dry_run: bool,
+    /// Names that stood may be replaced.
+    pub(crate) may_replace: bool,
     /// Read back what was written, or read what stands: the bytes of a buffer for that.
     pub(crate) reserve: Option<usize>,
 }

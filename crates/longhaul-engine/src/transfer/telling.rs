@@ -104,7 +104,7 @@ const HELD_MAX: usize = 16 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_core::{Blame, ChunkSize, FaultCode, LaneId, RelPath};
+    use longhaul_core::{Blame, ChunkSize, FaultCode, LaneId};
     use longhaul_net::{LaneStream, Protection};
 
     use crate::api::Start;

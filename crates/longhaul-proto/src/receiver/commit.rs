@@ -16,7 +16,7 @@ use super::flow::LARGE_OPEN_MAX;
 use super::journal::Record;
 use super::large::Leftover;
 use super::readback::misread;
-use super::{Action, ReadBackReason, Receiver, SyncGroup};
+use super::{Action, ReadBackReason, Receiver, Replace, SyncGroup};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
@@ -189,9 +189,9 @@ impl Receiver {
     fn publish(&mut self) {
         self.committer.doubt = None;
         self.committer.stage = Some(Stage::Publish);
-        let replace = self.config.policy.replace();
         let good = self.committer.batch.iter().filter(|id| !self.committer.failures.contains_key(id));
-        let renames = good.map(|id| (*id, replace)).collect();
+        let replace = |id| self.entries.get(id).map_or(Replace::Never, |slot| slot.replace);
+        let renames = good.map(|id| (*id, replace(id))).collect();
         self.actions.push_back(Action::Publish(renames));
     }
 

@@ -10,7 +10,7 @@ use super::large::{Large, Stage};
 use super::partial::Partial;
 use super::policy::{Decision, Seen, same};
 use super::readback::Checks;
-use super::{Action, Held, Receiver, Slot, State, Surveyed};
+use super::{Action, Held, Receiver, Replace, Slot, State, Surveyed};
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
 
@@ -59,7 +59,7 @@ impl Receiver {
         let held = Arc::new(Held { id, entry, placed });
         self.entries_bytes += held.name_bytes();
         self.dir_ends += usize::from(matches!(state, State::DirEnd));
-        self.entries.insert(id, Slot { held: held.clone(), state, busy: false, bundle: None });
+        self.entries.insert(id, Slot { held: held.clone(), state, busy: false, bundle: None, replace: Replace::Never });
         Ok(held)
     }
 
@@ -90,7 +90,10 @@ impl Receiver {
             Ok(Surveyed { seen, partial, committed }) => (Ok(seen), partial, committed),
             Err(fault) => (Err(fault), None, false),
         };
-        let Some(slot) = self.entries.get(&id) else { return Answered::NotWanted };
+        let Some(slot) = self.entries.get_mut(&id) else { return Answered::NotWanted };
+        if let Ok(seen) = &seen {
+            slot.replace = self.config.policy.replace(seen);
+        }
         let held = slot.held.clone();
         let fail = |code, message: &str, hint: &str| {
             let fault = Fault::new(code, Blame::Local, message).about(held.placed.escaped());

@@ -103,6 +103,8 @@ struct Slot {
     busy: bool,
     /// The bundle that it came in and whose verdict waits for it.
     bundle: Option<BundleId>,
+    /// Whether its rename may replace: never where nothing was seen under its name.
+    replace: Replace,
 }
 
 /// Where an entry stands.

@@ -104,9 +104,15 @@ pub(super) enum Decision {
 }
 
 impl Policy {
-    /// Whether a commit may replace.
-    pub fn replace(self) -> Replace {
-        if self.may_modify && self.if_exists != IfExists::Fail { Replace::Allowed } else { Replace::Never }
+    /// Whether names that stand may be replaced at all.
+    pub fn may_replace(self) -> bool {
+        self.may_modify && self.if_exists != IfExists::Fail
+    }
+
+    /// Whether a rename to a name where `seen` stood may replace. Where nothing stood, what stands there by then was seen by
+    /// nobody: another's file, or one of this transfer's whose name the destination takes for the same.
+    pub(super) fn replace(self, seen: &Seen) -> Replace {
+        if self.may_replace() && *seen != Seen::Absent { Replace::Allowed } else { Replace::Never }
     }
 
     /// What to do with a file or link that would stand where `seen` stands.

@@ -309,19 +309,22 @@ fn names_that_stand_are_skipped_replaced_or_refused() {
 }
 
 #[test]
-fn a_name_that_appears_in_the_middle_is_not_replaced_where_that_is_not_allowed() {
-    let plan = Plan {
-        policy: Policy { if_exists: IfExists::Fail, may_modify: true },
-        ..Plan::new(vec![file("late", 9 * CHUNK), file("free", CHUNK)])
-    };
-    let mut world = World::new(plan);
-    while world.wanted() == 0 {
-        world.step();
+fn a_name_that_appears_in_the_middle_is_never_replaced() {
+    for if_exists in [IfExists::Fail, IfExists::SkipSame, IfExists::Replace, IfExists::Verify] {
+        let plan = Plan {
+            policy: Policy { if_exists, may_modify: true },
+            ..Plan::new(vec![file("late", 9 * CHUNK), file("free", CHUNK)])
+        };
+        let mut world = World::new(plan);
+        while world.wanted() == 0 {
+            world.step();
+        }
+        world.target.names.insert(path("late"), Standing::Before(Seen::Special));
+        let world = world.run_well();
+        assert_eq!(failure(&world, "late"), Some(FaultCode::Exists), "{if_exists:?}");
+        assert!(matches!(world.outcome("free"), Outcome::Committed(_)));
+        assert_eq!(world.target.names[&path("late")], Standing::Before(Seen::Special), "{if_exists:?}");
     }
-    world.target.names.insert(path("late"), Standing::Before(Seen::Special));
-    let world = world.run_well();
-    assert_eq!(failure(&world, "late"), Some(FaultCode::Exists));
-    assert!(matches!(world.outcome("free"), Outcome::Committed(_)));
 }
 
 #[test]

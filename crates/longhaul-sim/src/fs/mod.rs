@@ -10,6 +10,7 @@ mod view;
 use std::collections::BTreeMap;
 
 use longhaul_core::Mtime;
+use longhaul_proto::receiver::Replace;
 
 pub(crate) use crash::Survival;
 use view::{Change, ancestors_stand};
@@ -32,9 +33,11 @@ pub(crate) enum Op {
     SetTime(Ino, Mtime),
     SyncFile(Ino),
     SyncDir(String),
+    /// Gives a file a name; one that is taken only if it may be replaced.
     Rename {
         from: String,
         to: String,
+        replace: Replace,
     },
     Unlink(String),
     /// Removes a directory if it is empty.
@@ -194,10 +197,11 @@ impl Fs {
             Op::Write { ino, offset, bytes } => Change::Write { ino: *ino, offset: *offset, bytes: bytes.clone() },
             Op::SetLen(ino, len) => Change::Len { ino: *ino, len: *len },
             Op::SetTime(ino, time) => Change::Time { ino: *ino, time: *time },
-            Op::Rename { from, to } => {
+            Op::Rename { from, to, replace } => {
                 may_stand(to)?;
                 let node = names.get(from).ok_or(Errno::Missing)?.clone();
-                if names.get(to) == Some(&Node::Dir) {
+                let stands = names.get(to);
+                if stands == Some(&Node::Dir) || stands.is_some() && *replace == Replace::Never {
                     return Err(Errno::Exists);
                 }
                 Change::Rename { from: from.clone(), to: to.clone(), node }

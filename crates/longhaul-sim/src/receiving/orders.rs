@@ -244,11 +244,12 @@ impl RecvSession {
 
     fn publish(&mut self, env: &mut Env, renames: &[(FileId, Replace)]) {
         let ids = renames.iter().map(|(id, _)| *id).collect();
-        let rename = |id: &FileId| {
+        let rename = |(id, replace): &(FileId, Replace)| {
             let temp = self.temps.get(id)?;
-            Some(Step::new(Op::Rename { from: temp.name.clone(), to: text(&temp.held.placed) }).of(*id))
+            let (from, to) = (temp.name.clone(), text(&temp.held.placed));
+            Some(Step::new(Op::Rename { from, to, replace: *replace }).of(*id))
         };
-        let job = renames.iter().filter_map(|(id, _)| rename(id)).fold(Job::new(Then::Published(ids)), Job::step);
+        let job = renames.iter().filter_map(rename).fold(Job::new(Then::Published(ids)), Job::step);
         self.start_job(env, job);
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use longhaul_core::{Fault, FileId};
-use longhaul_disk::Staged;
+use longhaul_disk::{DiskError, ErrorKind, Staged, TargetTree};
 use longhaul_proto::receiver::{Held, Replace};
 
 use super::{Report, Writing, bug};
@@ -53,16 +53,19 @@ impl Writing {
 
     /// Renames a batch.
     pub(crate) fn publish(&self, renames: Vec<(FileId, Replace)>) {
-        let batch = self.batch.clone();
+        let (batch, may_replace) = (self.batch.clone(), self.options.may_replace);
         self.report(&self.commit, move |tree| {
             let staged = batch.by_file();
             let rename = |(id, replace): (FileId, Replace)| {
-                let replace = match replace {
-                    Replace::Allowed => longhaul_disk::Replace::Allowed,
-                    Replace::Never => longhaul_disk::Replace::Never,
-                };
-                let result = staged.get(&id).ok_or_else(|| bug("a rename of what is not staged"));
-                (id, result.and_then(|staged| tree.publish(staged, replace).map_err(|e| e.fault())))
+                let staged = staged.get(&id).ok_or_else(|| bug("a rename of what is not staged"));
+                let renamed = staged.and_then(|staged| {
+                    let renamed = match replace {
+                        Replace::Allowed => tree.publish(staged, longhaul_disk::Replace::Allowed),
+                        Replace::Never => publish_new(tree, staged, may_replace),
+                    };
+                    renamed.map_err(|e| e.fault())
+                });
+                (id, renamed)
             };
             Report::Published(renames.into_iter().map(rename).collect())
         });
@@ -102,6 +105,18 @@ impl Writing {
             return Some(Arc::new(Batch { files: vec![file], staged: vec![staged] }));
         }
         self.batch.files.contains(&file).then(|| self.batch.clone())
+    }
+}
+
+/// Renames to a name where nothing stood. On a file system that cannot do that without the risk of replacing, the name is looked
+/// at once more, if names that stand `may_replace` at all: a moment is left in which another's file could appear.
+fn publish_new(tree: &dyn TargetTree, staged: &Staged, may_replace: bool) -> Result<(), DiskError> {
+    match tree.publish(staged, longhaul_disk::Replace::Never) {
+        Err(error) if may_replace && error.kind() == ErrorKind::OnlyReplaces => match tree.examine(staged.path())? {
+            None => tree.publish(staged, longhaul_disk::Replace::Allowed),
+            Some(_) => Err(DiskError::Appeared { path: staged.path().into() }),
+        },
+        outcome => outcome,
     }
 }
 

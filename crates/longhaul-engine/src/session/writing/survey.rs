@@ -81,7 +81,7 @@ fn look(
             Ok(Seen::Dir)
         }
         // Nothing stands in a directory that was made a moment ago: a look at each name there would cost as much as
-        // making it. Whoever puts something there meanwhile is met by the rename, which replaces only if it may.
+        // making it. Whoever puts something there meanwhile is met by the rename, which never replaces what was not seen.
         _ if held.placed.parent().is_some_and(|parent| fresh.contains(&parent)) => Ok(Seen::Absent),
         _ => Ok(match tree.examine(&held.placed)? {
             None => Seen::Absent,
