@@ -18,6 +18,32 @@ fn a_good_config_is_approved_without_serving() {
 }
 
 #[test]
+fn a_root_that_another_directory_took_the_place_of_is_refused_until_it_is_back() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 100);
+    let push = || site.client.run(["push", "--json", "f"]).arg(site.url("in/"));
+    push().succeed();
+    let away = site.server.path("away");
+    fs::rename(site.root(), &away).unwrap();
+    for gone in [true, false] {
+        if !gone {
+            fs::create_dir(site.root()).unwrap();
+        }
+        let pull = site.client.run(["pull", "--json"]).arg(site.url("in/f")).arg("back/");
+        for outcome in [push().fail(7), pull.fail(7), site.client.run(["ls"]).arg(site.url("")).fail(7)] {
+            for said in ["something was mounted over or replaced root 'data'", "restarted"] {
+                assert!(outcome.stderr.contains(said), "{outcome}");
+            }
+        }
+    }
+    assert_eq!(Tree::of(&site.root()).paths(), [""], "nothing goes to either");
+    assert_eq!(Tree::of(&away).paths(), ["", "in", "in/f"]);
+    fs::remove_dir(site.root()).unwrap();
+    fs::rename(&away, site.root()).unwrap();
+    assert_eq!(push().succeed().counts(), (0, 1, 0));
+}
+
+#[test]
 fn the_config_of_the_contract_is_understood_but_for_what_is_not_built() {
     let host = Host::new();
     let dir = host.make_dir("dir");

@@ -3,6 +3,7 @@
 //! Pure: no clock, file, socket or thread. Everything above imports it; it imports nothing of ours.
 
 pub mod chunkmap;
+pub mod clock;
 pub mod digest;
 pub mod fault;
 pub mod filter;
@@ -15,6 +16,7 @@ pub mod temp_name;
 pub mod units;
 
 pub use chunkmap::{ChunkMap, DigestKind};
+pub use clock::Clock;
 pub use digest::{ChunkHasher, Digest, Hash32, MergeError, Part, RootMerger, digest_of};
 pub use fault::{Blame, Fault, FaultCode};
 pub use filter::{Filter, FilterError, PatternFault, Rule, RuleKind};

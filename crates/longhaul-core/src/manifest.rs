@@ -78,22 +78,6 @@ pub struct Mtime {
     pub nanos: u32,
 }
 
-impl Mtime {
-    /// Equal at the coarser clock of both: if either side has no fraction, whole seconds decide, as on file systems
-    /// that keep no more.
-    pub fn same_at_coarser(self, other: Mtime) -> bool {
-        self.secs == other.secs
-            && (self.nanos == other.nanos || self.coarse_to(other.nanos) || other.coarse_to(self.nanos))
-    }
-
-    /// Whether this time may be `nanos` cut to microseconds, to 100 ns or to seconds.
-    fn coarse_to(self, nanos: u32) -> bool {
-        [1_000_000_000, 1_000, 100]
-            .iter()
-            .any(|unit| self.nanos.is_multiple_of(*unit) && self.nanos == nanos - nanos % unit)
-    }
-}
-
 /// What of a file's metadata a transfer carries over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preserve {
@@ -126,20 +110,4 @@ pub enum IfExists {
     /// Same size: digests are compared on both sides, and chunks that differ are sent into a new file that replaces it;
     /// where none does: skip. Another size: replace.
     Verify,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_compare_at_the_coarser_clock() {
-        let t = |secs, nanos| Mtime { secs, nanos };
-        assert!(t(5, 123_456_789).same_at_coarser(t(5, 123_456_789)));
-        assert!(t(5, 0).same_at_coarser(t(5, 123_456_789)));
-        assert!(t(5, 123_456_789).same_at_coarser(t(5, 123_456_000)));
-        assert!(t(5, 123_456_700).same_at_coarser(t(5, 123_456_789)));
-        assert!(!t(5, 123_456_789).same_at_coarser(t(5, 123_456_788)));
-        assert!(!t(5, 0).same_at_coarser(t(6, 0)));
-    }
 }

@@ -74,6 +74,15 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
+    /// A directory is not at its path any more, while what was put into it is in it still.
+    #[error(
+        "{path} was moved away, replaced or mounted over while files were put into it: what was written is not under this \
+         path"
+    )]
+    Moved {
+        /// The directory.
+        path: PathText,
+    },
     /// Something that is no directory stands where one must.
     #[error("{path} is not a directory")]
     NotADirectory {
@@ -192,6 +201,8 @@ pub enum ErrorKind {
     InUse,
     /// The file system can give a name only by replacing what may stand there.
     OnlyReplaces,
+    /// A directory is not at its path any more.
+    Moved,
 }
 
 impl DiskError {
@@ -220,6 +231,7 @@ impl DiskError {
             DiskError::Escape { .. } => ErrorKind::Escape,
             DiskError::Exists { .. } | DiskError::Appeared { .. } => ErrorKind::Exists,
             DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
+            DiskError::Moved { .. } => ErrorKind::Moved,
             DiskError::NotADirectory { .. } => ErrorKind::NotADirectory,
             DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
             DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
@@ -240,6 +252,7 @@ impl DiskError {
             | DiskError::Exists { path, .. }
             | DiskError::Appeared { path }
             | DiskError::OnlyReplaces { path }
+            | DiskError::Moved { path }
             | DiskError::NotADirectory { path }
             | DiskError::NotAFile { path }
             | DiskError::Name { path, .. }
@@ -301,6 +314,10 @@ impl ErrorKind {
             ErrorKind::Exhausted => (FaultCode::Busy, "raise the limit of open files (ulimit -n)"),
             ErrorKind::Bounds => (FaultCode::Internal, "report this"),
             ErrorKind::InUse => (FaultCode::Busy, "wait until that one has ended"),
+            ErrorKind::Moved => (
+                FaultCode::InTheWay,
+                "see where it went, then run the same command again when nobody moves directories there",
+            ),
             ErrorKind::OnlyReplaces => (
                 FaultCode::Unsupported,
                 "allow replacing there (not --if-exists fail; the right 'modify'), or send elsewhere",

@@ -1,6 +1,6 @@
 //! What the system says of a file, in our words: [`Identity`], [`Standing`], times. Pure conversions.
 
-use longhaul_core::{Inode, Meta, Mtime};
+use longhaul_core::{Clock, Inode, Meta, Mtime};
 use rustix::fs::{FileType, Stat, Statx};
 
 /// Which file this is and which version of it: equal before and after a read means that nothing was written between.
@@ -27,6 +27,8 @@ pub enum Standing {
         len: u64,
         /// Permissions and times.
         meta: Meta,
+        /// What its file system keeps of a time.
+        clock: Clock,
     },
     /// A directory.
     Dir {
@@ -88,6 +90,12 @@ pub(crate) fn dev_of(stat: &Stat) -> u64 {
     stat.st_dev as u64
 }
 
+/// Which file or directory it is: device and inode.
+#[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
+pub(crate) fn place_of(stat: &Stat) -> (u64, u64) {
+    (dev_of(stat), stat.st_ino as u64)
+}
+
 /// The length in bytes.
 pub(crate) fn len_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
@@ -111,13 +119,22 @@ pub(crate) fn identity_of(stat: &Stat) -> Identity {
     }
 }
 
-/// The identity of a file from `statx`.
 /// What of that travels with the entry.
 pub(crate) fn inode_of(stat: &Stat) -> Inode {
     let Identity { dev, ino, ctime, .. } = identity_of(stat);
     Inode { dev, ino, ctime }
 }
 
+/// What is kept of a time in this file, where its file system has `clock`: a stamp of its own with a fraction says that.
+#[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
+pub(crate) fn clock_of(stat: &Stat, clock: Clock) -> Clock {
+    match clock {
+        Clock::ExactOrSeconds if stat.st_ctime_nsec as u32 != 0 => Clock::Exact,
+        other => other,
+    }
+}
+
+/// The identity of a file from `statx`.
 pub(crate) fn identity_of_statx(stat: &Statx) -> Identity {
     Identity {
         dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),

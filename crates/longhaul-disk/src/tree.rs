@@ -6,23 +6,25 @@
 use std::collections::BinaryHeap;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::limits::RESERVED_PREFIX;
-use longhaul_core::{RelPath, TempName};
+use longhaul_core::{Clock, RelPath, TempName};
 use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
 use crate::shelf::{Shelf, sweep};
-use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
+use crate::stat::{Standing, clock_of, len_of, meta_of, special_name, type_of};
 use crate::walk::{Dir, Walk};
 
 /// A directory tree that is served or examined.
 #[derive(Debug)]
 pub struct Tree {
     walk: Walk,
+    /// Where the operator said that it is.
+    named: PathBuf,
 }
 
 /// A name in a listing.
@@ -72,7 +74,15 @@ impl Tree {
     /// If there is no directory or it may not be entered.
     pub fn open(dir: &Path) -> Result<Arc<Tree>, DiskError> {
         let root = Arc::new(Dir::open_named(dir)?);
-        Ok(Arc::new(Tree { walk: Walk::new(root, 0) }))
+        Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned() }))
+    }
+
+    /// Sees to it that the directory that is held is still the one at its path.
+    ///
+    /// # Errors
+    /// [`DiskError::Moved`] if something was mounted over it, or another directory took its place.
+    pub fn check_place(&self) -> Result<(), DiskError> {
+        self.walk.root().check_named(&self.named)
     }
 
     /// What stands at `path`; none if nothing does.
@@ -118,7 +128,9 @@ impl Tree {
         let next = names.last().filter(|_| first.more).cloned();
         let mut listed = Vec::with_capacity(names.len());
         for name in names {
-            if let Some(standing) = standing(&fd, &name).map_err(|error| shown_beneath(path, &name, error))? {
+            if let Some(standing) =
+                standing(&fd, &name, Clock::Unknown).map_err(|error| shown_beneath(path, &name, error))?
+            {
                 listed.push(Listed { name, standing });
             }
         }
@@ -154,10 +166,10 @@ impl Tree {
 /// What stands at `path` beneath the root of `walk`; none if it or a directory above it does not exist.
 pub(crate) fn examine(walk: &Walk, path: &RelPath) -> Result<Option<Standing>, DiskError> {
     let outcome = if path.is_root() {
-        standing(walk.root().as_ref(), b".")
+        standing(walk.root().as_ref(), b".", Clock::Unknown)
     } else {
         match walk.parent(path) {
-            Ok((dir, name)) => standing(dir.as_ref(), name),
+            Ok((dir, name)) => standing(dir.as_ref(), name, dir.clock()),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         }
@@ -165,8 +177,8 @@ pub(crate) fn examine(walk: &Walk, path: &RelPath) -> Result<Option<Standing>, D
     outcome.map_err(|error| DiskError::call("examine", path, error))
 }
 
-fn standing(dir: impl AsFd, name: &[u8]) -> Result<Option<Standing>, Errno> {
-    let found = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| describe(dir, name, &stat));
+fn standing(dir: impl AsFd, name: &[u8], clock: Clock) -> Result<Option<Standing>, Errno> {
+    let found = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| describe(dir, name, &stat, clock));
     match found {
         Ok(standing) => Ok(Some(standing)),
         Err(Errno::NOENT) => Ok(None),
@@ -174,10 +186,10 @@ fn standing(dir: impl AsFd, name: &[u8]) -> Result<Option<Standing>, Errno> {
     }
 }
 
-fn describe(dir: impl AsFd, name: &[u8], stat: &Stat) -> Result<Standing, Errno> {
+fn describe(dir: impl AsFd, name: &[u8], stat: &Stat, clock: Clock) -> Result<Standing, Errno> {
     let meta = meta_of(stat);
     Ok(match type_of(stat) {
-        FileType::RegularFile => Standing::File { len: len_of(stat), meta },
+        FileType::RegularFile => Standing::File { len: len_of(stat), meta, clock: clock_of(stat, clock) },
         FileType::Directory => Standing::Dir { meta },
         FileType::Symlink => Standing::Symlink { target: readlinkat(dir, name, Vec::new())?.into_bytes(), meta },
         other => Standing::Special { what: special_name(other), meta },

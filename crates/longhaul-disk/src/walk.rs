@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use longhaul_core::RelPath;
+use longhaul_core::{Clock, RelPath};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
-use crate::error::{DiskError, PathText};
+use crate::error::{DiskError, ErrorKind, PathText};
 use crate::kernel::Kernel;
 
 /// An open directory (a place to call `*at()` on, not to read from), and the device it lies on.
@@ -21,6 +21,9 @@ use crate::kernel::Kernel;
 pub(crate) struct Dir {
     fd: OwnedFd,
     dev: u64,
+    ino: u64,
+    /// What its file system keeps of times, once that was asked.
+    clock: OnceLock<Clock>,
     /// Everything that is changed in it goes through this.
     kernel: Kernel,
 }
@@ -64,7 +67,8 @@ impl Dir {
 
     fn new(fd: OwnedFd, kernel: &Kernel, path: impl Fn() -> PathText) -> Result<Dir, DiskError> {
         let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path(), error))?;
-        Ok(Dir { fd, dev: crate::stat::dev_of(&stat), kernel: kernel.clone() })
+        let (dev, ino) = crate::stat::place_of(&stat);
+        Ok(Dir { fd, dev, ino, clock: OnceLock::new(), kernel: kernel.clone() })
     }
 
     /// Tells a link from any other thing that is no directory.
@@ -77,6 +81,34 @@ impl Dir {
     /// The device it lies on (`st_dev`).
     pub(crate) fn dev(&self) -> u64 {
         self.dev
+    }
+
+    /// Which directory it is: device and inode.
+    pub(crate) fn place(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Sees to it that this is the directory that the operator's `path` leads to.
+    pub(crate) fn check_named(&self, path: &Path) -> Result<(), DiskError> {
+        match Dir::open_named(path) {
+            Ok(found) if found.place() == self.place() => Ok(()),
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Err(error),
+            _ => Err(DiskError::Moved { path: path.into() }),
+        }
+    }
+
+    /// Sees to it that `name` in this directory is the directory `place`, which has the path `at`.
+    pub(crate) fn check_below(&self, name: &[u8], place: (u64, u64), at: &RelPath) -> Result<(), DiskError> {
+        match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if crate::stat::place_of(&stat) == place => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => Err(DiskError::Moved { path: at.into() }),
+            Err(error) => Err(DiskError::call("examine", at, error)),
+        }
+    }
+
+    /// What files in it keep of a time.
+    pub(crate) fn clock(&self) -> Clock {
+        *self.clock.get_or_init(|| self.kernel.file_system_type(&self.fd).map_or(Clock::Unknown, clock_of_type))
     }
 
     /// By which it is changed.
@@ -206,6 +238,25 @@ impl Cache {
     }
 }
 
+/// The clock of a file system by its type (`f_type`). Of one that another host or program keeps, only that knows.
+fn clock_of_type(file_system_type: u64) -> Clock {
+    match file_system_type {
+        EXT4 => Clock::ExactOrSeconds,
+        XFS | BTRFS | TMPFS | F2FS => Clock::Exact,
+        EXFAT => Clock::Centiseconds,
+        FAT => Clock::EvenSeconds,
+        _ => Clock::Unknown,
+    }
+}
+
+/// From `linux/magic.h`.
+const EXT4: u64 = 0xEF53;
+const XFS: u64 = 0x5846_5342;
+const BTRFS: u64 = 0x9123_683E;
+const TMPFS: u64 = 0x0102_1994;
+const F2FS: u64 = 0xF2F5_2010;
+const EXFAT: u64 = 0x2011_BAB0;
+const FAT: u64 = 0x4D44;
 /// Directories that a session keeps open beneath one root: a descriptor each, and enough for a tree's working set.
 pub(crate) const CACHED_DIRS_MAX: usize = 512;
 
@@ -255,6 +306,21 @@ mod tests {
         openat(&again, name, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).expect("create");
         assert!(top.path().join("moved/x").exists());
         assert!(!top.path().join("other/x").exists());
+    }
+
+    #[test]
+    fn a_file_system_of_another_host_or_program_may_have_any_clock() {
+        for (number, clock) in [
+            (0xEF53, Clock::ExactOrSeconds),
+            (0x5846_5342, Clock::Exact),
+            (0x4D44, Clock::EvenSeconds),
+            (0x2011_BAB0, Clock::Centiseconds),
+            (0x6573_5546, Clock::Unknown),
+            (0x6969, Clock::Unknown),
+            (0xFF53_4D42, Clock::Unknown),
+        ] {
+            assert_eq!(clock_of_type(number), clock, "{number:#x}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,8 +44,17 @@ pub struct FsTarget {
     held: Arc<AtomicUsize>,
     /// Directories that do not have their final mode yet, with the one they had (none: they are ours).
     unfinished: Mutex<HashMap<RelPath, Option<u32>>>,
+    /// Which directories those are that are not finished yet: device and inode.
+    places: Mutex<HashMap<RelPath, (u64, u64)>>,
     /// Directories that stood before keep their mode and times.
     keeps_standing: bool,
+    home: Home,
+}
+
+/// Where the operator said that the destination is.
+enum Home {
+    Named(PathBuf),
+    Beneath(Arc<Tree>, RelPath),
 }
 
 impl FsTarget {
@@ -71,18 +80,19 @@ impl FsTarget {
 
     fn opened(path: &Path, direct: DirectMode, kernel: &Kernel) -> Result<FsTarget, DiskError> {
         let root = base::named(path, kernel)?;
-        FsTarget::new(Shelf::of(&root), root, direct)
+        FsTarget::new(Shelf::of(&root), root, direct, Home::Named(path.to_owned()))
     }
 
     /// The same for a directory beneath a served tree, without following any link on the way. Its shelf is the tree's.
     ///
     /// # Errors
     /// As [`FsTarget::open`]; [`DiskError::Escape`] if a link stands in the way.
-    pub fn beneath(tree: &Tree, path: &RelPath, direct: DirectMode) -> Result<FsTarget, DiskError> {
-        FsTarget::new(tree.shelf(), base::beneath(tree, path)?, direct)
+    pub fn beneath(tree: &Arc<Tree>, path: &RelPath, direct: DirectMode) -> Result<FsTarget, DiskError> {
+        let home = Home::Beneath(Arc::clone(tree), path.clone());
+        FsTarget::new(tree.shelf(), base::beneath(tree, path)?, direct, home)
     }
 
-    fn new(shelf: Shelf, root: Arc<Dir>, direct: DirectMode) -> Result<FsTarget, DiskError> {
+    fn new(shelf: Shelf, root: Arc<Dir>, direct: DirectMode, home: Home) -> Result<FsTarget, DiskError> {
         let tag = random().map_err(|error| DiskError::call("name a session at", &RelPath::root(), error))?;
         let syncer = Syncer::default();
         syncer.watch(&root, &RelPath::root())?;
@@ -95,7 +105,9 @@ impl FsTarget {
             syncer,
             held: Arc::default(),
             unfinished: Mutex::default(),
+            places: Mutex::default(),
             keeps_standing: false,
+            home,
         })
     }
 
@@ -114,6 +126,25 @@ impl FsTarget {
     /// Where journals of sessions that write here lie: at the top of this destination, or of the tree that it is beneath.
     pub fn shelf(&self) -> &Shelf {
         &self.shelf
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<RelPath, (u64, u64)>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of which directory `path` is now: what is put into it must be found there when it is finished.
+    fn remember_place(&self, path: &RelPath) -> Result<(), DiskError> {
+        let place = self.walk.dir(path)?.place();
+        self.places().insert(path.clone(), place);
+        Ok(())
+    }
+
+    /// Sees to it that a directory is still found under its name in the one above it. That one is checked when it is finished
+    /// itself, the top by [`TargetTree::check_place`]: so the whole path is walked afresh, each step once.
+    fn check_dir(&self, path: &RelPath) -> Result<(), DiskError> {
+        let Some(place) = self.places().remove(path) else { return Ok(()) };
+        let (above, name) = self.walk.parent(path)?;
+        above.check_below(name, place, path)
     }
 
     fn kernel(&self) -> &Kernel {
@@ -245,11 +276,14 @@ impl TargetTree for FsTarget {
             Ok(()) => {
                 self.unfinished().insert(path.clone(), None);
                 self.changed_in(&dir, path)?;
+                self.remember_place(path)?;
                 Ok(Made::Created)
             }
             Err(Errno::EXIST) => {
                 self.changed_in(&dir, path)?;
-                self.stands(&dir, name, path)
+                let made = self.stands(&dir, name, path)?;
+                self.remember_place(path)?;
+                Ok(made)
             }
             Err(error) => Err(DiskError::call("make the directory", path, error)),
         }
@@ -431,6 +465,7 @@ impl TargetTree for FsTarget {
     }
 
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        self.check_dir(path)?;
         let before = self.unfinished().get(path).copied();
         let preserve = match before {
             None | Some(Some(_)) if self.keeps_standing => Preserve { mode: false, times: false, ..preserve },
@@ -449,6 +484,21 @@ impl TargetTree for FsTarget {
         }
         self.unfinished().remove(path);
         Ok(())
+    }
+
+    fn check_place(&self) -> Result<(), DiskError> {
+        let root = self.walk.root();
+        match &self.home {
+            Home::Named(path) => root.check_named(path),
+            Home::Beneath(tree, path) => {
+                tree.check_place()?;
+                match tree.dir(path) {
+                    Ok(found) if found.place() == root.place() => Ok(()),
+                    Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Err(error),
+                    _ => Err(DiskError::Moved { path: path.into() }),
+                }
+            }
+        }
     }
 
     fn sync_counts(&self) -> SyncCounts {

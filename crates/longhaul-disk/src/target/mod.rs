@@ -201,11 +201,19 @@ pub trait TargetTree: Send + Sync + 'static {
     /// What the system says: then no name since the last good call is to be believed.
     fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError>;
 
-    /// Gives a directory its mode and times, after all that lies in it.
+    /// Gives a directory its mode and times, after all that lies in it, and sees to it that its path still leads to it.
     ///
     /// # Errors
-    /// What the system says.
+    /// [`DiskError::Moved`] if it does not; what the system says of others.
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError>;
+
+    /// Sees to it that the directory that everything was put into is still the one that the operator named.
+    ///
+    /// # Errors
+    /// [`DiskError::Moved`] if something was mounted over it, or another took its place; what the system says of others.
+    fn check_place(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
 
     /// How many syncs there were.
     fn sync_counts(&self) -> SyncCounts;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS, SOURCES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, Role};
-use longhaul_disk::{EngineKind, SourceTree, Tree};
+use longhaul_disk::{EngineKind, ErrorKind, SourceTree, Tree};
 use longhaul_net::{Congestion, Control};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
@@ -110,7 +110,7 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
-            let tree = daemon.tree(&root)?;
+            let (tree, _) = daemon.root_parts(&root).await?;
             Names::beneath(tree, path).await.map(Admitted::Listing)
         }
         Request::Partials { root, path } => {
@@ -118,7 +118,7 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
             // They are its own: who may only push sees them too.
             need(rights.read || rights.create, "read", config)?;
             let Who { principal, .. } = Who::client(&client.key, &client.name);
-            Names::partials(daemon.root_parts(&root)?, principal, path).await.map(Admitted::Listing)
+            Names::partials(daemon.root_parts(&root).await?, principal, path).await.map(Admitted::Listing)
         }
         Request::Transfer(transfer) => {
             prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
@@ -249,7 +249,7 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             need_protection(protection, config)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
-            let ((tree, store), path) = (daemon.root_parts(root)?, path.clone());
+            let ((tree, store), path) = (daemon.root_parts(root).await?, path.clone());
             let what = format!("push to {root}/{}", path.escaped());
             let who = Who::client(&client.key, &client.name);
             let place = move || place::served_destination((&tree, &store), &who, &path, opening);
@@ -265,7 +265,8 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
                 let (config, rights) = daemon.root(client, &source.root)?;
                 need(rights.read, "read", config)?;
                 need_protection(protection, config)?;
-                places.push((source.root.clone(), daemon.tree(&source.root)?, source.path.clone(), source.contents));
+                let (tree, _) = daemon.root_parts(&source.root).await?;
+                places.push((source.root.clone(), tree, source.path.clone(), source.contents));
             }
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
             let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
@@ -435,14 +436,24 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
 }
 
 impl Daemon {
-    fn tree(&self, root: &str) -> Result<Arc<Tree>, Fault> {
-        self.root_parts(root).map(|(tree, _)| tree)
-    }
-
-    /// A root's tree and its partials.
-    fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<Store>), Fault> {
+    /// A root's tree and its partials, if the directory that is held for it is still the one at its path.
+    async fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<Store>), Fault> {
         let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
-        known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))
+        let (tree, store) =
+            known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))?;
+        let root = root.to_owned();
+        blocking(move || match tree.check_place() {
+            Ok(()) => Ok((tree, store)),
+            Err(error) if error.kind() == ErrorKind::Moved => Err(Fault::new(
+                FaultCode::Io,
+                Blame::Local,
+                format_args!("something was mounted over or replaced root '{root}' since this daemon started"),
+            )
+            .about(&root)
+            .hint("have the daemon restarted once the right directory is there")),
+            Err(error) => Err(error.fault().about(&root)),
+        })
+        .await
     }
 }
 

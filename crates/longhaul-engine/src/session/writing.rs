@@ -318,11 +318,13 @@ impl Writing {
         self.report(&self.journal, move |_| Report::Journalled(ledger.map_or(Ok(()), |ledger| ledger.write(&records))));
     }
 
-    /// Makes durable what was found standing, and puts away what was written down, behind everything that still writes there.
+    /// Makes durable what was found standing, sees to it that the destination is still where it was, and puts away what was written
+    /// down, behind everything that still writes there.
     pub(crate) fn tidy(&self) {
         let (ledger, dry_run) = (self.ledger.clone(), self.options.dry_run);
         self.report(&self.journal, move |tree| {
-            let synced = if dry_run { Ok(()) } else { tree.sync_dirs(&[]).map_err(|e| e.fault()) };
+            let synced = if dry_run { Ok(()) } else { tree.sync_dirs(&[]).and_then(|()| tree.check_place()) };
+            let synced = synced.map_err(|e| e.fault());
             if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
                 ledger.put_away();
             }

@@ -1,6 +1,6 @@
 //! What a receiver makes of a name: where it goes, and whether what stands there may be skipped or replaced. Pure rules.
 
-use longhaul_core::{Blame, Entry, EntryKind, Fault, FaultCode, IfExists, Mtime, PathError, RelPath};
+use longhaul_core::{Blame, Clock, Entry, EntryKind, Fault, FaultCode, IfExists, Mtime, PathError, RelPath};
 
 use super::Replace;
 
@@ -81,6 +81,8 @@ pub enum Seen {
         len: u64,
         /// Its time.
         mtime: Mtime,
+        /// What its file system keeps of a time.
+        clock: Clock,
     },
     /// A directory, maybe made just now.
     Dir,
@@ -146,8 +148,8 @@ impl Policy {
 /// Whether what stands there is what would be sent, as far as can be told without reading it.
 pub(super) fn same(entry: &Entry, seen: &Seen) -> bool {
     match (&entry.kind, seen) {
-        (EntryKind::File { len, .. }, Seen::File { len: stands, mtime }) => {
-            len == stands && entry.meta.mtime.same_at_coarser(*mtime)
+        (EntryKind::File { len, inode, .. }, Seen::File { len: stands, mtime, clock }) => {
+            len == stands && clock.is_same(entry.meta.mtime, inode.ctime, *mtime)
         }
         (EntryKind::Symlink { target }, Seen::Symlink { target: stands }) => target == stands,
         _ => false,
@@ -195,9 +197,10 @@ mod tests {
             kind: EntryKind::File { len: 5, sparse: false, inode: longhaul_core::Inode::default() },
             meta: Meta { mode: 0o644, mtime },
         };
-        let same = Seen::File { len: 5, mtime };
-        let other = Seen::File { len: 6, mtime };
-        let older = Seen::File { len: 5, mtime: Mtime { secs: 3, nanos: 0 } };
+        let clock = Clock::Exact;
+        let same = Seen::File { len: 5, mtime, clock };
+        let other = Seen::File { len: 6, mtime, clock };
+        let older = Seen::File { len: 5, mtime: Mtime { secs: 3, nanos: 0 }, clock };
         let code = |if_exists, may_modify, seen: &Seen| match (Policy { if_exists, may_modify }).decide(
             &entry,
             &entry.path,

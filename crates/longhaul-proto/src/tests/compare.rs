@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_core::{FaultCode, FileId, IfExists, Unit};
+use longhaul_core::{Clock, FaultCode, FileId, IfExists, Unit};
 
 use super::plan::{CHUNK, Item, Plan, file, many, path, sparse};
 use super::scenarios::{chunk, failure, left, play};
@@ -17,7 +17,7 @@ fn standing(items: Vec<Item>, change: impl Fn(&Item, &mut Vec<u8>)) -> Plan {
     for item in items {
         let mut bytes = item.bytes.clone();
         change(&item, &mut bytes);
-        let seen = Seen::File { len: bytes.len() as u64, mtime: Default::default() };
+        let seen = Seen::File { len: bytes.len() as u64, mtime: Default::default(), clock: Clock::Exact };
         plan.standing.push((item.entry.path.clone(), seen));
         plan.contents.push((item.entry.path, bytes));
     }
@@ -168,7 +168,7 @@ fn comparing() -> Victim {
     victim.page(vec![file("stands", 100).entry, file("new", 100).entry]);
     let survey = |action: &Action| matches!(action, Action::Survey(_));
     while !victim.receiver.poll_action().is_some_and(|action| survey(&action)) {}
-    let stands = Seen::File { len: 100, mtime: Default::default() };
+    let stands = Seen::File { len: 100, mtime: Default::default(), clock: Clock::Exact };
     victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(stands.into()), Ok(Seen::Absent.into())]);
     victim.receiver.handle_standing(NOW, vec![(FileId(0), Ok([5; 32]))]);
     victim

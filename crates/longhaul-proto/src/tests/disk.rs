@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, digest_of};
-use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId};
+use longhaul_core::{Blame, ChunkIndex, ChunkMap, Clock, EntryKind, Fault, FaultCode, FileId};
 
 use super::rng::Rng;
 use super::target::{Op, Standing, Step, Target, Temp};
@@ -273,7 +273,9 @@ impl Target {
         let seen = match self.names.get(&held.placed) {
             None => Seen::Absent,
             Some(Standing::Before(seen)) => seen.clone(),
-            Some(Standing::File(_, bytes)) => Seen::File { len: bytes.len() as u64, mtime: held.entry.meta.mtime },
+            Some(Standing::File(_, bytes)) => {
+                Seen::File { len: bytes.len() as u64, mtime: held.entry.meta.mtime, clock: Clock::Exact }
+            }
             Some(Standing::Link(_, target)) => Seen::Symlink { target: target.clone() },
         };
         if held.entry.kind == EntryKind::Dir && seen == Seen::Absent && !self.dry_run {

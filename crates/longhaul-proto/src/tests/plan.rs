@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use longhaul_core::{ChunkSize, Entry, EntryKind, FaultCode, IfExists, Inode, Meta, Mtime, RelPath, Unit};
+use longhaul_core::{ChunkSize, Clock, Entry, EntryKind, FaultCode, IfExists, Inode, Meta, Mtime, RelPath, Unit};
 
 use super::rng::Rng;
 use crate::receiver::{Landing, Policy, Seen, Source, SyncGroup};
@@ -296,8 +296,8 @@ fn standing_for(rng: &mut Rng, item: &Item) -> Seen {
         0 => Seen::Dir,
         1 => Seen::Symlink { target: b"elsewhere".to_vec() },
         2 => Seen::Special,
-        3 => Seen::File { len: item.bytes.len() as u64 + 1, mtime: item.entry.meta.mtime },
-        _ => Seen::File { len: item.bytes.len() as u64, mtime: item.entry.meta.mtime },
+        3 => Seen::File { len: item.bytes.len() as u64 + 1, mtime: item.entry.meta.mtime, clock: Clock::Exact },
+        _ => Seen::File { len: item.bytes.len() as u64, mtime: item.entry.meta.mtime, clock: Clock::Exact },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
-use longhaul_core::{Blame, BundleId, ChunkIndex, EntryKind, Fault, FaultCode, FileId, IfExists, RelPath, Unit};
+use longhaul_core::{Blame, BundleId, ChunkIndex, Clock, EntryKind, Fault, FaultCode, FileId, IfExists, RelPath, Unit};
 
 use super::plan::{CHUNK, Item, Left, Plan, file, item, many, path, sparse, unsent};
 use super::target::Standing;
@@ -251,7 +251,10 @@ fn a_full_disk_ends_the_session_and_both_sides_hear_of_the_file_first() {
 fn a_dry_run_plans_everything_and_touches_nothing() {
     let plan = Plan {
         dry_run: true,
-        standing: vec![(path("d0/f1"), Seen::File { len: 10, mtime: file("d0/f1", 10).entry.meta.mtime })],
+        standing: vec![(
+            path("d0/f1"),
+            Seen::File { len: 10, mtime: file("d0/f1", 10).entry.meta.mtime, clock: Clock::Exact },
+        )],
         ..Plan::new(many(9, 3, 10))
     };
     let world = play(plan);
@@ -282,8 +285,8 @@ fn of_two_sources_for_one_name_at_most_one_is_on_its_way_at_a_time() {
 fn names_that_stand_are_skipped_replaced_or_refused() {
     let mtime = file("same", 700).entry.meta.mtime;
     let standing = vec![
-        (path("same"), Seen::File { len: 700, mtime }),
-        (path("other"), Seen::File { len: 1, mtime }),
+        (path("same"), Seen::File { len: 700, mtime, clock: Clock::Exact }),
+        (path("other"), Seen::File { len: 1, mtime, clock: Clock::Exact }),
         (path("dir"), Seen::Dir),
     ];
     let items = vec![file("same", 700), file("other", 700), file("dir", 700), file("new", 700)];

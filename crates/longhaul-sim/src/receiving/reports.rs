@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
-use longhaul_core::{Blame, ChunkIndex, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset};
+use longhaul_core::{Blame, ChunkIndex, Clock, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset};
 use longhaul_proto::receiver::{Held, Record, Seen, Surveyed};
 
 use super::book::text;
@@ -122,7 +122,7 @@ impl RecvSession {
             Some(Node::Link(target)) => Seen::Symlink { target: target.clone() },
             Some(Node::File(ino)) => {
                 let content = view.content(*ino);
-                Seen::File { len: content.bytes.len() as u64, mtime: content.time }
+                Seen::File { len: content.bytes.len() as u64, mtime: content.time, clock: Clock::Exact }
             }
         };
         let stamp = stamp_of(held).filter(|_| !env.is(Mutant::Forgetful));

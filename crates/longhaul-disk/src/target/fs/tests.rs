@@ -358,3 +358,5 @@ fn file_systems_mounted_below_are_synced_as_well() {
     outcome.expect("barrier");
     assert_eq!(counts.syncfs, 2);
 }
+
+mod place;

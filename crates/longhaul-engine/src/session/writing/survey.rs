@@ -85,7 +85,7 @@ fn look(
         _ if held.placed.parent().is_some_and(|parent| fresh.contains(&parent)) => Ok(Seen::Absent),
         _ => Ok(match tree.examine(&held.placed)? {
             None => Seen::Absent,
-            Some(Standing::File { len, meta }) => Seen::File { len, mtime: meta.mtime },
+            Some(Standing::File { len, meta, clock }) => Seen::File { len, mtime: meta.mtime, clock },
             Some(Standing::Dir { .. }) => Seen::Dir,
             Some(Standing::Symlink { target, .. }) => Seen::Symlink { target },
             Some(Standing::Special { .. }) => Seen::Special,

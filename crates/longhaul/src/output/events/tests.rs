@@ -3,7 +3,7 @@
 use super::*;
 use crate::exit::tests::report;
 use crate::output::human::is_harmful;
-use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime};
+use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath};
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
