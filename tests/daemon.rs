@@ -36,7 +36,7 @@ fn a_root_that_another_directory_took_the_place_of_is_refused_until_it_is_back()
             }
         }
     }
-    assert_eq!(Tree::of(&site.root()).paths(), [""], "nothing goes to either");
+    assert_eq!(Tree::of(site.root()).paths(), [""], "nothing goes to either");
     assert_eq!(Tree::of(&away).paths(), ["", "in", "in/f"]);
     fs::remove_dir(site.root()).unwrap();
     fs::rename(&away, site.root()).unwrap();
