@@ -10,7 +10,7 @@ use crate::manifest::Mtime;
 pub enum Clock {
     /// All of it, to the nanosecond.
     Exact,
-    /// All of it, or whole seconds: ext4, by the size of its inodes.
+    /// All of it, or whole seconds: ext4, by the size of its inodes, of which its type says nothing.
     ExactOrSeconds,
     /// Hundredths of a second: exFAT.
     Centiseconds,

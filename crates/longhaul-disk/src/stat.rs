@@ -125,15 +125,6 @@ pub(crate) fn inode_of(stat: &Stat) -> Inode {
     Inode { dev, ino, ctime }
 }
 
-/// What is kept of a time in this file, where its file system has `clock`: a stamp of its own with a fraction says that.
-#[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
-pub(crate) fn clock_of(stat: &Stat, clock: Clock) -> Clock {
-    match clock {
-        Clock::ExactOrSeconds if stat.st_ctime_nsec as u32 != 0 => Clock::Exact,
-        other => other,
-    }
-}
-
 /// The identity of a file from `statx`.
 pub(crate) fn identity_of_statx(stat: &Statx) -> Identity {
     Identity {

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
 use crate::shelf::{Shelf, sweep};
-use crate::stat::{Standing, clock_of, len_of, meta_of, special_name, type_of};
+use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
 use crate::walk::{Dir, Walk};
 
 /// A directory tree that is served or examined.
@@ -189,7 +189,7 @@ fn standing(dir: impl AsFd, name: &[u8], clock: Clock) -> Result<Option<Standing
 fn describe(dir: impl AsFd, name: &[u8], stat: &Stat, clock: Clock) -> Result<Standing, Errno> {
     let meta = meta_of(stat);
     Ok(match type_of(stat) {
-        FileType::RegularFile => Standing::File { len: len_of(stat), meta, clock: clock_of(stat, clock) },
+        FileType::RegularFile => Standing::File { len: len_of(stat), meta, clock },
         FileType::Directory => Standing::Dir { meta },
         FileType::Symlink => Standing::Symlink { target: readlinkat(dir, name, Vec::new())?.into_bytes(), meta },
         other => Standing::Special { what: special_name(other), meta },

@@ -64,7 +64,9 @@ async fn a_time_is_the_same_as_what_the_destination_keeps_of_it_and_as_no_other(
     for (file_system, secs, nanos, want) in [
         (XFS, 5, 123_456_789, true),
         (XFS, 5, 0, false),
-        (EXT4, 5, 0, false),
+        // Whole seconds are what inodes of 128 bytes keep.
+        (EXT4, 5, 0, true),
+        (EXT4, 5, 120_000_000, false),
         (EXT4, 5, 123_456_789, true),
         (FAT, 4, 0, true),
         (FAT, 6, 0, false),

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::direct::{DirectMode, Handle};
 use crate::error::DiskError;
-use crate::stat::{Identity, clock_of, identity_of, identity_of_statx, meta_of};
+use crate::stat::{Identity, identity_of, identity_of_statx, meta_of};
 use crate::target::meta::{Modes, mode, times};
 use crate::target::readback::{Back, Cached, fill};
 use crate::walk::Walk;
@@ -62,7 +62,7 @@ pub(crate) fn retouch(
     let set_mode =
         || if preserve.mode && is.mode & 0o777 != wanted { kernel.fchmod(&fd, mode(wanted)) } else { Ok(()) };
     let clock = walk.parent(path)?.0.clock();
-    let is_late = !clock_of(&stat, clock).shows(meta.mtime, is.mtime);
+    let is_late = !clock.shows(meta.mtime, is.mtime);
     let set_times = || if preserve.times && is_late { kernel.futimens(&fd, &times(meta)) } else { Ok(()) };
     match set_mode().and_then(|()| set_times()) {
         Ok(()) => Ok(()),
