@@ -97,7 +97,7 @@ impl Book {
             live: live.collect(),
             claimed: HashSet::new(),
             stale: false,
-            done: replayed.done.iter().map(|file| done_key(&file.path, &file.source)).collect(),
+            done: replayed.done.iter().map(|done| done_key(&done.file.path, &done.file.source)).collect(),
         };
         Ok(Some(Book { tag, journal: Some(journal), state: Mutex::new(state), owned: AtomicBool::new(false) }))
     }

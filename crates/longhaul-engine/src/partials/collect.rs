@@ -82,5 +82,5 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
 /// The directories that a session wrote to, as far as its journal says.
 fn dirs_of(replayed: &Replayed) -> BTreeSet<RelPath> {
     let open = replayed.files.values().map(|partial| &partial.file);
-    open.chain(&replayed.done).filter_map(|file| file.path.parent()).collect()
+    open.chain(replayed.done.iter().map(|done| &done.file)).filter_map(|file| file.path.parent()).collect()
 }
