@@ -12,7 +12,7 @@ use rustix::io::{Errno, pread};
 use crate::error::DiskError;
 use crate::kernel::Kernel;
 use crate::shelf::{Shelf, shown};
-use crate::stat::meta_of;
+use crate::stat::{len_of, meta_of};
 
 /// A journal of ours: locked, until it is dropped, against every other opening.
 #[derive(Debug)]
@@ -190,6 +190,16 @@ impl JournalReader {
     /// Whose it is.
     pub fn tag(&self) -> SessionTag {
         self.tag
+    }
+
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    #[expect(clippy::len_without_is_empty, reason = "whether it is empty says nothing of what it promises")]
+    pub fn len(&self) -> Result<u64, DiskError> {
+        let stat = fstat(&self.fd).map_err(|error| DiskError::call("examine", shown(self.tag), error))?;
+        Ok(len_of(&stat))
     }
 
     /// Whether a session lives that has it, be it of this process.

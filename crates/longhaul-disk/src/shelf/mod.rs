@@ -4,6 +4,7 @@
 //! Made with the first journal, gone with the last. Knows nothing of what a journal says. Follows no link, and touches
 //! nothing that another user owns.
 
+mod boot;
 mod journal;
 mod sweep;
 
@@ -24,6 +25,7 @@ use crate::stat::{meta_of, type_of};
 use crate::target::times;
 use crate::walk::Dir;
 
+pub use boot::boot_id;
 pub use journal::{Journal, JournalReader};
 pub(crate) use sweep::sweep;
 
