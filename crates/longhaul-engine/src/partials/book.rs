@@ -126,6 +126,12 @@ impl Book {
         self.tag
     }
 
+    /// Whether it is known that no session of another process has it: it is locked, or went on here. Where a file system has no
+    /// locks, a journal that nobody seems to have may be that of a session that lives.
+    pub(super) fn is_ours(&self) -> bool {
+        self.journal.is_locked() || self.state().ours
+    }
+
     /// Whether the session that began it lives: its temporaries are no one else's business.
     pub(super) fn is_owned(&self) -> bool {
         self.owned.load(Ordering::Acquire)

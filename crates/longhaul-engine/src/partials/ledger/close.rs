@@ -24,7 +24,7 @@ impl Ledger {
         let is_orphan = |temp: &TempName| {
             let mut books = books.borrow_mut();
             let book = books.entry(temp.tag()).or_insert_with(|| self.left_book(temp.tag()));
-            book.as_ref().is_some_and(|book| !book.is_owned() && !book.speaks_of(temp))
+            book.as_ref().is_some_and(|book| book.is_ours() && !book.is_owned() && !book.speaks_of(temp))
         };
         match tree.sweep(placed, &is_orphan) {
             Ok(0) => {}
@@ -83,11 +83,15 @@ impl Ledger {
 
     /// The same after everything came to its outcome, with the journals that earlier sessions of this principal left.
     pub(crate) fn put_away(&self, tree: &dyn TargetTree) {
+        let taken = std::mem::take(&mut *lock(&self.taken));
         self.close(tree);
+        for book in taken.into_values().filter(|book| !book.is_owned()) {
+            self.put_away_one(tree, book);
+        }
         let left = std::mem::take(&mut *lock(&self.left));
         for outline in left.own.iter().filter(|outline| outline.tag != self.me.tag) {
             match self.store.acquire(outline.tag, Duration::ZERO) {
-                Ok(Acquired::Book(book)) if !book.is_owned() => self.put_away_one(tree, book),
+                Ok(Acquired::Book(book)) if book.is_ours() && !book.is_owned() => self.put_away_one(tree, book),
                 Ok(_) => {}
                 Err(fault) => {
                     tracing::warn!(target: "longhaul::journal", tag = %outline.tag, %fault, "a journal is left alone")
