@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex as StdMutex, mpsc};
+use std::time::Duration;
 
 use longhaul_core::digest::digest_of;
 use longhaul_core::{DigestKind, Entry as ManifestEntry, FileOffset, Inode, Meta, Mtime, Preserve, TempName};
@@ -14,6 +15,7 @@ use longhaul_disk::{Call, DirectMode, FsTarget, InodeId, Interposer, Passage, Sh
 use longhaul_proto::receiver::Created;
 use rustix::io::Errno;
 
+use super::super::store::Acquired;
 use super::super::{Store, Who};
 use super::*;
 
@@ -216,6 +218,8 @@ fn a_journal_that_is_only_looked_through_is_waited_for() {
     let shelf = next.tree.shelf().clone();
     let tag = shelf.list().expect("a shelf")[0];
     let Ok(Shelved::Free(journal)) = shelf.open(tag) else { panic!("nobody has it") };
+    let now = next.ledger.store.acquire(tag, Duration::ZERO).expect("looked");
+    assert!(matches!(now, Acquired::Elsewhere), "who does not wait finds it held");
     let (begins, begun) = mpsc::channel();
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| {
