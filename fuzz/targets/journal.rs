@@ -24,6 +24,8 @@ fuzz_target!(|input: &[u8]| {
 fn sound(replayed: &Replayed, bytes: &[u8]) {
     assert!(replayed.valid_len as usize <= bytes.len());
     assert!(replayed.end != End::Clean || replayed.valid_len as usize == bytes.len());
+    let speaks_of_files = !replayed.files.is_empty() || !replayed.done.is_empty() || !replayed.dirs.is_empty();
+    assert!(replayed.doubts.is_empty() || !speaks_of_files);
     for (number, partial) in &replayed.files {
         let (map, held) = (partial.file.map, &partial.held);
         assert_eq!((*number, held.iter().count() as u64), (partial.file.number, held.len()));

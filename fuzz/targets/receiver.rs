@@ -98,7 +98,7 @@ fn obey(receiver: &mut Receiver, now: Timestamp) {
                 receiver.handle_surveyed(now, held[0].id, seen);
             }
             Action::Create(held, partial) => {
-                let created = if partial.is_some() { Created::Continued } else { Created::Fresh };
+                let created = partial.map_or(Created::Fresh, Created::Continued);
                 receiver.handle_created(now, held.id, Ok(created));
             }
             Action::ReadStanding(files) => {

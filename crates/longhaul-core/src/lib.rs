@@ -23,6 +23,6 @@ pub use filter::{Filter, FilterError, PatternFault, Rule, RuleKind};
 pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Unit};
 pub use manifest::{Entry, EntryKind, IfExists, Inode, Meta, Mtime, Preserve};
 pub use path::{Escaped, PathError, RelPath};
-pub use stamp::SourceStamp;
+pub use stamp::{FileNode, SourceStamp};
 pub use temp_name::{SessionTag, TEMP_NAME_BYTES, TempName};
 pub use units::{ByteCount, ChunkIndex, ChunkSize, FileOffset};

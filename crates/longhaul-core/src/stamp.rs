@@ -21,3 +21,14 @@ pub struct SourceStamp {
     /// Inode number at the source.
     pub ino: u64,
 }
+
+/// Identity of a file on this host's disks, whatever it is called and whatever is written to it. Fields are only ever appended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileNode {
+    /// Device (`st_dev`). The same file system may have another number after it was mounted again.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Birth time. `None` where the system does not say: then an inode that was freed and used again looks the same.
+    pub born: Option<Mtime>,
+}

@@ -60,7 +60,7 @@ impl Handle {
         mode: DirectMode,
         flags: OFlags,
     ) -> Result<(Handle, Statx), DiskError> {
-        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::DIOALIGN;
         let stat =
             statx(&fd, c"", AtFlags::EMPTY_PATH, wanted).map_err(|error| DiskError::call("examine", &path, error))?;
         let said = said_align(&stat);

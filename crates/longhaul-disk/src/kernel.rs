@@ -35,6 +35,11 @@ pub trait Interposer: Debug + Send + Sync {
 
     /// The type of the file system as `statfs` says it (`f_type`). `None`: the system is asked.
     fn file_system_type(&self) -> Option<u64>;
+
+    /// What the system says to whoever asks for a lock, where it has none to give. `None`: the system is asked.
+    fn refuses_locks(&self) -> Option<Errno> {
+        None
+    }
 }
 
 /// What becomes of a call.
@@ -178,6 +183,20 @@ impl Kernel {
     pub(crate) fn read_medium(&self, fd: impl AsFd, offset: u64, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         let Some(interposer) = &self.interposer else { return Ok(None) };
         Ok(interposer.read_medium(inode_of(fd)?, offset, into))
+    }
+
+    /// Why no lock can be had.
+    pub(crate) fn refuses_locks(&self) -> Option<Errno> {
+        self.interposer.as_ref().and_then(|interposer| interposer.refuses_locks())
+    }
+
+    /// Has an empty file written in place on a file system that copies on write, so that room reserved for it is used. Nothing
+    /// where that cannot be had, or needs not be asked for.
+    pub(crate) fn write_in_place(&self, fd: impl AsFd) {
+        if self.interposer.is_none() && fs::fstatfs(&fd).is_ok_and(|stat| stat.f_type == BTRFS) {
+            let flags = fs::ioctl_getflags(&fd).unwrap_or(fs::IFlags::empty());
+            let _ = fs::ioctl_setflags(&fd, flags | fs::IFlags::NOCOW);
+        }
     }
 
     /// Makes a directory in `dir`.
@@ -339,6 +358,9 @@ impl Kernel {
         outcome
     }
 }
+
+/// `f_type` of btrfs.
+const BTRFS: fs::FsWord = 0x9123_683e;
 
 /// A result that may be given without making the call.
 trait Answer: Sized {

@@ -28,13 +28,14 @@ pub use error::{DiskError, ErrorKind, PathText};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use overlap::way_into;
-pub use shelf::{Journal, JournalReader, Shelf, Shelved};
+pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
 pub use source::{
     FsSource, SameName, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree, TimedVoid,
     VoidSource,
 };
 pub use stat::{Identity, Standing};
 pub use target::{
-    Back, FsTarget, Made, Place, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetId, TargetTree, VoidTarget,
+    Back, FsTarget, Journalled, Made, Place, Reopened, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetId,
+    TargetTree, VoidTarget,
 };
 pub use tree::{Listed, ListedPage, Tree};

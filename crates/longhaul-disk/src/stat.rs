@@ -1,7 +1,7 @@
 //! What the system says of a file, in our words: [`Identity`], [`Standing`], times. Pure conversions.
 
-use longhaul_core::{Clock, Inode, Meta, Mtime};
-use rustix::fs::{FileType, Stat, Statx};
+use longhaul_core::{Clock, FileNode, Inode, Meta, Mtime};
+use rustix::fs::{FileType, Stat, Statx, StatxFlags};
 
 /// Which file this is and which version of it: equal before and after a read means that nothing was written between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,14 @@ pub(crate) fn identity_of(stat: &Stat) -> Identity {
         mtime: Mtime { secs: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 },
         ctime: Mtime { secs: stat.st_ctime as i64, nanos: stat.st_ctime_nsec as u32 },
     }
+}
+
+/// Which file it is, whatever is written to it, from `statx`.
+pub(crate) fn node_of_statx(stat: &Statx) -> FileNode {
+    let born = Mtime { secs: stat.stx_btime.tv_sec, nanos: stat.stx_btime.tv_nsec };
+    let said = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    let Identity { dev, ino, .. } = identity_of_statx(stat);
+    FileNode { dev, ino, born: said.then_some(born) }
 }
 
 /// What of that travels with the entry.

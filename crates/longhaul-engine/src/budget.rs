@@ -54,6 +54,11 @@ pub(crate) fn largest_chunk(memory: ByteCount, chunk: ChunkSize) -> ChunkSize {
     largest.unwrap_or(chunk)
 }
 
+/// The least memory that holds enough chunks of this size.
+pub(crate) fn memory_for(chunk: ChunkSize) -> ByteCount {
+    ByteCount(chunk.bytes().saturating_mul(SLOTS_MIN))
+}
+
 /// The lanes that `slots` carry: they may hold half of the memory.
 pub(crate) fn lanes(wanted: u32, slots: usize) -> u32 {
     wanted.min(LANES_MAX).min(u32::try_from(slots / 2).unwrap_or(u32::MAX)).max(1)

@@ -140,6 +140,8 @@ pub(crate) struct LocalSite {
     dir: PathBuf,
     landing: Landing,
     opening: Opening,
+    /// The run whose sessions go there.
+    run: [u8; 16],
 }
 
 impl LocalSite {
@@ -150,7 +152,7 @@ impl LocalSite {
             Some(name) => Landing::beneath().renamed_to(checked_name(name.as_bytes())?),
             None => Landing::beneath(),
         };
-        Ok(LocalSite { dir: dir.to_owned(), landing, opening })
+        Ok(LocalSite { dir: dir.to_owned(), landing, opening, run: nonce()? })
     }
 
     /// Whether its directory stands already: something may be left in it.
@@ -172,7 +174,7 @@ impl LocalSite {
         }
         let target = FsTarget::open(&self.dir, opening.direct).map_err(|e| e.fault())?;
         let store = Store::new(target.shelf().clone());
-        written(target, landing, base, opening, &store, &Who::local(), RelPath::root())
+        written(target, landing, base, opening, (&store, &Who::local(), self.run), RelPath::root())
     }
 }
 
@@ -182,15 +184,14 @@ fn written(
     landing: Landing,
     base: String,
     opening: Opening,
-    store: &Arc<Store>,
-    who: &Who,
+    (store, who, run): (&Arc<Store>, &Who, [u8; 16]),
     prefix: RelPath,
 ) -> Result<Destination, Fault> {
     if opening.dry_run {
         return Ok(Destination::fleeting(Arc::new(target), landing, base));
     }
     let presence = Arc::<Presence>::default();
-    let ledger = store.begin(who, nonce()?, prefix, presence.clone())?;
+    let ledger = store.begin(who, run, prefix, presence.clone())?;
     let tree = Arc::new(target.tagged(ledger.tag()));
     Ok(Destination { tree, landing, base, ledger: Some(Arc::new(ledger)), presence })
 }
@@ -237,7 +238,7 @@ pub(crate) fn refuse_into_itself(
 /// The destination beneath a served tree.
 pub(crate) fn served_destination(
     (root, store): (&Arc<Tree>, &Arc<Store>),
-    who: &Who,
+    (who, run): (&Who, [u8; 16]),
     path: &RelPath,
     opening: Opening,
 ) -> Result<Destination, Fault> {
@@ -258,7 +259,7 @@ pub(crate) fn served_destination(
     }
     let target = FsTarget::beneath(root, &dir, opening.direct).map_err(|e| e.fault())?;
     let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
-    written(target, landing, base, opening, store, who, dir)
+    written(target, landing, base, opening, (store, who, run), dir)
 }
 
 /// A missing parent means that nothing stands there.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use longhaul_core::{ByteCount, ChunkSize, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
-    Back, DiskError, Identity, Made, Replace, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, Staged, Standing,
-    SyncCounts, SyncMethod, TargetFile,
+    Back, DiskError, Identity, Journalled, Made, Reopened, Replace, ScanRequest, Scanned, SmallFile, SourceFile,
+    SourceRef, Staged, Standing, SyncCounts, SyncMethod, TargetFile,
 };
 use longhaul_engine::{
     EngineKind, Event, Observer, Protection, Report, Settings, SourceTree, Stop, TargetTree, VoidSource, VoidTarget,
@@ -54,8 +54,9 @@ impl TargetTree for SlowTarget {
         len: u64,
         sparse: bool,
         temp: &TempName,
-    ) -> Result<Option<Arc<TargetFile>>, DiskError> {
-        self.0.reopen(path, len, sparse, temp)
+        journalled: &Journalled,
+    ) -> Result<Option<Reopened>, DiskError> {
+        self.0.reopen(path, len, sparse, temp, journalled)
     }
     fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
         self.0.remove_temp(path, temp)

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use longhaul_core::{ByteCount, ChunkSize, FaultCode, IfExists, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
-    Back, DiskError, FsSource, FsTarget, Identity, Made, Replace, SourceSpec, Staged, Standing, SyncCounts, SyncMethod,
-    TargetFile,
+    Back, DiskError, FsSource, FsTarget, Identity, Journalled, Made, Reopened, Replace, SourceSpec, Staged, Standing,
+    SyncCounts, SyncMethod, TargetFile,
 };
 use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, TargetTree, Verify, run_between};
 
@@ -86,8 +86,9 @@ impl TargetTree for Spoiling {
         len: u64,
         sparse: bool,
         temp: &TempName,
-    ) -> Result<Option<Arc<TargetFile>>, DiskError> {
-        self.inner.reopen(path, len, sparse, temp)
+        journalled: &Journalled,
+    ) -> Result<Option<Reopened>, DiskError> {
+        self.inner.reopen(path, len, sparse, temp, journalled)
     }
     fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {
         self.inner.remove_temp(path, temp)

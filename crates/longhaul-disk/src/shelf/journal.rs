@@ -11,8 +11,9 @@ use rustix::io::{Errno, pread};
 
 use crate::error::DiskError;
 use crate::kernel::Kernel;
+use crate::shelf::locks::{self, Locked};
 use crate::shelf::{Shelf, shown};
-use crate::stat::meta_of;
+use crate::stat::{len_of, meta_of};
 
 /// A journal of ours: locked, until it is dropped, against every other opening.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Journal {
     shelf: Shelf,
     tag: SessionTag,
     fd: OwnedFd,
+    locked: Locked,
     /// Where the next bytes go. Held while they do.
     len: Mutex<u64>,
     /// Up to where room is reserved for them.
@@ -36,11 +38,12 @@ pub struct JournalReader {
 }
 
 impl Journal {
-    pub(super) fn new(shelf: Shelf, tag: SessionTag, fd: OwnedFd, len: u64) -> Journal {
+    pub(super) fn new(shelf: Shelf, (tag, fd): (SessionTag, OwnedFd), len: u64, locked: Locked) -> Journal {
         Journal {
             shelf,
             tag,
             fd,
+            locked,
             len: Mutex::new(len),
             reserved: AtomicU64::new(len),
             abandoned: AtomicBool::new(false),
@@ -50,6 +53,11 @@ impl Journal {
     /// Whose it is.
     pub fn tag(&self) -> SessionTag {
         self.tag
+    }
+
+    /// Whether nobody else can have it. Where the file system has no locks, another session may.
+    pub fn is_locked(&self) -> bool {
+        self.locked == Locked::Yes
     }
 
     /// Its length in bytes.
@@ -149,7 +157,11 @@ impl Journal {
     /// # Errors
     /// What the system says; it stands then, and is free to be taken.
     pub fn remove(self) -> Result<(), DiskError> {
-        self.shelf.remove(self.tag)
+        let shelf = self.shelf.clone();
+        shelf.unlink(self.tag)?;
+        drop(self);
+        shelf.remove_if_empty();
+        Ok(())
     }
 
     /// Keeps some room ahead of what is appended, so that what fits on a disk before it is full can be written down. Where that
@@ -192,12 +204,22 @@ impl JournalReader {
         self.tag
     }
 
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    #[expect(clippy::len_without_is_empty, reason = "whether it is empty says nothing of what it promises")]
+    pub fn len(&self) -> Result<u64, DiskError> {
+        let stat = fstat(&self.fd).map_err(|error| DiskError::call("examine", shown(self.tag), error))?;
+        Ok(len_of(&stat))
+    }
+
     /// Whether a session lives that has it, be it of this process.
     ///
     /// # Errors
     /// What the system says.
     pub fn is_live(&self) -> Result<bool, DiskError> {
-        lock::is_locked(&self.fd).map_err(|error| DiskError::call("examine the lock of", shown(self.tag), error))
+        locks::is_locked(&self.fd).map_err(|error| DiskError::call("examine the lock of", shown(self.tag), error))
     }
 
     /// As [`Journal::written`].

@@ -4,15 +4,16 @@
 //! Made with the first journal, gone with the last. Knows nothing of what a journal says. Follows no link, and touches
 //! nothing that another user owns.
 
+mod boot;
 mod journal;
+mod locks;
 mod sweep;
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::SessionTag;
 use longhaul_core::limits::RESERVED_PREFIX;
-use longhaul_sys::lock;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -20,17 +21,21 @@ use rustix::process::geteuid;
 use crate::error::{DiskError, PathText};
 use crate::kernel::Kernel;
 use crate::names::each_name;
-use crate::stat::{meta_of, type_of};
+use crate::stat::{identity_of, meta_of, type_of};
 use crate::target::times;
 use crate::walk::Dir;
 
+pub use boot::boot_id;
 pub use journal::{Journal, JournalReader};
+use locks::Locked;
 pub(crate) use sweep::sweep;
 
 /// The shelf of a tree. Cheap to make and to clone: nothing is opened until something is asked of it.
 #[derive(Clone, Debug)]
 pub struct Shelf {
     root: Arc<Dir>,
+    /// The directory whose name was synced here (`st_dev` and inode number).
+    synced: Arc<Mutex<Option<(u64, u64)>>>,
 }
 
 /// What [`Shelf::open`] found.
@@ -46,10 +51,10 @@ pub enum Shelved {
 
 impl Shelf {
     pub(crate) fn of(root: &Arc<Dir>) -> Shelf {
-        Shelf { root: Arc::clone(root) }
+        Shelf { root: Arc::clone(root), synced: Arc::default() }
     }
 
-    /// Makes a journal, locked by us; its name is durable, it holds nothing yet.
+    /// Makes a journal, locked by us; its name is durable, it holds nothing yet. What fails leaves nothing.
     ///
     /// # Errors
     /// What the system says; [`DiskError::Exists`] if this tag has a journal, or something that is no directory of ours
@@ -65,16 +70,31 @@ impl Shelf {
                 Err(Errno::EXIST) => return Err(DiskError::Exists { path, what: "a session of this tag has left it" }),
                 Err(error) => return Err(DiskError::call("create", path, error)),
             };
-            // Somebody who came upon it before us takes it for one that was left, and removes it: an empty journal has
-            // promised nothing.
-            lock::lock(&fd).map_err(|error| DiskError::call("lock", &path, error))?;
-            if stands(&fd).map_err(|error| DiskError::call("examine", &path, error))? {
-                let synced = self.kernel().fsync(&dir);
-                synced.map_err(|error| DiskError::call("sync the directory of", &path, error))?;
-                return Ok(Journal::new(self.clone(), tag, fd, 0));
+            match self.begin(&fd, &dir, &path) {
+                Ok(Some(locked)) => return Ok(Journal::new(self.clone(), (tag, fd), 0, locked)),
+                Ok(None) => {}
+                Err(error) => {
+                    // Under its name, as long as that is ours: nobody else makes one of this tag.
+                    let _ = self.unlink(tag);
+                    drop(fd);
+                    self.remove_if_empty();
+                    return Err(error);
+                }
             }
         }
         Err(DiskError::call("create", path, Errno::BUSY))
+    }
+
+    /// Locks a new journal and makes its name durable; none if somebody took it away. Somebody who came upon it before us takes
+    /// it for one that was left, and removes it: an empty journal has promised nothing.
+    fn begin(&self, fd: &OwnedFd, dir: &OwnedFd, path: &PathText) -> Result<Option<Locked>, DiskError> {
+        let locked = self.lock(fd).map_err(|error| DiskError::call("lock", path, error))?;
+        if !stands(fd).map_err(|error| DiskError::call("examine", path, error))? {
+            return Ok(None);
+        }
+        self.kernel().write_in_place(fd);
+        self.kernel().fsync(dir).map_err(|error| DiskError::call("sync the directory of", path, error))?;
+        Ok(Some(locked))
     }
 
     /// Opens the journal of this tag, and locks it if nobody else has.
@@ -85,15 +105,15 @@ impl Shelf {
     pub fn open(&self, tag: SessionTag) -> Result<Shelved, DiskError> {
         let path = shown(tag);
         let Some(fd) = self.opened(tag)? else { return Ok(Shelved::Gone) };
-        if !lock::try_lock(&fd).map_err(|error| DiskError::call("lock", &path, error))? {
+        let Some(locked) = self.try_lock(&fd).map_err(|error| DiskError::call("lock", &path, error))? else {
             return Ok(Shelved::Held(JournalReader::new(tag, fd)));
-        }
+        };
         let stat = fstat(&fd).map_err(|error| DiskError::call("examine", &path, error))?;
         // Whoever had it may have removed it before letting go of the lock.
         if stat.st_nlink == 0 {
             return Ok(Shelved::Gone);
         }
-        Ok(Shelved::Free(Journal::new(self.clone(), tag, fd, crate::stat::len_of(&stat))))
+        Ok(Shelved::Free(Journal::new(self.clone(), (tag, fd), crate::stat::len_of(&stat), locked)))
     }
 
     /// Opens the journal of this tag to look into, whoever has it; none if it does not stand. Locks nothing.
@@ -170,14 +190,31 @@ impl Shelf {
     /// The directory, made if there is none, its name durable; none if somebody removed it at once.
     fn make(&self) -> Result<Option<OwnedFd>, DiskError> {
         if let Some(dir) = self.dir()? {
+            // Whoever made it may have died before it was durable, or its sync failed.
+            if !self.is_synced(&dir)? {
+                self.sync_name(&dir)?;
+            }
             return Ok(Some(dir));
         }
         match self.kernel().mkdirat(&self.root, NAME, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(DiskError::call("make the directory", NAME, error)),
         }
+        let Some(dir) = self.dir()? else { return Ok(None) };
+        self.sync_name(&dir)?;
+        Ok(Some(dir))
+    }
+
+    /// Makes it durable that the directory stands.
+    fn sync_name(&self, dir: &OwnedFd) -> Result<(), DiskError> {
         self.root.sync().map_err(|error| DiskError::call("sync the directory above", NAME, error))?;
-        self.dir()
+        *self.synced.lock().unwrap_or_else(PoisonError::into_inner) = Some(id_of(dir)?);
+        Ok(())
+    }
+
+    /// Whether that was done here.
+    fn is_synced(&self, dir: &OwnedFd) -> Result<bool, DiskError> {
+        Ok(*self.synced.lock().unwrap_or_else(PoisonError::into_inner) == Some(id_of(dir)?))
     }
 
     /// Makes durable which names stand on it, and whether it stands itself.
@@ -192,13 +229,18 @@ impl Shelf {
         self.root.sync().map_err(synced)
     }
 
-    /// Takes a journal away, and the shelf if it was the last.
-    fn remove(&self, tag: SessionTag) -> Result<(), DiskError> {
+    /// Takes the name of a journal away.
+    fn unlink(&self, tag: SessionTag) -> Result<(), DiskError> {
         let Some(dir) = self.dir()? else { return Ok(()) };
         match self.kernel().unlinkat(&dir, &file_name(tag)) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(DiskError::call("remove", shown(tag), error)),
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(DiskError::call("remove", shown(tag), error)),
         }
+    }
+
+    /// Takes the shelf away if no journal stands on it. Those that were removed must be closed: FUSE and NFS keep a file that is
+    /// open under another name in its directory.
+    fn remove_if_empty(&self) {
         // Refused as long as there is another one. The tree looks as if there had never been one: its top keeps its time.
         let before = statat(&self.root, c".", AtFlags::SYMLINK_NOFOLLOW);
         if self.kernel().rmdirat(&self.root, NAME).is_ok()
@@ -207,13 +249,19 @@ impl Shelf {
             let meta = meta_of(&before);
             let _ = self.kernel().utimensat(&self.root, b".", &times(&meta));
         }
-        Ok(())
     }
 }
 
 /// Whether an open file still has its name.
 fn stands(fd: &OwnedFd) -> Result<bool, Errno> {
     fstat(fd).map(|stat| stat.st_nlink > 0)
+}
+
+/// Which directory it is.
+fn id_of(dir: &OwnedFd) -> Result<(u64, u64), DiskError> {
+    let stat = fstat(dir).map_err(|error| DiskError::call("examine", NAME, error))?;
+    let identity = identity_of(&stat);
+    Ok((identity.dev, identity.ino))
 }
 
 /// Refuses what another user owns: it says what that user wants us to believe.

@@ -8,6 +8,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::testing::Mounted;
 use crate::tree::Tree;
+use crate::{Call, DirectMode, FsTarget, InodeId, Interposer, Passage};
 
 const TAG: SessionTag = SessionTag([0xab; 8]);
 const OTHER: SessionTag = SessionTag([0x01; 8]);
@@ -230,7 +231,7 @@ fn nothing_follows_a_failed_sync() {
     let journal = shelf.create(TAG).expect("create");
     // What the system does not sync: the same as a failure of the device, seen from here.
     let (_reader, writer) = std::io::pipe().expect("pipe");
-    let broken = Journal::new(shelf, TAG, writer.into(), 0);
+    let broken = Journal::new(shelf, (TAG, writer.into()), 0, Locked::Yes);
     broken.sync().expect_err("a pipe is not synced");
     for outcome in [broken.append(b"x"), broken.sync(), broken.truncate(0)] {
         let error = outcome.expect_err("abandoned");
@@ -243,7 +244,7 @@ fn nothing_follows_a_failed_sync() {
 fn an_append_that_cannot_be_taken_back_abandons_the_journal() {
     let (_dir, shelf) = shelf();
     let (reader, _writer) = std::io::pipe().expect("pipe");
-    let broken = Journal::new(shelf, TAG, reader.into(), 0);
+    let broken = Journal::new(shelf, (TAG, reader.into()), 0, Locked::Yes);
     assert!(matches!(broken.append(b"x").expect_err("not written"), DiskError::Call { .. }));
     assert!(matches!(broken.append(b"x").expect_err("nor cut"), DiskError::Abandoned { .. }));
 }
@@ -310,4 +311,110 @@ fn a_directory_that_may_not_be_written_to_says_so() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o500)).expect("chmod");
     assert_eq!(shelf.create(TAG).expect_err("read-only").kind(), ErrorKind::Denied);
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("chmod");
+}
+
+/// A kernel in which one call fails, or that has no locks.
+#[derive(Debug, Default)]
+struct Failing {
+    /// The next sync of anything fails so.
+    sync: std::sync::Mutex<Option<Errno>>,
+    locks: Option<Errno>,
+    /// Syncs of directories and files that were asked for.
+    syncs: std::sync::atomic::AtomicUsize,
+}
+
+impl Interposer for Failing {
+    fn begin(&self, call: &Call<'_>) -> Passage {
+        if !matches!(call, Call::Sync { .. }) {
+            return Passage::Made(0);
+        }
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync.lock().expect("no panic").take().map_or(Passage::Made(0), |error| Passage::Answered(Err(error)))
+    }
+
+    fn end(&self, _: u64, _: Result<Option<InodeId>, Errno>) {}
+
+    fn read_medium(&self, _: InodeId, _: u64, _: &mut [u8]) -> Option<usize> {
+        None
+    }
+
+    fn file_system_type(&self) -> Option<u64> {
+        None
+    }
+
+    fn refuses_locks(&self) -> Option<Errno> {
+        self.locks
+    }
+}
+
+fn failing(dir: &tempfile::TempDir, failing: Failing) -> (Shelf, Arc<Failing>) {
+    let failing = Arc::new(failing);
+    let target = FsTarget::open_behind(dir.path(), DirectMode::Auto, failing.clone()).expect("target");
+    (target.shelf().clone(), failing)
+}
+
+#[test]
+fn what_fails_leaves_no_journal_and_says_what_the_system_said() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (shelf, kernel) = failing(&dir, Failing::default());
+    drop(shelf.create(OTHER).expect("the shelf stands"));
+    *kernel.sync.lock().expect("no panic") = Some(Errno::IO);
+    let error = shelf.create(TAG).expect_err("its name cannot be made durable");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert!(!place(&dir, TAG).exists());
+    shelf.create(TAG).expect("nothing is in its way");
+}
+
+#[test]
+fn a_shelf_that_stands_is_synced_once_by_each_process() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    std::fs::create_dir(dir.path().join(".longhaul")).expect("by one that died before its sync");
+    let (shelf, kernel) = failing(&dir, Failing::default());
+    let syncs = || kernel.syncs.swap(0, Ordering::Relaxed);
+    syncs();
+    let first = shelf.create(TAG).expect("create");
+    assert_eq!(syncs(), 2, "the directory above, and the shelf");
+    drop(shelf.clone().create(OTHER).expect("create"));
+    assert_eq!(syncs(), 1);
+    first.remove().expect("remove");
+    *kernel.sync.lock().expect("no panic") = Some(Errno::IO);
+    let (shelf, kernel) = failing(&dir, Failing { sync: std::sync::Mutex::new(None), ..Failing::default() });
+    *kernel.sync.lock().expect("no panic") = Some(Errno::IO);
+    shelf.create(TAG).expect_err("another process, whose sync of the directory above fails");
+    drop(shelf.create(TAG).expect("and that is made up for"));
+    assert_eq!(kernel.syncs.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn where_there_are_no_locks_a_journal_is_had_without_one() {
+    for none in [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL] {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (shelf, _) = failing(&dir, Failing { locks: Some(none), ..Failing::default() });
+        let journal = shelf.create(TAG).expect("create");
+        assert!(!journal.is_locked());
+        journal.append(b"x").expect("append");
+        drop(journal);
+        assert!(!free(&shelf, TAG).is_locked(), "{none}");
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (shelf, _) = failing(&dir, Failing { locks: Some(Errno::IO), ..Failing::default() });
+    assert_eq!(shelf.create(TAG).expect_err("another error is one").kind(), ErrorKind::Io);
+    assert!(!dir.path().join(".longhaul").exists());
+}
+
+#[test]
+fn on_btrfs_a_journal_is_written_in_place() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let image = dir.path().join("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(128 << 20)).expect("an image");
+    let made = std::process::Command::new("mkfs.btrfs").arg("-q").arg(&image).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let Some(btrfs) = Mounted::new(&["-o", "loop", image.to_str().expect("text")]) else { return };
+    let shelf = Tree::open(&btrfs.path).expect("tree").shelf();
+    let _journal = shelf.create(TAG).expect("create");
+    let at = std::fs::File::open(btrfs.path.join(format!(".longhaul/{TAG}.journal"))).expect("open");
+    let flags = rustix::fs::ioctl_getflags(&at).expect("flags");
+    assert!(flags.contains(rustix::fs::IFlags::NOCOW), "{flags:?}");
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longhaul_core::RelPath;
+use longhaul_core::{FileNode, RelPath};
 
 use crate::direct::{Handle, IoMode};
 use crate::target::device::Mark;
@@ -28,6 +28,7 @@ pub struct TargetFile {
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) handle: Handle,
+    node: FileNode,
     pub(crate) temp: Arc<Temp>,
     /// Held by the one buffered write that is under way.
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -76,18 +77,16 @@ struct Ranges(BTreeMap<u64, u64>);
 
 impl TargetFile {
     pub(crate) fn new(
-        path: &RelPath,
-        len: u64,
-        sparse: bool,
-        handle: Handle,
+        (path, len, sparse): (&RelPath, u64, bool),
+        (handle, node): (Handle, FileNode),
         temp: Temp,
-        began: (Began, Mark),
+        (began, mark): (Began, Mark),
     ) -> TargetFile {
-        let (began, mark) = began;
         let dev = temp.dir().dev();
         let reserved = Reserved { end: 0, off: sparse || len < RESERVED_FILE_BYTES_MIN };
         let body = Body {
             handle,
+            node,
             temp: Arc::new(temp),
             turn: tokio::sync::Mutex::default(),
             mark,
@@ -122,6 +121,11 @@ impl TargetFile {
     /// The device it lies on (`st_dev`).
     pub fn dev(&self) -> u64 {
         self.dev
+    }
+
+    /// Which file it is on this host, under whatever name. `None` for a file that exists nowhere.
+    pub fn node(&self) -> Option<FileNode> {
+        self.body.as_ref().map(|body| body.node)
     }
 
     /// Where the bytes at `offset` go.

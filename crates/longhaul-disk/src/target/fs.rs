@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Meta, Preserve, RelPath, SessionTag, TempName};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, statat};
 use rustix::io::Errno;
 
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, ErrorKind};
 use crate::kernel::{Interposer, Kernel};
 use crate::shelf::{Shelf, sweep};
-use crate::stat::{Identity, Standing, type_of};
+use crate::stat::{Identity, Standing, node_of_statx, type_of};
 use crate::target::base;
 use crate::target::device::{Device, Mark, SyncMethod};
 use crate::target::dirs::DirHandle;
 use crate::target::file::Began;
 use crate::target::meta::{Modes, mode, times};
 use crate::target::readback::{self, Back};
-use crate::target::reopen::{PRIVATE, Reopened, claim, reopen, zero};
+use crate::target::reopen::{Attempt, PRIVATE, claim, difference, reopen, zero};
 use crate::target::staged::{Content, HeldFd, Staged};
 use crate::target::standing;
 use crate::target::sync::{Noted, OPEN_STAGED_MAX, SyncCounts, Syncer};
 use crate::target::temp::{Temp, random};
-use crate::target::{Made, Replace, TargetFile, TargetTree};
+use crate::target::{Journalled, Made, Reopened, Replace, TargetFile, TargetTree};
 use crate::tree::{Tree, examine};
 use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
 
@@ -179,14 +179,14 @@ impl FsTarget {
         Ok((dir, device))
     }
 
-    /// Prepares an open temporary for chunk writes.
-    fn begin(&self, path: &RelPath, len: u64, fd: OwnedFd, flags: OFlags) -> Result<Handle, DiskError> {
-        let (handle, _) = Handle::adopt(fd, path.into(), self.direct, flags)?;
+    /// Prepares an open temporary for chunk writes; gives it, and what the system said of it before.
+    fn begin(&self, path: &RelPath, len: u64, fd: OwnedFd, flags: OFlags) -> Result<(Handle, Statx), DiskError> {
+        let (handle, stat) = Handle::adopt(fd, path.into(), self.direct, flags)?;
         // Writes within the file's length may run side by side; each that would extend it would wait for the others.
         let padded = len.checked_next_multiple_of(handle.align() as u64).unwrap_or(len);
         let handle = handle.written_by(self.kernel());
         self.kernel().ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
-        Ok(handle)
+        Ok((handle, stat))
     }
 
     fn unfinished(&self) -> MutexGuard<'_, HashMap<RelPath, Option<u32>>> {
@@ -296,8 +296,9 @@ impl TargetTree for FsTarget {
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         claim(&fd);
         // A failure here leaves nothing: the file is of no use to anybody.
-        let handle = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
-        Ok(Arc::new(TargetFile::new(path, len, sparse, handle, temp, (Began::Empty, mark))))
+        let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
+        let opened = (handle, node_of_statx(&stat));
+        Ok(Arc::new(TargetFile::new((path, len, sparse), opened, temp, (Began::Empty, mark))))
     }
 
     fn reopen(
@@ -306,21 +307,24 @@ impl TargetTree for FsTarget {
         len: u64,
         sparse: bool,
         temp: &TempName,
-    ) -> Result<Option<Arc<TargetFile>>, DiskError> {
+        journalled: &Journalled,
+    ) -> Result<Option<Reopened>, DiskError> {
         let (dir, device) = match self.parent(path) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
             outcome => outcome?,
         };
         let mark = Mark::now(&device);
         let fd = match reopen(&dir, temp) {
-            Ok(Reopened::Usable(fd)) => fd,
-            Ok(Reopened::Unusable) => return Ok(None),
-            Ok(Reopened::InUse) => return Err(DiskError::InUse { path: path.into() }),
+            Ok(Attempt::Usable(fd)) => fd,
+            Ok(Attempt::Unusable) => return Ok(None),
+            Ok(Attempt::InUse) => return Err(DiskError::InUse { path: path.into() }),
             Err(error) => return Err(DiskError::call("open the temporary file of", path, error)),
         };
-        let handle = self.begin(path, len, fd, OFlags::NONBLOCK)?;
-        let temp = Temp::outliving(&dir, temp);
-        Ok(Some(Arc::new(TargetFile::new(path, len, sparse, handle, temp, (Began::Written, mark)))))
+        let (handle, stat) = self.begin(path, len, fd, OFlags::NONBLOCK)?;
+        let differs = difference(&stat, len, sparse, journalled);
+        let (temp, opened) = (Temp::outliving(&dir, temp), (handle, node_of_statx(&stat)));
+        let file = Arc::new(TargetFile::new((path, len, sparse), opened, temp, (Began::Written, mark)));
+        Ok(Some(Reopened { file, differs }))
     }
 
     fn remove_temp(&self, path: &RelPath, temp: &TempName) -> Result<(), DiskError> {

@@ -22,7 +22,7 @@ mod void;
 use std::ops::Range;
 use std::sync::Arc;
 
-use longhaul_core::{Meta, Preserve, RelPath, TempName};
+use longhaul_core::{FileNode, Meta, Preserve, RelPath, TempName};
 
 use crate::error::DiskError;
 use crate::stat::{Identity, Standing};
@@ -55,6 +55,25 @@ pub enum Replace {
     Never,
 }
 
+/// What a journal says of a temporary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Journalled {
+    /// Which file it is. `None`: nothing is said of that.
+    pub node: Option<FileNode>,
+    /// How many of its bytes are held.
+    pub bytes: u64,
+}
+
+/// A temporary that an earlier session left, open again.
+#[derive(Debug)]
+pub struct Reopened {
+    /// The file.
+    pub file: Arc<TargetFile>,
+    /// Why it may not hold what its journal says. `None`: it is the file that was written, as long as it was, with as many
+    /// blocks as what is held needs.
+    pub differs: Option<&'static str>,
+}
+
 /// A tree to receive into. Paths are those of the manifest, beneath the destination.
 pub trait TargetTree: Send + Sync + 'static {
     /// What stands at `path`; none if nothing does.
@@ -78,7 +97,8 @@ pub trait TargetTree: Send + Sync + 'static {
     fn create(&self, path: &RelPath, len: u64, sparse: bool, temp: &TempName) -> Result<Arc<TargetFile>, DiskError>;
 
     /// Opens a temporary that [`TargetTree::create`] made earlier, ready for more chunk writes; from now on zeros are
-    /// written wherever they come, as anything may lie there. None if it does not stand, or not as a file of ours alone.
+    /// written wherever they come, as anything may lie there. None if it does not stand, or not as a file of ours alone. A
+    /// name proves nothing: what stands there is compared with what is `journalled` of it, before its length is set.
     ///
     /// # Errors
     /// [`DiskError::InUse`] if it is open for writing still, here or elsewhere; what the system says of others.
@@ -88,7 +108,8 @@ pub trait TargetTree: Send + Sync + 'static {
         len: u64,
         sparse: bool,
         temp: &TempName,
-    ) -> Result<Option<Arc<TargetFile>>, DiskError>;
+        journalled: &Journalled,
+    ) -> Result<Option<Reopened>, DiskError>;
 
     /// Removes a temporary of a file that would have been `path`, if it stands. It must not be open here.
     ///

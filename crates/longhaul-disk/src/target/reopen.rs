@@ -8,17 +8,18 @@ use std::os::fd::OwnedFd;
 
 use longhaul_core::TempName;
 use longhaul_sys::lock;
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, Statx, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::direct::Handle;
 use crate::error::DiskError;
-use crate::stat::type_of;
+use crate::stat::{node_of_statx, type_of};
+use crate::target::Journalled;
 use crate::walk::Dir;
 
 /// What a name turned out to be.
-pub(crate) enum Reopened {
+pub(crate) enum Attempt {
     /// A file of ours, open, locked, and readable for nobody else.
     Usable(OwnedFd),
     /// Nothing, or nothing to go on with.
@@ -28,20 +29,36 @@ pub(crate) enum Reopened {
 }
 
 /// Opens a temporary for writing, never following a link: a regular file, ours, under this one name.
-pub(crate) fn reopen(dir: &Dir, name: &TempName) -> Result<Reopened, Errno> {
-    let Some(fd) = open(dir, name)? else { return Ok(Reopened::Unusable) };
+pub(crate) fn reopen(dir: &Dir, name: &TempName) -> Result<Attempt, Errno> {
+    let Some(fd) = open(dir, name)? else { return Ok(Attempt::Unusable) };
     if !claim(&fd) {
-        return Ok(Reopened::InUse);
+        return Ok(Attempt::InUse);
     }
     let stat = fstat(&fd)?;
     if !is_usable(&stat) {
-        return Ok(Reopened::Unusable);
+        return Ok(Attempt::Unusable);
     }
     // It may have been sealed already, with its final mode.
     if stat.st_mode & 0o7777 != PRIVATE.as_raw_mode() {
         dir.kernel().fchmod(&fd, PRIVATE)?;
     }
-    Ok(Reopened::Usable(fd))
+    Ok(Attempt::Usable(fd))
+}
+
+/// Why a file that stands under a temporary's name may not hold what is journalled of that, as far as can be told without
+/// reading it. A file system that compresses has fewer blocks than bytes: there it costs a reading each time.
+pub(crate) fn difference(stat: &Statx, len: u64, sparse: bool, journalled: &Journalled) -> Option<&'static str> {
+    let Some(node) = journalled.node else { return Some("its journal does not say which file it is") };
+    let longest = len.saturating_add(PADDING_BYTES_MAX);
+    if node_of_statx(stat) != node {
+        Some("another file has its name")
+    } else if stat.stx_size < len || stat.stx_size > longest {
+        Some("it is not as long as it was")
+    } else if !sparse && stat.stx_blocks.saturating_mul(512) < journalled.bytes {
+        Some("it has fewer blocks than what was written needs")
+    } else {
+        None
+    }
 }
 
 /// Locks a temporary that is being received: nobody else writes to it or sweeps it away. True also where the file system
@@ -107,6 +124,8 @@ pub(crate) fn zero(handle: &Handle, range: Range<u64>) -> Result<(), DiskError> 
 
 /// For us alone, as long as it is not whole.
 pub(crate) const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// A temporary is longer than its file will be by less than this: the largest alignment of direct I/O that we ask for.
+const PADDING_BYTES_MAX: u64 = 1 << 20;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use longhaul_core::{Meta, Preserve, RelPath, TempName};
 use crate::error::DiskError;
 use crate::stat::{Identity, Standing};
 use crate::target::readback::{Back, impossible};
-use crate::target::{Made, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree};
+use crate::target::{Journalled, Made, Reopened, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree};
 
 /// A destination where nothing stands and everything succeeds. Its files are written by the void engine, or by any.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +24,14 @@ impl TargetTree for VoidTarget {
     fn create(&self, path: &RelPath, len: u64, _: bool, _temp: &TempName) -> Result<Arc<TargetFile>, DiskError> {
         Ok(Arc::new(TargetFile::void(path, len)))
     }
-    fn reopen(&self, _: &RelPath, _: u64, _: bool, _: &TempName) -> Result<Option<Arc<TargetFile>>, DiskError> {
+    fn reopen(
+        &self,
+        _path: &RelPath,
+        _len: u64,
+        _sparse: bool,
+        _temp: &TempName,
+        _journalled: &Journalled,
+    ) -> Result<Option<Reopened>, DiskError> {
         Ok(None)
     }
     fn remove_temp(&self, _path: &RelPath, _temp: &TempName) -> Result<(), DiskError> {

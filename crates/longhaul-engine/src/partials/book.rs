@@ -1,16 +1,16 @@
-//! A journal that is open for writing, and what it says: which files are still partial.
+//! A journal that is open for writing, and what it says: which files are still partial, where temporaries lie.
 //!
-//! Several sessions may write to one at a time. When the last of them lets go and nothing in it is partial any more, the
-//! journal is removed; else it stays on the shelf for whoever comes.
+//! Several sessions may write to one at a time. It is never removed by being dropped: temporaries of which no record speaks
+//! are known by it alone, so whoever removes it has looked for them first (`ledger/close`, `collect`).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Fault, RelPath, SessionTag, SourceStamp};
+use longhaul_core::{Fault, RelPath, SessionTag, TempName};
 use longhaul_disk::Journal;
 use longhaul_proto::journal::{
-    FileRecord, HeldChunks, JournalError, JournalId, Opened, Record, Replay, Replayed, Writer,
+    FileRecord, HeldChunks, JournalError, JournalId, Opened, Origin, Placement, Record, Replay, Replayed, Writer,
 };
 
 use crate::lane::join::nonce;
@@ -18,12 +18,18 @@ use crate::lane::join::nonce;
 /// An open journal.
 #[derive(Debug)]
 pub(super) struct Book {
-    /// Taken out when it is removed.
-    journal: Option<Journal>,
+    journal: Journal,
     tag: SessionTag,
     state: Mutex<State>,
     /// The session that began it lives.
     owned: AtomicBool,
+}
+
+/// Who writes records, and from where.
+#[derive(Clone, Debug)]
+pub(super) struct Author {
+    pub(super) opened: Opened,
+    pub(super) origin: Origin,
 }
 
 struct State {
@@ -32,14 +38,22 @@ struct State {
     /// Whether this process wrote its own opening.
     ours: bool,
     next_number: u32,
-    /// Files that are neither done nor dropped, by number; what is held of those that no session has claimed.
-    live: BTreeMap<u32, (FileRecord, Option<HeldChunks>)>,
+    /// Files that are neither done nor dropped, by number.
+    live: BTreeMap<u32, Live>,
     /// Files of these that a session writes now.
     claimed: HashSet<u32>,
     /// A session let go of a file: what is held of it stands in the journal, not here.
     stale: bool,
-    /// Files that were committed by the session that left it, each as a digest of its path and version: there may be millions.
-    done: HashSet<[u8; 16]>,
+    /// Directories in which temporaries may lie of which no record speaks.
+    dirs: BTreeSet<RelPath>,
+}
+
+/// A file that is neither done nor dropped.
+struct Live {
+    file: FileRecord,
+    /// What is held of it. `None` once a session has claimed it.
+    held: Option<HeldChunks>,
+    placed: Option<Placement>,
 }
 
 /// A partial that was taken out of a book.
@@ -48,26 +62,32 @@ pub(super) struct Taken {
     pub(super) number: u32,
     pub(super) file: FileRecord,
     pub(super) held: HeldChunks,
+    pub(super) placed: Option<Placement>,
+}
+
+impl Author {
+    /// The records that begin a journal, or take it over as `generation`.
+    pub(super) fn opening(&self, generation: u64) -> [Record; 2] {
+        [Record::Opened(Opened { generation, ..self.opened.clone() }), Record::Origin(self.origin)]
+    }
 }
 
 impl Book {
-    /// Begins an empty journal.
-    pub(super) fn begin(journal: Journal, opened: Opened) -> Result<Book, Fault> {
-        let mut bytes = Vec::new();
-        let mut writer = Writer::begin(JournalId(nonce()?), &mut bytes);
-        writer.record(&Record::Opened(opened.clone()), &mut bytes);
+    /// Begins an empty journal. Nothing of it is durable before [`Book::sync`].
+    pub(super) fn begin(journal: Journal, author: &Author) -> Result<Book, Fault> {
+        let (writer, bytes) = beginning(&author.opening(author.opened.generation))?;
         journal.append(&bytes).map_err(|e| e.fault())?;
         let state = State {
             writer,
-            opened,
+            opened: author.opened.clone(),
             ours: true,
             next_number: 0,
             live: BTreeMap::new(),
             claimed: HashSet::new(),
             stale: false,
-            done: HashSet::new(),
+            dirs: BTreeSet::new(),
         };
-        Ok(Book { tag: journal.tag(), journal: Some(journal), state: Mutex::new(state), owned: AtomicBool::new(true) })
+        Ok(Book { tag: journal.tag(), journal, state: Mutex::new(state), owned: AtomicBool::new(true) })
     }
 
     /// Reads a journal that was left; none if nothing was ever promised in it, or nothing of it is for us to touch.
@@ -88,7 +108,7 @@ impl Book {
             tracing::info!(target: "longhaul::journal", %tag, valid = replayed.valid_len, len = journal.len(), "a journal's torn end is cut");
             journal.truncate(replayed.valid_len).map_err(|e| e.fault())?;
         }
-        let live = replayed.files.into_iter().map(|(number, partial)| (number, (partial.file, Some(partial.held))));
+        let live = replayed.files.into_iter().map(|(number, partial)| (number, partial.into()));
         let state = State {
             writer: replayed.writer,
             opened: replayed.opened,
@@ -97,13 +117,19 @@ impl Book {
             live: live.collect(),
             claimed: HashSet::new(),
             stale: false,
-            done: replayed.done.iter().map(|file| done_key(&file.path, &file.source)).collect(),
+            dirs: replayed.dirs,
         };
-        Ok(Some(Book { tag, journal: Some(journal), state: Mutex::new(state), owned: AtomicBool::new(false) }))
+        Ok(Some(Book { tag, journal, state: Mutex::new(state), owned: AtomicBool::new(false) }))
     }
 
     pub(super) fn tag(&self) -> SessionTag {
         self.tag
+    }
+
+    /// Whether it is known that no session of another process has it: it is locked, or went on here. Where a file system has no
+    /// locks, a journal that nobody seems to have may be that of a session that lives.
+    pub(super) fn is_ours(&self) -> bool {
+        self.journal.is_locked() || self.state().ours
     }
 
     /// Whether the session that began it lives: its temporaries are no one else's business.
@@ -116,35 +142,38 @@ impl Book {
         self.owned.store(false, Ordering::Release);
     }
 
-    pub(super) fn principal(&self) -> String {
-        self.state().opened.principal.clone()
+    /// Whether nothing in it is left to be continued.
+    pub(super) fn is_finished(&self) -> bool {
+        self.state().live.is_empty()
     }
 
-    /// Who wrote it last, and when.
-    pub(super) fn opened(&self) -> Opened {
-        self.state().opened.clone()
+    /// Whether a file that is still partial has this temporary.
+    pub(super) fn speaks_of(&self, temp: &TempName) -> bool {
+        self.state().live.values().any(|live| live.file.temp == *temp)
     }
 
-    /// Files that are partial, and how many bytes of each are held as far as that is known here.
-    pub(super) fn partials(&self) -> Vec<(FileRecord, u64)> {
+    /// Directories in which temporaries may lie of which no record speaks. A journal of version 1 does not say them: there
+    /// they are those of the files that are left.
+    pub(super) fn dirs(&self) -> BTreeSet<RelPath> {
         let state = self.state();
-        let bytes = |file: &FileRecord, held: &Option<HeldChunks>| held.as_ref().map_or(0, |held| held.bytes(file.map));
-        state.live.values().map(|(file, held)| (file.clone(), bytes(file, held))).collect()
+        let of_files = state.live.values().filter(|_| state.writer.version() == 1);
+        state.dirs.iter().cloned().chain(of_files.filter_map(|live| live.file.path.parent())).collect()
     }
 
-    /// Takes the partial of a path out, for a session that holds the path. `opened` says who goes on with it: the first
+    /// Takes the partial of a path out, for a session that holds the path. `author` says who goes on with it: the first
     /// time that is made durable before anything else is.
-    pub(super) fn take(&self, path: &RelPath, opened: &Opened) -> Result<Option<Taken>, Fault> {
+    pub(super) fn take(&self, path: &RelPath, author: &Author) -> Result<Option<Taken>, Fault> {
         let found = {
             let mut state = self.state();
-            let one = state.live.iter_mut().filter(|(_, (file, held))| file.path == *path && held.is_some());
-            one.last().and_then(|(number, (file, held))| {
-                Some(Taken { number: *number, file: file.clone(), held: held.take()? })
+            let one = state.live.iter_mut().filter(|(_, live)| live.file.path == *path && live.held.is_some());
+            one.last().and_then(|(number, live)| {
+                let held = live.held.take()?;
+                Some(Taken { number: *number, file: live.file.clone(), held, placed: live.placed })
             })
         };
         if let Some(taken) = &found {
             self.state().claimed.insert(taken.number);
-            self.take_over(opened)?;
+            self.take_over(author)?;
         }
         Ok(found)
     }
@@ -163,11 +192,13 @@ impl Book {
     /// A [`Fault`] when the journal cannot be read.
     pub(super) fn refresh(&self) -> Result<(), Fault> {
         let mut state = self.state();
-        let Some(journal) = self.journal.as_ref().filter(|_| state.stale) else { return Ok(()) };
-        if let Ok(replayed) = replay(journal)? {
+        if !state.stale {
+            return Ok(());
+        }
+        if let Ok(replayed) = replay(&self.journal)? {
             for (number, partial) in replayed.files {
                 if !state.claimed.contains(&number) {
-                    state.live.insert(number, (partial.file, Some(partial.held)));
+                    state.live.insert(number, partial.into());
                 }
             }
             state.stale = false;
@@ -175,12 +206,7 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the session that left this committed this version of a source at `path`.
-    pub(super) fn is_done(&self, path: &RelPath, source: &SourceStamp) -> bool {
-        self.state().done.contains(&done_key(path, source))
-    }
-
-    fn take_over(&self, opened: &Opened) -> Result<(), Fault> {
+    fn take_over(&self, author: &Author) -> Result<(), Fault> {
         let generation = {
             let mut state = self.state();
             if std::mem::replace(&mut state.ours, true) {
@@ -188,13 +214,10 @@ impl Book {
             }
             state.opened.generation + 1
         };
-        let opened = Opened { generation, ..opened.clone() };
-        if let Some(journal) = &self.journal {
-            journal.reassert().map_err(|e| e.fault())?;
-        }
-        self.append(&[Record::Opened(opened.clone())])?;
+        self.journal.reassert().map_err(|e| e.fault())?;
+        self.append(&author.opening(generation))?;
         self.sync()?;
-        self.state().opened = opened;
+        self.state().opened = Opened { generation, ..author.opened.clone() };
         Ok(())
     }
 
@@ -205,12 +228,12 @@ impl Book {
         let file = file(number);
         self.append_to(&mut state, &[Record::File(file.clone())])?;
         state.next_number += 1;
-        state.live.insert(number, (file, None));
+        state.live.insert(number, Live { file, held: None, placed: None });
         state.claimed.insert(number);
         Ok(number)
     }
 
-    /// Appends records of files that are announced.
+    /// Appends records of files that are announced, and of directories.
     pub(super) fn append(&self, records: &[Record]) -> Result<(), Fault> {
         self.append_to(&mut self.state(), records)
     }
@@ -218,14 +241,19 @@ impl Book {
     fn append_to(&self, state: &mut State, records: &[Record]) -> Result<(), Fault> {
         let (mut writer, mut bytes) = (state.writer.clone(), Vec::new());
         records.iter().for_each(|record| writer.record(record, &mut bytes));
-        if let Some(journal) = &self.journal {
-            journal.append(&bytes).map_err(|e| e.fault())?;
-        }
+        self.journal.append(&bytes).map_err(|e| e.fault())?;
         state.writer = writer;
         for record in records {
-            if let Record::Done { number } | Record::Dropped { number } = record {
-                state.live.remove(number);
-                state.claimed.remove(number);
+            match record {
+                Record::Done { number } | Record::Dropped { number } => {
+                    state.live.remove(number);
+                    state.claimed.remove(number);
+                }
+                Record::Dirs { paths } => state.dirs.extend(paths.iter().cloned()),
+                Record::Left { path } => {
+                    state.dirs.remove(path);
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -233,7 +261,15 @@ impl Book {
 
     /// Makes durable what was appended before.
     pub(super) fn sync(&self) -> Result<(), Fault> {
-        self.journal.as_ref().map_or(Ok(()), |journal| journal.sync().map_err(|e| e.fault()))
+        self.journal.sync().map_err(|e| e.fault())
+    }
+
+    /// Takes the journal off the shelf.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the disk: it stands then.
+    pub(super) fn remove(self) -> Result<(), Fault> {
+        self.journal.remove().map_err(|e| e.fault())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -241,19 +277,18 @@ impl Book {
     }
 }
 
-fn done_key(path: &RelPath, source: &SourceStamp) -> [u8; 16] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(path.as_bytes());
-    let (mtime, ctime) = (source.mtime, source.ctime);
-    for word in [0, source.len, source.dev, source.ino, mtime.secs as u64, ctime.secs as u64] {
-        hasher.update(&word.to_le_bytes());
+impl From<longhaul_proto::journal::Partial> for Live {
+    fn from(partial: longhaul_proto::journal::Partial) -> Live {
+        Live { file: partial.file, held: Some(partial.held), placed: partial.placed }
     }
-    for word in [mtime.nanos, ctime.nanos] {
-        hasher.update(&word.to_le_bytes());
-    }
-    let mut key = [0; 16];
-    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    key
+}
+
+/// A journal's first bytes, with these records, and what goes on behind them.
+pub(super) fn beginning(records: &[Record]) -> Result<(Writer, Vec<u8>), Fault> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::begin(JournalId(nonce()?), &mut bytes);
+    records.iter().for_each(|record| writer.record(record, &mut bytes));
+    Ok((writer, bytes))
 }
 
 /// What a journal comes to.
@@ -266,17 +301,6 @@ pub(super) fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>
         })
         .map_err(|e| e.fault())?;
     Ok(replay.finish())
-}
-
-impl Drop for Book {
-    fn drop(&mut self) {
-        let empty = self.state().live.is_empty();
-        if let Some(journal) = self.journal.take().filter(|_| empty)
-            && let Err(error) = journal.remove()
-        {
-            tracing::warn!(target: "longhaul::journal", tag = %self.tag, %error, "a finished journal cannot be removed");
-        }
-    }
 }
 
 impl std::fmt::Debug for State {

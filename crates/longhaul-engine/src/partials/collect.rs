@@ -61,6 +61,10 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
             return Ok(());
         }
     };
+    // What is in doubt stays so however long nobody comes: what stands there would be skipped else.
+    if !replayed.doubts.is_empty() {
+        return Ok(());
+    }
     let mut temporaries = 0;
     for dir in dirs_of(&replayed) {
         // Whatever of that session lies there: small files' temporaries are in no journal.
@@ -82,5 +86,6 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
 /// The directories that a session wrote to, as far as its journal says.
 fn dirs_of(replayed: &Replayed) -> BTreeSet<RelPath> {
     let open = replayed.files.values().map(|partial| &partial.file);
-    open.chain(&replayed.done).filter_map(|file| file.path.parent()).collect()
+    let files = open.chain(replayed.done.iter().map(|done| &done.file)).filter_map(|file| file.path.parent());
+    files.chain(replayed.dirs.iter().cloned()).collect()
 }

@@ -1,19 +1,22 @@
 //! Partials: what earlier sessions left beneath a root, and what this one leaves. Journals of `disk` with the format of
 //! `proto`, joined to a session.
 //!
-//! [`Store`] belongs to a root (of a daemon, or of one run): it holds paths against other sessions and opens journals.
+//! [`Store`] belongs to a root (of a daemon, or of one run): it holds paths against other sessions and opens journals; those
+//! that were left are looked at without their lock (`outline`). `doubts` are names that a failed sync may have cost.
 //! What is left is looked at in `look`, where nothing is taken; `collect` clears away what nobody came back for.
 //! [`Ledger`] belongs to a receiving session: it finds the partial of a path, has it continued, and writes records.
 //! Knows nothing of peers' messages.
 
 mod book;
 mod collect;
+mod doubts;
 mod holds;
 mod ledger;
 mod look;
+mod outline;
 mod store;
 
-pub(crate) use ledger::{Known, Ledger};
+pub(crate) use ledger::{Coming, Known, Ledger};
 pub(crate) use store::Store;
 
 /// On whose behalf a session receives.
@@ -36,4 +39,13 @@ impl Who {
     pub(crate) fn client(key: &longhaul_net::PublicKey, name: &str) -> Who {
         Who { principal: format!("key:{key}"), owner: format!("client '{name}'") }
     }
+}
+
+/// What a journal calls the run that shows this secret. Zeros: a client that shows none.
+pub(crate) fn run_of(secret: [u8; 16]) -> [u8; 16] {
+    let mut run = [0; 16];
+    if secret != run {
+        run.copy_from_slice(&blake3::derive_key("longhaul 1 journal run", &secret)[..16]);
+    }
+    run
 }

@@ -2,17 +2,17 @@
 //!
 //! Gives each receiving session a [`Ledger`]. One of them for each root in a process, so that its sessions share books.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Fault, FaultCode, RelPath, SessionTag};
-use longhaul_disk::{JournalReader, Shelf, Shelved};
-use longhaul_proto::journal::{Opened, Replay};
+use longhaul_disk::{Shelf, Shelved, boot_id};
+use longhaul_proto::journal::{Opened, Origin};
 
-use super::book::Book;
+use super::book::{Author, Book};
 use super::holds::{Holder, Holds};
-use super::look::user_of;
+use super::outline::{Looked, Outline, Whose, look};
 use super::{Ledger, Who};
 use crate::lane::join::nonce;
 use crate::presence::Presence;
@@ -23,35 +23,55 @@ pub(crate) struct Store {
     pub(super) shelf: Shelf,
     books: Mutex<HashMap<SessionTag, Weak<Book>>>,
     pub(super) holds: Holds,
+    /// Names in doubt, as far as this process knows.
+    pub(super) doubts: Mutex<HashSet<RelPath>>,
+    /// The boot of this host.
+    boot: [u8; 16],
 }
 
-/// A path that a session of another process is writing.
-#[derive(Clone, Debug)]
-pub(super) struct Elsewhere {
-    pub(super) owner: String,
-    pub(super) since: SystemTime,
+/// What came of the wish to write to a journal that was left.
+#[derive(Debug)]
+pub(super) enum Acquired {
+    /// It is open, here alone.
+    Book(Arc<Book>),
+    /// Another process has it.
+    Elsewhere,
+    /// It stands no more, or is nothing to go on with.
+    Gone,
 }
 
-/// What other processes are at, by path.
-pub(super) type Elsewheres = HashMap<RelPath, Elsewhere>;
+/// Journals on the shelf, newest first.
+#[derive(Debug, Default)]
+pub(super) struct Outlines {
+    /// Of the principal that asks.
+    pub(super) own: Vec<Outline>,
+    /// Of others, whose sessions live in other processes.
+    pub(super) foreign: Vec<Outline>,
+}
 
 impl Store {
     /// The partials whose journals lie on `shelf`.
     pub(crate) fn new(shelf: Shelf) -> Arc<Store> {
-        Arc::new(Store { shelf, books: Mutex::default(), holds: Holds::default() })
+        Store::in_boot(shelf, boot_id())
     }
 
-    /// Begins a receiving session, whose paths lie beneath `prefix`: opens the journals that were left.
+    /// The same in a boot of this name.
+    pub(super) fn in_boot(shelf: Shelf, boot: [u8; 16]) -> Arc<Store> {
+        Arc::new(Store { shelf, books: Mutex::default(), holds: Holds::default(), doubts: Mutex::default(), boot })
+    }
+
+    /// Begins a receiving session of a run, whose paths lie beneath `prefix`: looks at the journals that were left.
     ///
     /// # Errors
-    /// A [`Fault`] when no journal can be made or those that stand cannot be read.
+    /// A [`Fault`] when those that stand cannot be looked at.
     pub(crate) fn begin(
         self: &Arc<Self>,
         who: &Who,
-        session: [u8; 16],
+        run: [u8; 16],
         prefix: RelPath,
         presence: Arc<Presence>,
     ) -> Result<Ledger, Fault> {
+        let session = nonce()?;
         let mut tag = SessionTag([0; 8]);
         tag.0.copy_from_slice(&nonce()?[..8]);
         let now = SystemTime::now();
@@ -63,50 +83,95 @@ impl Store {
             generation: 1,
             session,
         };
-        let (left, elsewhere) = self.open_left(&who.principal)?;
+        let author = Author { opened, origin: Origin { boot: self.boot, run } };
+        let outlines = self.outlines(&author)?;
         let me = Holder { tag, owner: who.owner.clone(), since: now, presence };
-        Ok(Ledger::new(self.clone(), left, elsewhere, opened, me, prefix))
+        Ok(Ledger::new(self.clone(), outlines, author, me, prefix))
     }
 
     /// Begins the journal of a session.
-    pub(super) fn begin_book(&self, tag: SessionTag, opened: Opened) -> Result<Arc<Book>, Fault> {
+    pub(super) fn begin_book(&self, tag: SessionTag, author: &Author) -> Result<Arc<Book>, Fault> {
         let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
-        let book = Arc::new(Book::begin(journal, opened)?);
+        let book = Arc::new(Book::begin(journal, author)?);
         self.books().insert(tag, Arc::downgrade(&book));
         Ok(book)
     }
 
-    /// Books of `principal` that sessions left, and what sessions of other processes are writing.
-    pub(super) fn open_left(&self, principal: &str) -> Result<(Vec<Arc<Book>>, Elsewheres), Fault> {
-        let (mut left, mut elsewhere) = (Vec::new(), HashMap::new());
-        let mut books = self.books();
-        books.retain(|_, book| book.strong_count() > 0);
+    /// Looks at all journals, for `author`. Locks none but those in which nothing was ever promised: they are removed.
+    pub(super) fn outlines(&self, author: &Author) -> Result<Outlines, Fault> {
+        let whose = Whose { principal: author.opened.principal.clone(), run: author.origin.run };
         let tags = self.shelf.list().map_err(|e| e.fault()).or_else(|fault| match fault.code {
             // Another user's: it says nothing of ours.
             FaultCode::Denied => Ok(Vec::new()),
             _ => Err(fault),
         });
+        let mut outlines = Outlines::default();
         for tag in tags? {
-            if let Some(book) = books.get(&tag).and_then(Weak::upgrade) {
-                book.refresh()?;
-                left.push(book);
-                continue;
-            }
-            match self.shelf.open(tag) {
-                Ok(Shelved::Free(journal)) => {
-                    if let Some(book) = Book::read(journal)? {
-                        let book = Arc::new(book);
-                        books.insert(tag, Arc::downgrade(&book));
-                        left.push(book);
-                    }
-                }
-                Ok(Shelved::Held(reader)) => read_elsewhere(&reader, &mut elsewhere),
-                Ok(Shelved::Gone) => {}
-                Err(error) => tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone"),
+            match self.look(tag, &whose)? {
+                Looked::Own(outline) => outlines.own.push(outline),
+                Looked::Foreign(outline) if !self.is_open_here(tag) => outlines.foreign.push(outline),
+                Looked::Doubts(paths) => self.know_doubts(paths),
+                Looked::Unopened => drop(self.acquire(tag, Duration::ZERO)?),
+                Looked::Foreign(_) | Looked::Nothing => {}
             }
         }
-        left.retain(|book| book.principal() == principal);
-        Ok((left, elsewhere))
+        outlines.own.sort_by_key(|outline| std::cmp::Reverse(outline.opened.at_unix));
+        Ok(outlines)
+    }
+
+    /// Looks at a journal.
+    pub(super) fn look(&self, tag: SessionTag, whose: &Whose) -> Result<Looked, Fault> {
+        match self.shelf.look(tag) {
+            Ok(Some(reader)) => look(&reader, whose),
+            Ok(None) => Ok(Looked::Nothing),
+            Err(error) => {
+                tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
+                Ok(Looked::Nothing)
+            }
+        }
+    }
+
+    /// Opens a journal to write to it, or gives it as it is open here. Waits `patience` for one that is held elsewhere: it may
+    /// only be looked through.
+    pub(super) fn acquire(&self, tag: SessionTag, patience: Duration) -> Result<Acquired, Fault> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(acquired) = self.try_acquire(tag)? {
+                return Ok(acquired);
+            }
+            if Instant::now() >= until {
+                return Ok(Acquired::Elsewhere);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn try_acquire(&self, tag: SessionTag) -> Result<Option<Acquired>, Fault> {
+        let mut books = self.books();
+        books.retain(|_, book| book.strong_count() > 0);
+        if let Some(book) = books.get(&tag).and_then(Weak::upgrade) {
+            book.refresh()?;
+            return Ok(Some(Acquired::Book(book)));
+        }
+        match self.shelf.open(tag) {
+            Ok(Shelved::Free(journal)) => {
+                let Some(book) = Book::read(journal)? else { return Ok(Some(Acquired::Gone)) };
+                let book = Arc::new(book);
+                books.insert(tag, Arc::downgrade(&book));
+                Ok(Some(Acquired::Book(book)))
+            }
+            Ok(Shelved::Held(_)) => Ok(None),
+            Ok(Shelved::Gone) => Ok(Some(Acquired::Gone)),
+            Err(error) => {
+                tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
+                Ok(Some(Acquired::Gone))
+            }
+        }
+    }
+
+    /// Whether sessions of this process have a journal open.
+    pub(super) fn is_open_here(&self, tag: SessionTag) -> bool {
+        self.books().get(&tag).is_some_and(|book| book.strong_count() > 0)
     }
 
     pub(super) fn books(&self) -> MutexGuard<'_, HashMap<SessionTag, Weak<Book>>> {
@@ -114,18 +179,5 @@ impl Store {
     }
 }
 
-/// What the session that writes this journal is at.
-fn read_elsewhere(reader: &JournalReader, elsewhere: &mut Elsewheres) {
-    let mut replay = Replay::new();
-    let read = reader.read(&mut |bytes| {
-        replay.push(bytes);
-        !replay.ended()
-    });
-    let (Ok(()), Ok(replayed)) = (read, replay.finish()) else { return };
-    let opened = replayed.opened;
-    let since = UNIX_EPOCH + Duration::from_secs(opened.at_unix);
-    let owner = user_of(&opened);
-    for (_, partial) in replayed.files {
-        elsewhere.insert(partial.file.path, Elsewhere { owner: owner.clone(), since });
-    }
-}
+/// How often a journal that is held elsewhere is asked for again.
+const LOOK_EVERY: Duration = Duration::from_millis(10);

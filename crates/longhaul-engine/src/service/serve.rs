@@ -30,7 +30,7 @@ use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::nonce;
 use crate::lane::pacer;
-use crate::partials::{Store, Who};
+use crate::partials::{Store, Who, run_of};
 use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
 use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
@@ -252,7 +252,8 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let ((tree, store), path) = (daemon.root_parts(root).await?, path.clone());
             let what = format!("push to {root}/{}", path.escaped());
             let who = Who::client(&client.key, &client.name);
-            let place = move || place::served_destination((&tree, &store), &who, &path, opening);
+            let run = run_of(transfer.run);
+            let place = move || place::served_destination((&tree, &store), (&who, run), &path, opening);
             let destination = blocking(place).await?;
             Ok((Side::Receive(destination, policy), what))
         }

@@ -267,6 +267,9 @@ impl Loop<'_> {
         {
             self.act(action);
         }
+        if self.machine.is_draining() {
+            self.writing.hurry();
+        }
         // Not before what became of its files was ordered.
         if std::mem::take(&mut self.batch_over) {
             self.writing.end_batch();

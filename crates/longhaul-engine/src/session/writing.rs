@@ -125,6 +125,8 @@ pub(crate) struct Writing {
     versions: Versions,
     /// What reads back and reads what stands, if that is wanted.
     readers: Option<Readers>,
+    /// The last field: dropped when all pools have ended.
+    _aftermath: Aftermath,
 }
 
 /// What an arrival brought, until its verdict.
@@ -156,7 +158,9 @@ impl Writing {
         sink: UnboundedSender<Event>,
     ) -> Result<Writing, Fault> {
         let pool = |name, n| Workers::start(name, n).map_err(|e| system_fault("file threads", &e));
+        let _aftermath = Aftermath { tree: tree.clone(), ledger: ledger.clone() };
         Ok(Writing {
+            _aftermath,
             depth: io.report().depth,
             tree,
             io,
@@ -221,15 +225,18 @@ impl Writing {
                 return Report::Created(held.id, Err(bug("chunks for something that is no file")));
             };
             let opened = match &ledger {
-                Some(ledger) => ledger.open(tree, &held, partial.as_deref(), chunk, preserve_holes),
+                Some(ledger) => ledger.open(tree, &held, partial.as_ref(), chunk, preserve_holes),
                 None => tree
                     .create(&held.placed, len, sparse && preserve_holes, &unwritten())
                     .map(|target| (target, Created::Fresh))
                     .map_err(|e| e.fault()),
             };
             let open = opened.map(|(target, created)| {
-                let continued = partial.filter(|_| created == Created::Continued);
-                Open { target, map: continued.map_or(ChunkMap::new(len, chunk), |partial| partial.map()), created }
+                let map = match &created {
+                    Created::Continued(partial) => partial.map(),
+                    Created::Fresh => ChunkMap::new(len, chunk),
+                };
+                Open { target, map, created }
             });
             Report::Created(held.id, open)
         });
@@ -238,7 +245,7 @@ impl Writing {
     /// Takes a temporary file that stands; gives what the machine wants to know.
     pub(crate) fn created(&mut self, file: FileId, result: Result<Open, Fault>) -> Result<Created, Fault> {
         let open = result?;
-        let created = open.created;
+        let created = open.created.clone();
         self.files.insert(file, open);
         Ok(created)
     }
@@ -253,7 +260,7 @@ impl Writing {
         };
         let (target, start) = (open.target.clone(), open.map.start_of(index).0);
         let Some(slot) = slot else {
-            if hole && open.created == Created::Continued {
+            if hole && matches!(open.created, Created::Continued(_)) {
                 return self.report(&self.stage, move |tree| {
                     let result = tree.make_hole(&target, start..start + len as u64).map_err(|e| e.fault());
                     Report::Written { file, index, result }
@@ -277,7 +284,7 @@ impl Writing {
         let preserve = self.options.preserve;
         let ledger = self.ledger.clone();
         self.report(&self.stage, move |tree| {
-            let begun = begun(ledger.as_deref());
+            let begun = begun(ledger.as_deref(), files.iter());
             let rows: HashMap<FileId, Range<usize>> = rows.into_iter().collect();
             let stage = |held: &Arc<Held>| {
                 begun.clone()?;
@@ -294,7 +301,7 @@ impl Writing {
         let (preserve, ledger) = (self.options.preserve, self.ledger.clone());
         self.report(&self.stage, move |tree| {
             let result = match &held.entry.kind {
-                EntryKind::Symlink { target } => begun(ledger.as_deref()).and_then(|()| {
+                EntryKind::Symlink { target } => begun(ledger.as_deref(), std::iter::once(&held)).and_then(|()| {
                     tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(|e| e.fault())
                 }),
                 _ => Err(bug("a link that is none")),
@@ -326,7 +333,7 @@ impl Writing {
             let synced = if dry_run { Ok(()) } else { tree.sync_dirs(&[]).and_then(|()| tree.check_place()) };
             let synced = synced.map_err(|e| e.fault());
             if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
-                ledger.put_away();
+                ledger.put_away(tree);
             }
             Report::Tidied(synced)
         });
@@ -336,16 +343,24 @@ impl Writing {
     pub(crate) fn settled(&self, held: &Arc<Held>, outcome: &Outcome) {
         self.versions.forget(held.id);
         let Some(ledger) = self.ledger.clone() else { return };
-        if !matches!(held.entry.kind, EntryKind::File { len, .. } if len > self.options.bundled_max) {
-            return;
+        let leaves = held.entry.kind == EntryKind::DirEnd
+            && matches!(outcome, Outcome::Committed(_))
+            && ledger.is_in(&held.placed);
+        if leaves {
+            let placed = held.placed.clone();
+            // Behind what is still discarded there.
+            return self.journal.run(move || ledger.leave_dir(&placed));
         }
-        let (tree, held, outcome) = (self.tree.clone(), held.clone(), outcome.clone());
-        self.journal.run(move || ledger.settled(&*tree, &held, &outcome));
+        if ledger.concerns(held) {
+            let (tree, held, outcome) = (self.tree.clone(), held.clone(), outcome.clone());
+            self.journal.run(move || ledger.settled(&*tree, &held, &outcome));
+        }
     }
 
     /// Cuts a whole file to its length and sets its metadata.
     pub(crate) fn seal(&mut self, held: Arc<Held>) {
-        let target = self.files.remove(&held.id).map(|open| open.target);
+        // It stays among the open files until it is known to be staged: what fails here is kept or discarded as they are.
+        let target = self.files.get(&held.id).map(|open| open.target.clone());
         let preserve = self.options.preserve;
         self.report(&self.stage, move |tree| {
             let target = target.ok_or_else(|| bug("a seal of a file that is not open"));
@@ -382,16 +397,38 @@ impl Writing {
         }
     }
 
+    /// What is being read back before it is gone on with is not waited for any more.
+    pub(crate) fn hurry(&self) {
+        if let Some(ledger) = &self.ledger {
+            ledger.stop_proving();
+        }
+    }
+
     /// Gives up: what of open files is not worth another session's while goes.
     pub(crate) fn give_up(&mut self) {
+        self.hurry();
         let open: Vec<FileId> = self.files.keys().chain(self.staged.keys()).copied().collect();
         open.into_iter().for_each(|file| self.leave(file));
     }
 }
 
-/// Before the first temporary there is a journal: by it others know whose it is.
-fn begun(ledger: Option<&Ledger>) -> Result<(), Fault> {
-    ledger.map_or(Ok(()), Ledger::begin)
+/// Before the first temporary in a directory a journal says so: by it others know whose it is.
+fn begun<'a>(ledger: Option<&Ledger>, held: impl Iterator<Item = &'a Arc<Held>>) -> Result<(), Fault> {
+    ledger.map_or(Ok(()), |ledger| ledger.begin(held.map(|held| &held.placed)))
+}
+
+/// What is left to do when nothing is under way any more.
+struct Aftermath {
+    tree: Arc<dyn TargetTree>,
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl Drop for Aftermath {
+    fn drop(&mut self) {
+        if let Some(ledger) = &self.ledger {
+            ledger.close(&*self.tree);
+        }
+    }
 }
 
 /// The name of a temporary where there are no names: in a tree without a disk.

@@ -9,7 +9,7 @@ use crate::journal::record::{Record, Run};
 /// Bytes of the prelude.
 pub const PRELUDE_BYTES: usize = 32;
 /// The version that this build writes, and the newest it reads.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Longest record, with all that is around its body (JOURNAL-4): what a reader holds at a time.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 
@@ -20,6 +20,8 @@ pub struct JournalId(pub [u8; 16]);
 /// What stands in a prelude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
+    /// The journal's version.
+    pub version: u16,
     /// The journal's name for itself.
     pub id: JournalId,
 }
@@ -29,7 +31,7 @@ impl Head {
     pub fn encode(&self) -> [u8; PRELUDE_BYTES] {
         let mut out = [0; PRELUDE_BYTES];
         out[..6].copy_from_slice(MAGIC);
-        out[6..8].copy_from_slice(&VERSION.to_le_bytes());
+        out[6..8].copy_from_slice(&self.version.to_le_bytes());
         out[8..24].copy_from_slice(&self.id.0);
         let check = plain_check(&out[..24]);
         out[24..].copy_from_slice(&check);
@@ -54,10 +56,10 @@ impl Head {
         match u16::from_le_bytes([bytes[6], bytes[7]]) {
             0 => Err(JournalError::NotAJournal),
             version if version > VERSION => Err(JournalError::NewerVersion { version }),
-            _ => {
+            version => {
                 let mut id = [0; 16];
                 id.copy_from_slice(&bytes[8..24]);
-                Ok(Head { id: JournalId(id) })
+                Ok(Head { version, id: JournalId(id) })
             }
         }
     }
@@ -66,6 +68,7 @@ impl Head {
 /// The running check of a journal: each record's depends on its place and on all before it.
 #[derive(Clone)]
 pub(super) struct Checker {
+    version: u16,
     key: [u8; 32],
     last: [u8; CHECK_BYTES],
     offset: u64,
@@ -73,9 +76,14 @@ pub(super) struct Checker {
 
 impl Checker {
     /// At the end of the prelude.
-    pub(super) fn new(id: JournalId) -> Checker {
-        let key = blake3::derive_key(KEY_CONTEXT, &id.0);
-        Checker { key, last: [0; CHECK_BYTES], offset: PRELUDE_BYTES as u64 }
+    pub(super) fn new(head: Head) -> Checker {
+        let key = blake3::derive_key(KEY_CONTEXT, &head.id.0);
+        Checker { version: head.version, key, last: [0; CHECK_BYTES], offset: PRELUDE_BYTES as u64 }
+    }
+
+    /// The journal's version.
+    pub(super) fn version(&self) -> u16 {
+        self.version
     }
 
     /// Where the next record begins, in bytes from the start of the journal.
@@ -109,13 +117,19 @@ pub struct Writer {
 impl Writer {
     /// A writer at the start of an empty journal, whose prelude is put into `out`.
     pub fn begin(id: JournalId, out: &mut Vec<u8>) -> Writer {
-        out.extend_from_slice(&Head { id }.encode());
-        Writer { checker: Checker::new(id) }
+        let head = Head { version: VERSION, id };
+        out.extend_from_slice(&head.encode());
+        Writer { checker: Checker::new(head) }
     }
 
     /// A writer behind the last record that was believed.
     pub(super) fn behind(checker: Checker) -> Writer {
         Writer { checker }
+    }
+
+    /// The journal's version: that of the build which began it.
+    pub fn version(&self) -> u16 {
+        self.checker.version()
     }
 
     /// How long the journal is with all that this writer gave, in bytes.
@@ -128,11 +142,18 @@ impl Writer {
         self.len() == PRELUDE_BYTES as u64
     }
 
-    /// Puts a record into `out`; chunks that are too many for one become several.
+    /// Puts a record into `out`; chunks and paths that are too many for one become several. A kind that is newer than the
+    /// journal is left out: a build that knows this version alone would believe nothing behind it (JOURNAL-8).
     ///
     /// # Panics
-    /// If a record other than `Chunks` is over [`RECORD_BYTES_MAX`]: texts and paths of ours never come near it.
+    /// If a record of another kind is over [`RECORD_BYTES_MAX`]: texts and single paths of ours never come near it.
     pub fn record(&mut self, record: &Record, out: &mut Vec<u8>) {
+        if Record::since(record.kind()) > self.version() {
+            return;
+        }
+        if let Some(parts) = record.parts(BODY_BYTES_MAX) {
+            return parts.iter().for_each(|part| self.framed(part.kind(), out, |out| part.put_body(out)));
+        }
         match record {
             Record::Chunks { number, runs } => self.chunks(*number, runs, out),
             record => self.framed(record.kind(), out, |out| record.put_body(out)),

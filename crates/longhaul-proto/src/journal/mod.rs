@@ -26,11 +26,16 @@
 //!   body is read to the last byte, and if it makes sense (the rules below). The first that is not ends the replay: nothing
 //!   behind it is believed, everything before it is.
 //! - **JOURNAL-4**: no record is longer than [`RECORD_BYTES_MAX`].
-//! - **JOURNAL-5**: file numbers only ever rise, and every other record names a file that is open: announced, and neither
-//!   done nor dropped.
+//! - **JOURNAL-5**: file numbers only ever rise, and every other record with a number names a file that is open: announced,
+//!   and neither done nor dropped.
 //! - **JOURNAL-6**: every chunk that is named lies in its file's map.
 //! - **JOURNAL-7**: of two digests of one chunk the later counts; a chunk that was revised away is not held.
-//! - **JOURNAL-8**: kinds, and the fields of a body, are never changed; a new kind or field makes a new version.
+//! - **JOURNAL-8**: kinds, and the fields of a body, are never changed; a new kind or field makes a new version. A journal
+//!   holds no kind that is newer than its own version, and keeps its version when it is taken over.
+//! - **JOURNAL-9**: an `Origin` speaks of the `Opened` before it and for all records up to the next `Opened`. Without one,
+//!   boot and run are unknown, and unknown is equal to nothing.
+//! - **JOURNAL-10**: a journal is one of files or one of doubts: behind the first `Doubtful` stands no `File` and no `Dirs`,
+//!   and behind the first of these no `Doubtful`.
 
 mod frame;
 mod held;
@@ -39,8 +44,8 @@ mod replay;
 
 pub use frame::{Head, JournalId, PRELUDE_BYTES, RECORD_BYTES_MAX, VERSION, Writer};
 pub use held::HeldChunks;
-pub use record::{FileRecord, Opened, Record, Run, Stretch};
-pub use replay::{End, Partial, Replay, Replayed, replay};
+pub use record::{FileRecord, Opened, Origin, Record, Run, Stretch};
+pub use replay::{End, Finished, Partial, Placement, Replay, Replayed, replay};
 
 /// Why a file cannot be gone on with as a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@
 //! Chunk digests are laid out by hand, for they are nearly all of a journal; everything else is postcard.
 
 use longhaul_core::digest::Hash32;
-use longhaul_core::{ChunkIndex, ChunkMap, RelPath, SourceStamp, TempName};
+use longhaul_core::{ChunkIndex, ChunkMap, FileNode, RelPath, SourceStamp, TempName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,46 @@ pub enum Record {
         /// Chunks that are held no more.
         lost: Vec<Stretch>,
     },
+    /// 7: where the records behind an `Opened` come from; appended with it (version 2).
+    Origin(Origin),
+    /// 8: which file a temporary is; appended at the latest with its first chunks, and again when another session has read
+    /// all that is held of it back from the medium (version 2).
+    Placed {
+        /// The file.
+        number: u32,
+        /// The temporary, under whatever name.
+        node: FileNode,
+    },
+    /// 9: directories in which this session makes temporaries; synced before the first of these exists (version 2).
+    Dirs {
+        /// The directories, beneath the one that the journal's own lies in. More than fit one record become several.
+        paths: Vec<RelPath>,
+    },
+    /// 10: no temporary of this session lies in a directory any more but those of open files (version 2).
+    Left {
+        /// The directory.
+        path: RelPath,
+    },
+    /// 11: final names whose content, or which themselves, a sync that failed has left in doubt: what stands there may be gone
+    /// or wrong on the medium, whatever the system shows (version 2).
+    Doubtful {
+        /// The names. More than fit one record become several.
+        paths: Vec<RelPath>,
+    },
+    /// 12: the end of doubts: the names were committed anew, or read back from the medium (version 2).
+    Certain {
+        /// The names. More than fit one record become several.
+        paths: Vec<RelPath>,
+    },
+}
+
+/// Where records come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The boot of the host, as the kernel names it. Zeros: unknown.
+    pub boot: [u8; 16],
+    /// The run of the command that the session belongs to: all sessions of one command have the same. Zeros: unknown.
+    pub run: [u8; 16],
 }
 
 /// Who writes the journal.
@@ -96,6 +136,26 @@ pub struct Stretch {
     pub count: u64,
 }
 
+impl Origin {
+    /// Whether records of this origin are of the boot `boot`. What is unknown is of none (JOURNAL-9).
+    pub fn is_of_boot(&self, boot: [u8; 16]) -> bool {
+        self.boot == boot && boot != UNKNOWN
+    }
+
+    /// Whether records of this origin are of the run `run`. What is unknown is of none (JOURNAL-9).
+    pub fn is_of_run(&self, run: [u8; 16]) -> bool {
+        self.run == run && run != UNKNOWN
+    }
+}
+
+const UNKNOWN: [u8; 16] = [0; 16];
+
+#[derive(Serialize, Deserialize)]
+struct PlacedBody {
+    number: u32,
+    node: FileNode,
+}
+
 #[derive(Serialize, Deserialize)]
 struct RevisedBody {
     number: u32,
@@ -115,7 +175,42 @@ impl Record {
             Record::Done { .. } => 4,
             Record::Dropped { .. } => 5,
             Record::Revised { .. } => 6,
+            Record::Origin(_) => 7,
+            Record::Placed { .. } => 8,
+            Record::Dirs { .. } => 9,
+            Record::Left { .. } => 10,
+            Record::Doubtful { .. } => 11,
+            Record::Certain { .. } => 12,
         }
+    }
+
+    /// The first version that has records of this kind (JOURNAL-8).
+    pub(super) const fn since(kind: u8) -> u16 {
+        if kind <= KIND_MAX_OF_VERSION_1 { 1 } else { 2 }
+    }
+
+    /// Gives a record of many paths as several, each of which fits a body of `bytes_max`.
+    pub(super) fn parts(&self, bytes_max: usize) -> Option<Vec<Record>> {
+        let (paths, part): (_, fn(Vec<RelPath>) -> Record) = match self {
+            Record::Dirs { paths } => (paths, |paths| Record::Dirs { paths }),
+            Record::Doubtful { paths } => (paths, |paths| Record::Doubtful { paths }),
+            Record::Certain { paths } => (paths, |paths| Record::Certain { paths }),
+            _ => return None,
+        };
+        let (mut parts, mut bytes) = (Vec::<Vec<RelPath>>::new(), usize::MAX);
+        for path in paths {
+            let costs = path.as_bytes().len() + LENGTH_BYTES_MAX;
+            bytes = bytes.saturating_add(costs);
+            match parts.last_mut().filter(|_| bytes <= bytes_max) {
+                Some(last) => last.push(path.clone()),
+                None => {
+                    parts.push(vec![path.clone()]);
+                    // The count of paths stands before them.
+                    bytes = LENGTH_BYTES_MAX + costs;
+                }
+            }
+        }
+        Some(parts.into_iter().map(part).collect())
     }
 
     /// Appends its body.
@@ -131,6 +226,10 @@ impl Record {
             Record::Revised { number, source, lost } => {
                 put(&RevisedBody { number: *number, source: *source, lost: lost.clone() }, out);
             }
+            Record::Origin(origin) => put(origin, out),
+            Record::Placed { number, node } => put(&PlacedBody { number: *number, node: *node }, out),
+            Record::Dirs { paths } | Record::Doubtful { paths } | Record::Certain { paths } => put(paths, out),
+            Record::Left { path } => put(path, out),
         }
     }
 
@@ -149,6 +248,15 @@ impl Record {
                 let RevisedBody { number, source, lost } = take(body)?;
                 Some(Record::Revised { number, source, lost })
             }
+            7 => take(body).map(Record::Origin),
+            8 => {
+                let PlacedBody { number, node } = take(body)?;
+                Some(Record::Placed { number, node })
+            }
+            9 => take(body).map(|paths| Record::Dirs { paths }),
+            10 => take(body).map(|path| Record::Left { path }),
+            11 => take(body).map(|paths| Record::Doubtful { paths }),
+            12 => take(body).map(|paths| Record::Certain { paths }),
             _ => None,
         }
     }
@@ -194,3 +302,8 @@ fn take<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
         _ => None,
     }
 }
+
+/// Version 1 has the kinds up to this one.
+const KIND_MAX_OF_VERSION_1: u8 = 6;
+/// What a length or a count takes at most, in bytes.
+const LENGTH_BYTES_MAX: usize = 10;

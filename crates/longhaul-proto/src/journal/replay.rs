@@ -3,12 +3,12 @@
 //! Takes the bytes in any pieces; gives the open files with the chunks they hold, and a writer that goes on. Holds one
 //! record at a time beside the result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::journal::frame::{BODY_BYTES_MAX, CHECK_BYTES, Checker, HEAD_BYTES, LENGTH_BYTES, Writer};
-use crate::journal::record::{FileRecord, Opened, Record, Run};
-use crate::journal::{Head, HeldChunks, JournalError, PRELUDE_BYTES};
-use longhaul_core::ChunkMap;
+use crate::journal::record::{FileRecord, Opened, Origin, Record, Run};
+use crate::journal::{Head, HeldChunks, JournalError, PRELUDE_BYTES, VERSION};
+use longhaul_core::{ChunkMap, FileNode, RelPath};
 
 /// A replay under way.
 #[derive(Debug, Default)]
@@ -19,10 +19,21 @@ pub struct Replay {
     /// How much of `pending` is used up.
     used: usize,
     opened: Option<Opened>,
+    origin: Origin,
     files: BTreeMap<u32, Partial>,
-    done: Vec<FileRecord>,
+    done: Vec<Finished>,
+    dirs: BTreeSet<RelPath>,
+    doubts: BTreeSet<RelPath>,
+    subject: Option<Subject>,
     /// The number that the next file must at least have.
     next_number: u64,
+}
+
+/// What a journal speaks of (JOURNAL-10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Files,
+    Doubts,
 }
 
 #[derive(Default)]
@@ -43,7 +54,11 @@ pub struct Replayed {
     /// Files that are neither done nor dropped, by number.
     pub files: BTreeMap<u32, Partial>,
     /// Files that were committed, in the order of that.
-    pub done: Vec<FileRecord>,
+    pub done: Vec<Finished>,
+    /// Directories in which temporaries of it may lie that no open file names.
+    pub dirs: BTreeSet<RelPath>,
+    /// Final names that are in doubt.
+    pub doubts: BTreeSet<RelPath>,
     /// The number for the next file.
     pub next_number: u32,
     /// How many of its bytes are believed. It must be cut to this, durably, before anything is appended.
@@ -61,6 +76,26 @@ pub struct Partial {
     pub file: FileRecord,
     /// What of it is in its temporary, verified and durable.
     pub held: HeldChunks,
+    /// Which file its temporary is. `None` if that was never said: any file may have its name now.
+    pub placed: Option<Placement>,
+}
+
+/// The temporary of a partial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Which file it is.
+    pub node: FileNode,
+    /// Who said so: what is held was written, or read back from the medium, in that boot.
+    pub origin: Origin,
+}
+
+/// A file that was committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// What it is.
+    pub file: FileRecord,
+    /// Who committed it.
+    pub origin: Origin,
 }
 
 /// What lies behind the last record that is believed. Whichever it is, it was never promised, or it was damaged since.
@@ -107,6 +142,11 @@ impl Replay {
         self.opened.as_ref()
     }
 
+    /// Whether it is a journal of doubts, or may still turn out to be one (JOURNAL-10).
+    pub fn may_be_of_doubts(&self) -> bool {
+        self.subject != Some(Subject::Files) && !self.ended()
+    }
+
     /// Whether more bytes would change nothing.
     pub fn ended(&self) -> bool {
         matches!(self.stage, Stage::Corrupt(_) | Stage::Failed(_))
@@ -127,6 +167,8 @@ impl Replay {
             opened: self.opened.ok_or(JournalError::Unopened)?,
             files: self.files,
             done: self.done,
+            dirs: self.dirs,
+            doubts: self.doubts,
             next_number: u32::try_from(self.next_number).unwrap_or(u32::MAX),
             valid_len: checker.offset(),
             end,
@@ -141,7 +183,7 @@ impl Replay {
             Stage::Prelude => {
                 let head = Head::decode(bytes.first_chunk::<PRELUDE_BYTES>()?);
                 self.used += PRELUDE_BYTES;
-                self.stage = head.map_or_else(Stage::Failed, |head| Stage::Records(Checker::new(head.id)));
+                self.stage = head.map_or_else(Stage::Failed, |head| Stage::Records(Checker::new(head)));
                 return Some(());
             }
             Stage::Records(checker) => checker,
@@ -154,7 +196,8 @@ impl Replay {
                 None
             }
             Next::Record { kind, body } => {
-                let (record, end) = (Record::take(kind, &bytes[body.clone()]), body.end);
+                let known = Record::since(kind) <= checker.version();
+                let (record, end) = (Record::take(kind, &bytes[body.clone()]).filter(|_| known), body.end);
                 let before = checker.clone();
                 let mut behind = before.clone();
                 behind.pass(&bytes[..end], check_at(bytes, end));
@@ -182,24 +225,30 @@ impl Replay {
             if self.opened.is_none() { Stage::Failed(JournalError::Unopened) } else { Stage::Corrupt(checker) };
     }
 
-    /// Takes a record whose check is right; none, and nothing changed, if it makes no sense (JOURNAL-2, 5, 6, 7).
+    /// Takes a record whose check is right; none, and nothing changed, if it makes no sense (JOURNAL-2, 5, 6, 7, 9, 10).
     fn absorb(&mut self, record: Record) -> Option<()> {
         match record {
             Record::Opened(opened) => {
                 let higher = self.opened.as_ref().is_none_or(|before| opened.generation > before.generation);
                 self.opened = Some(higher.then_some(opened)?);
+                self.origin = Origin::default();
             }
+            Record::Origin(origin) => self.origin = origin,
             Record::File(file) => {
+                self.speaks_of(Subject::Files)?;
                 let risen = u64::from(file.number) >= self.next_number;
                 self.next_number = risen.then_some(u64::from(file.number) + 1)?;
-                self.files.insert(file.number, Partial { file, held: HeldChunks::new() });
+                self.files.insert(file.number, Partial { file, held: HeldChunks::new(), placed: None });
             }
             Record::Chunks { number, runs } => {
                 let partial = self.files.get_mut(&number)?;
                 runs.iter().all(|run| lies_in(partial.file.map, run.start.0, run.digests.len() as u64)).then_some(())?;
                 runs.iter().for_each(|Run { start, digests }| partial.held.insert_run(*start, digests));
             }
-            Record::Done { number } => self.done.push(self.files.remove(&number)?.file),
+            Record::Done { number } => {
+                let Partial { file, .. } = self.files.remove(&number)?;
+                self.done.push(Finished { file, origin: self.origin });
+            }
             Record::Dropped { number } => drop(self.files.remove(&number)?),
             Record::Revised { number, source, lost } => {
                 let partial = self.files.get_mut(&number)?;
@@ -207,8 +256,32 @@ impl Replay {
                 partial.file.source = source;
                 lost.into_iter().for_each(|lost| partial.held.remove_stretch(lost));
             }
+            Record::Placed { number, node } => {
+                self.files.get_mut(&number)?.placed = Some(Placement { node, origin: self.origin });
+            }
+            Record::Dirs { paths } => {
+                self.speaks_of(Subject::Files)?;
+                self.dirs.extend(paths);
+            }
+            Record::Left { path } => {
+                self.dirs.remove(&path);
+            }
+            Record::Doubtful { paths } => {
+                self.speaks_of(Subject::Doubts)?;
+                self.doubts.extend(paths);
+            }
+            Record::Certain { paths } => {
+                for path in &paths {
+                    self.doubts.remove(path);
+                }
+            }
         }
         Some(())
+    }
+
+    /// The journal speaks of this; none if it speaks of something else.
+    fn speaks_of(&mut self, subject: Subject) -> Option<()> {
+        (*self.subject.get_or_insert(subject) == subject).then_some(())
     }
 }
 
@@ -249,7 +322,7 @@ fn check_at(bytes: &[u8], end: usize) -> [u8; CHECK_BYTES] {
 fn beginning(bytes: &[u8]) -> JournalError {
     let mut padded = [0; PRELUDE_BYTES];
     padded[..bytes.len()].copy_from_slice(bytes);
-    let ours = Head { id: crate::journal::JournalId([0; 16]) }.encode();
+    let ours = Head { version: VERSION, id: crate::journal::JournalId([0; 16]) }.encode();
     let like = bytes.len().min(6);
     if bytes[..like] == ours[..like] || padded == [0; PRELUDE_BYTES] {
         JournalError::Unopened

@@ -86,9 +86,9 @@ impl Receiver {
 
     /// Decides on one entry.
     fn decide(&mut self, id: FileId, found: Result<Surveyed, Fault>) -> Answered {
-        let (seen, partial, committed) = match found {
-            Ok(Surveyed { seen, partial, committed }) => (Ok(seen), partial, committed),
-            Err(fault) => (Err(fault), None, false),
+        let (seen, partial, committed, doubtful) = match found {
+            Ok(Surveyed { seen, partial, committed, doubtful }) => (Ok(seen), partial, committed, doubtful),
+            Err(fault) => (Err(fault), None, false, false),
         };
         let Some(slot) = self.entries.get_mut(&id) else { return Answered::NotWanted };
         if let Ok(seen) = &seen {
@@ -114,8 +114,8 @@ impl Receiver {
                 "something that is no directory stands where one goes",
                 "remove it or choose another destination",
             ),
-            (.., Ok(seen)) if committed && same(&held.entry, &seen) => Outcome::Skipped,
-            (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen) {
+            (.., Ok(seen)) if committed && !doubtful && same(&held.entry, &seen) => Outcome::Skipped,
+            (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen, doubtful) {
                 Decision::Skip => Outcome::Skipped,
                 Decision::Fail(fault) => Outcome::Failed(fault),
                 Decision::Send | Decision::Compare if self.config.dry_run => Outcome::Planned,

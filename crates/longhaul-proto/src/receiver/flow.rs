@@ -97,8 +97,10 @@ impl Receiver {
         let (State::Large(large), EntryKind::File { len, .. }) = (&mut slot.state, &slot.held.entry.kind) else {
             return;
         };
-        if created == Created::Fresh && large.partial.is_some() {
-            large.begin_anew(ChunkMap::new(*len, chunk));
+        match created {
+            Created::Fresh if large.partial.is_some() => large.begin_anew(ChunkMap::new(*len, chunk)),
+            Created::Continued(held) if large.partial.is_some() => large.partial = Some(held),
+            Created::Fresh | Created::Continued(_) => {}
         }
         if large.partial.is_some() {
             match large.resume() {

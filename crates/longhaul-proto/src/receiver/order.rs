@@ -86,11 +86,14 @@ pub struct Surveyed {
     pub partial: Option<Arc<Partial>>,
     /// An earlier session that did not come to its end committed this very version there.
     pub committed: bool,
+    /// A sync that failed left this name or its content in doubt: the system may show what the medium does not have. It is
+    /// neither skipped nor compared, but sent anew.
+    pub doubtful: bool,
 }
 
 impl From<Seen> for Surveyed {
     fn from(seen: Seen) -> Surveyed {
-        Surveyed { seen, partial: None, committed: false }
+        Surveyed { seen, partial: None, committed: false, doubtful: false }
     }
 }
 
@@ -104,12 +107,12 @@ pub struct Base {
 }
 
 /// What a temporary file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Created {
     /// New and empty, also where a partial was to be continued that turned out to be gone.
     Fresh,
-    /// The one of the partial, as it was left.
-    Continued,
+    /// The one of the partial: what of it is really held. That is all of it, or less where it was not believed and read back.
+    Continued(Arc<Partial>),
 }
 
 /// What small files are read back for.

@@ -117,8 +117,9 @@ impl Policy {
         if self.may_replace() && *seen != Seen::Absent { Replace::Allowed } else { Replace::Never }
     }
 
-    /// What to do with a file or link that would stand where `seen` stands.
-    pub(super) fn decide(self, entry: &Entry, placed: &RelPath, seen: &Seen) -> Decision {
+    /// What to do with a file or link that would stand where `seen` stands. Where that is `doubtful`, what the system shows of
+    /// it proves nothing, and reading it would not either: it is made anew, or left to whoever may do that.
+    pub(super) fn decide(self, entry: &Entry, placed: &RelPath, seen: &Seen, doubtful: bool) -> Decision {
         let fail = |code, message: &str, hint: &str| {
             Decision::Fail(Fault::new(code, Blame::Local, message).about(placed.escaped()).hint(hint))
         };
@@ -132,6 +133,12 @@ impl Policy {
             _ if self.if_exists == IfExists::Fail => {
                 fail(FaultCode::Exists, "the name is taken", "--if-exists replace would replace it")
             }
+            _ if doubtful && !self.may_modify => fail(
+                FaultCode::Denied,
+                "the disk failed while this was made durable, so that it may be damaged, and this key may not replace it",
+                "ask for the right 'modify' on this root, or have the file removed",
+            ),
+            _ if doubtful => Decision::Send,
             seen if self.if_exists == IfExists::SkipSame && same(entry, seen) => Decision::Skip,
             seen if self.if_exists == IfExists::Verify && same_len(entry, seen) => Decision::Compare,
             seen @ Seen::Symlink { .. } if self.if_exists == IfExists::Verify && same(entry, seen) => Decision::Skip,
@@ -205,6 +212,7 @@ mod tests {
             &entry,
             &entry.path,
             seen,
+            false,
         ) {
             Decision::Send => "send",
             Decision::Skip => "skip",
@@ -232,5 +240,23 @@ mod tests {
         ] {
             assert_eq!(code(if_exists, may_modify, seen), want, "{if_exists:?} {may_modify} {seen:?}");
         }
+    }
+
+    #[test]
+    fn a_doubtful_name_is_sent_anew_or_denied_and_never_skipped_or_compared() {
+        let mtime = Mtime { secs: 9, nanos: 0 };
+        let entry = Entry {
+            path: path("f"),
+            kind: EntryKind::File { len: 5, sparse: false, inode: longhaul_core::Inode::default() },
+            meta: Meta { mode: 0o644, mtime },
+        };
+        let same = Seen::File { len: 5, mtime, clock: Clock::Exact };
+        for if_exists in [IfExists::SkipSame, IfExists::Verify, IfExists::Replace] {
+            let decide = |may_modify| Policy { if_exists, may_modify }.decide(&entry, &entry.path, &same, true);
+            assert_eq!(decide(true), Decision::Send, "{if_exists:?}");
+            assert!(matches!(decide(false), Decision::Fail(fault) if fault.code == FaultCode::Denied), "{if_exists:?}");
+        }
+        let fails = Policy { if_exists: IfExists::Fail, may_modify: true }.decide(&entry, &entry.path, &same, true);
+        assert!(matches!(fails, Decision::Fail(fault) if fault.code == FaultCode::Exists));
     }
 }

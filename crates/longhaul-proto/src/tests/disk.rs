@@ -266,7 +266,7 @@ impl Target {
             }
             Arc::new(Partial::new(map, left.source, held))
         });
-        Surveyed { seen: self.look(held), partial, committed: false }
+        Surveyed { seen: self.look(held), partial, committed: false, doubtful: false }
     }
 
     fn look(&mut self, held: &Held) -> Seen {

@@ -7,6 +7,7 @@ mod hostile_receiver;
 mod hostile_sender;
 mod lanes;
 mod overtaking;
+mod partials;
 mod plan;
 mod readback;
 mod rng;

@@ -218,7 +218,7 @@ impl Target {
         match action {
             Action::Survey(held) => self.ops.push(Op::Survey(held)),
             Action::Create(held, partial) => {
-                let created = self.open_temp(&held, partial.as_deref());
+                let created = self.open_temp(&held, partial.as_ref());
                 self.temp(held.id).outstanding = 1;
                 self.ops.push(Op::Create(held, created));
             }
@@ -376,7 +376,7 @@ impl Target {
     }
 
     /// A new temporary, or the one that was left.
-    fn open_temp(&mut self, held: &Arc<Held>, partial: Option<&Partial>) -> Created {
+    fn open_temp(&mut self, held: &Arc<Held>, partial: Option<&Arc<Partial>>) -> Created {
         self.make_temp(held);
         let left = self.left.iter().find(|left| left.path == held.placed).filter(|left| !left.gone).cloned();
         let (Some(partial), Some(left)) = (partial, left) else { return Created::Fresh };
@@ -397,7 +397,7 @@ impl Target {
             durable = partial.bytes();
         }
         self.durable_bytes += durable;
-        Created::Continued
+        Created::Continued(partial.clone())
     }
 
     fn make_temp(&mut self, held: &Arc<Held>) {

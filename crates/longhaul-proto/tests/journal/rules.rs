@@ -5,7 +5,7 @@ use longhaul_proto::journal::{
     End, JournalError, PRELUDE_BYTES, RECORD_BYTES_MAX, Record, Replay, Run, VERSION, Writer, replay,
 };
 
-use super::model::{ID, Sound, State, chunks, file, opened, run, stamp, stretch};
+use super::model::{ID, Sound, State, chunks, file, node, opened, origin, paths, run, stamp, stretch};
 
 /// The format a second time, as it is documented: frames any kind and body.
 struct Framer {
@@ -90,7 +90,13 @@ fn an_unknown_kind_or_a_body_of_another_shape_ends_the_journal() {
     let none = [&1_u32.to_le_bytes()[..], &2_u64.to_le_bytes(), &0_u32.to_le_bytes()].concat();
     for (kind, body, believed) in [
         (0, vec![], false),
-        (7, vec![1], false),
+        (13, vec![1], false),
+        (12, vec![0], true),
+        (12, vec![1], false),
+        (9, vec![1, 1, b'a'], true),
+        (9, vec![1, 1, b'/'], false),
+        (7, vec![1; 32], true),
+        (7, vec![1; 33], false),
         (255, vec![], false),
         (4, vec![1], true),
         (4, vec![], false),
@@ -191,7 +197,8 @@ fn no_chunks_are_no_record() {
 #[test]
 fn numbers_only_rise_and_only_open_files_are_spoken_of() {
     let revised = |number| Record::Revised { number, source: stamp(2), lost: vec![] };
-    for last in [chunks(2, 0, 1), Record::Done { number: 2 }, Record::Dropped { number: 2 }, revised(2)] {
+    let placed = |number| Record::Placed { number, node: node(2) };
+    for last in [chunks(2, 0, 1), Record::Done { number: 2 }, Record::Dropped { number: 2 }, revised(2), placed(2)] {
         ends_before_last(&[opened(0), file(1, 9), last.clone()]);
         for end in [Record::Done { number: 2 }, Record::Dropped { number: 2 }] {
             ends_before_last(&[opened(0), file(2, 9), end, last.clone()]);
@@ -235,6 +242,67 @@ fn the_later_digest_counts_and_what_was_revised_away_is_not_held() {
     let partial = &replayed.files[&1];
     assert_eq!(partial.file.source, stamp(99));
     assert!(partial.held.iter().eq([(ChunkIndex(1), &[77; 32])]));
+}
+
+/// JOURNAL-8.
+#[test]
+fn a_kind_that_is_newer_than_the_journal_ends_it() {
+    let mut bytes = Framer::behind(&[opened(0), file(1, 9)]).put(7, &[1; 32]).bytes;
+    assert_eq!(replay(&bytes).expect("opened").end, End::Clean);
+    bytes[..PRELUDE_BYTES].copy_from_slice(&prelude(1)[..PRELUDE_BYTES]);
+    let replayed = replay(&bytes).expect("opened");
+    assert_eq!((replayed.end, replayed.files.len()), (End::Corrupt, 1));
+}
+
+/// JOURNAL-9.
+#[test]
+fn an_origin_counts_for_what_follows_it_until_the_next_opening() {
+    let done = |number| Record::Done { number };
+    let placed = |number| Record::Placed { number, node: node(7) };
+    let files = [file(1, 9), file(2, 9), file(3, 9), file(4, 9)];
+    let records =
+        [&[opened(0), origin(1, 2)], &files[..], &[placed(3), done(1), opened(1), placed(4), done(2)]].concat();
+    let replayed = replay(&Sound::of(&records).bytes).expect("sound");
+    let origins: Vec<_> = replayed.done.iter().map(|done| done.origin).collect();
+    assert!(origins[0].is_of_run([2; 16]) && origins[0].is_of_boot([1; 16]));
+    assert!(!origins[0].is_of_run([1; 16]) && !origins[0].is_of_boot([2; 16]));
+    assert!(!origins[1].is_of_run([2; 16]) && !origins[1].is_of_run([0; 16]), "unknown is equal to nothing");
+    let of_boot = |number| replayed.files[&number].placed.expect("placed").origin.is_of_boot([1; 16]);
+    assert!(of_boot(3) && !of_boot(4));
+}
+
+/// JOURNAL-10.
+#[test]
+fn a_journal_speaks_of_files_or_of_doubts() {
+    let (doubtful, dirs) = (Record::Doubtful { paths: paths([1, 2]) }, Record::Dirs { paths: paths([1]) });
+    ends_before_last(&[opened(0), doubtful.clone(), file(1, 3)]);
+    ends_before_last(&[opened(0), doubtful.clone(), dirs.clone()]);
+    ends_before_last(&[opened(0), file(1, 3), doubtful.clone()]);
+    ends_before_last(&[opened(0), dirs, doubtful.clone()]);
+    let certain = Record::Certain { paths: paths([2, 3]) };
+    let sound = Sound::of(&[opened(0), origin(1, 1), doubtful, certain]);
+    let mut pieces = Replay::new();
+    pieces.push(&sound.bytes);
+    assert!(pieces.may_be_of_doubts());
+    assert!(replay(&sound.bytes).expect("sound").doubts.into_iter().eq(paths([1])));
+    let mut pieces = Replay::new();
+    pieces.push(&Sound::of(&[opened(0), file(1, 3)]).bytes);
+    assert!(!pieces.may_be_of_doubts());
+}
+
+/// JOURNAL-4.
+#[test]
+fn paths_too_many_for_one_record_become_several() {
+    let long = "x".repeat(200);
+    let many: Vec<_> =
+        (0..12_000).map(|n| longhaul_core::RelPath::new(format!("{n}/{long}")).expect("a path")).collect();
+    for record in [Record::Dirs { paths: many.clone() }, Record::Doubtful { paths: many.clone() }] {
+        let mut bytes = Sound::of(&[opened(0)]).bytes;
+        let mut writer = replay(&bytes).expect("sound").writer;
+        writer.record(&record, &mut bytes);
+        let replayed = replay(&bytes).expect("sound");
+        assert_eq!((replayed.end, replayed.dirs.len() + replayed.doubts.len()), (End::Clean, many.len()));
+    }
 }
 
 #[test]

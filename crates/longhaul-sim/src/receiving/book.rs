@@ -139,7 +139,7 @@ impl Book {
             abandoned: false,
             next_number: replayed.next_number,
             kept,
-            done: replayed.done.iter().map(|file| (text(&file.path), file.source)).collect(),
+            done: replayed.done.iter().map(|done| (text(&done.file.path), done.file.source)).collect(),
             numbers: BTreeMap::new(),
             open,
         };

@@ -22,7 +22,7 @@ impl RecvSession {
         match action {
             Action::Send(message) => self.say(env, &message),
             Action::Survey(page) => self.survey(env, page),
-            Action::Create(held, partial) => self.create(env, &held, partial.as_deref()),
+            Action::Create(held, partial) => self.create(env, &held, partial.as_ref()),
             Action::MakeLink(held) => self.make_link(env, &held),
             Action::Write { file, index, ticket } => self.write(env, file, index, ticket),
             Action::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
@@ -82,13 +82,13 @@ impl RecvSession {
 
     /// Makes a temporary, or opens the one that an earlier session left. The journal has it before it exists; where the
     /// source has changed, the journal has durably forgotten what was held of it before anything is written.
-    fn create(&mut self, env: &mut Env, held: &Arc<Held>, partial: Option<&Partial>) {
+    fn create(&mut self, env: &mut Env, held: &Arc<Held>, partial: Option<&Arc<Partial>>) {
         let path = text(&held.placed);
         let (Some(stamp), EntryKind::File { len, .. }) = (stamp_of(held), &held.entry.kind) else { return };
         let kept = self.book.take(&path);
         let standing = kept.as_ref().and_then(|kept| env.fs.cached().file(&in_dir(&path, &kept.temp)));
         if let (Some(kept), Some(ino), Some(partial)) = (&kept, standing, partial) {
-            let mut job = Job::new(Then::Created(held.id, Created::Continued));
+            let mut job = Job::new(Then::Created(held.id, Created::Continued(partial.clone())));
             self.book.go_on(held.id, kept);
             env.seen.continued += 1;
             if partial.source() == Source::Same {

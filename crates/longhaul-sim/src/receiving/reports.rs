@@ -36,7 +36,7 @@ impl RecvSession {
                 if result.is_err() {
                     self.temps.remove(file);
                 }
-                self.machine.handle_created(now, *file, result.map(|()| *created));
+                self.machine.handle_created(now, *file, result.map(|()| created.clone()));
             }
             Then::Written(file, index) => self.machine.handle_written(now, *file, *index, result),
             Then::Standing(files) => {
@@ -128,7 +128,7 @@ impl RecvSession {
         let stamp = stamp_of(held).filter(|_| !env.is(Mutant::Forgetful));
         let partial = stamp.and_then(|stamp| self.book.partial(&path, stamp));
         let committed = stamp.is_some_and(|stamp| self.book.was_done(&path, stamp));
-        Surveyed { seen, partial, committed }
+        Surveyed { seen, partial, committed, doubtful: false }
     }
 
     /// Chunks are called durable from now on.

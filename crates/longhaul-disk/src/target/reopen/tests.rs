@@ -40,7 +40,8 @@ fn put(file: &Arc<TargetFile>, bytes: &[u8], chunks: &[usize]) {
 }
 
 fn again(target: &FsTarget, name: &TempName) -> Option<Arc<TargetFile>> {
-    target.reopen(&path("f"), LEN, true, name).expect("reopen")
+    let reopened = target.reopen(&path("f"), LEN, true, name, &Journalled::default()).expect("reopen")?;
+    Some(reopened.file)
 }
 
 fn commit(target: &FsTarget, file: Arc<TargetFile>) {
@@ -126,10 +127,16 @@ fn a_partial_in_use_is_not_opened_twice() {
     let (_dir, target) = target();
     let name = temp();
     let file = target.create(&path("f"), LEN, false, &name).expect("create");
-    assert_eq!(target.reopen(&path("f"), LEN, false, &name).expect_err("in use").kind(), ErrorKind::InUse);
+    assert_eq!(
+        target.reopen(&path("f"), LEN, false, &name, &Journalled::default()).expect_err("in use").kind(),
+        ErrorKind::InUse
+    );
     drop(file);
     let file = again(&target, &name).expect("free");
-    assert_eq!(target.reopen(&path("f"), LEN, false, &name).expect_err("in use").kind(), ErrorKind::InUse);
+    assert_eq!(
+        target.reopen(&path("f"), LEN, false, &name, &Journalled::default()).expect_err("in use").kind(),
+        ErrorKind::InUse
+    );
     file.discard();
     assert!(again(&target, &name).is_none());
 }
@@ -140,7 +147,7 @@ fn nothing_is_gone_on_with_that_is_not_a_file_of_ours_alone() {
     let name = temp();
     let at = at(dir.path(), &name);
     assert!(again(&target, &name).is_none(), "absent");
-    assert!(target.reopen(&path("no/f"), LEN, false, &name).expect("no directory").is_none());
+    assert!(target.reopen(&path("no/f"), LEN, false, &name, &Journalled::default()).expect("no directory").is_none());
     let other = dir.path().join("other");
     std::fs::write(&other, b"safe").expect("file");
     symlink(&other, &at).expect("link");
@@ -256,4 +263,38 @@ fn the_shelf_of_a_destination_beneath_a_tree_is_the_trees() {
     let named = FsTarget::open(&dir.path().join("a"), DirectMode::Auto).expect("named");
     drop(named.shelf().create(TAG).expect("create"));
     assert!(dir.path().join("a/.longhaul").exists());
+}
+
+#[test]
+fn a_temporary_is_the_file_that_was_written_or_differs() {
+    let (dir, target) = target();
+    let name = temp();
+    let file = target.create(&path("f"), LEN, false, &name).expect("create");
+    put(&file, &content(LEN), &[0, 1, 2, 3]);
+    target.sync_data(&file).expect("sync");
+    let written = Journalled { node: file.node(), bytes: LEN };
+    assert!(written.node.is_some());
+    drop(file);
+    let at = at(dir.path(), &name);
+    let difference = |journalled: &Journalled, sparse| {
+        target.reopen(&path("f"), LEN, sparse, &name, journalled).expect("reopen").expect("it stands").differs
+    };
+    assert_eq!(difference(&written, false), None);
+    assert_eq!(difference(&written, false), None, "and as it was padded again");
+    assert!(difference(&Journalled { node: None, ..written }, false).is_some(), "it was never said which it is");
+    let more = Journalled { bytes: 1 << 40, ..written };
+    assert!(
+        difference(&more, false).is_some() && difference(&more, true).is_none(),
+        "blocks count where none are left out"
+    );
+    for len in [0, LEN - 1, LEN + (2 << 20)] {
+        std::fs::File::options().write(true).open(&at).expect("open").set_len(len).expect("cut");
+        assert!(difference(&written, true).is_some(), "{len} bytes");
+        assert!(difference(&written, true).is_none(), "its length is set again");
+    }
+    // Both stand at once, so that no inode is used again.
+    let other = dir.path().join("other");
+    std::fs::copy(&at, &other).expect("copy");
+    std::fs::rename(&other, &at).expect("rename");
+    assert!(difference(&written, false).is_some(), "another file");
 }

@@ -23,7 +23,13 @@ impl Writing {
     /// Keeps what was staged; gives what the machine wants to know.
     pub(crate) fn staged(&mut self, results: Vec<(FileId, Result<Staged, Fault>)>) -> Vec<FileResult> {
         let keep = |(id, result): (FileId, Result<Staged, Fault>)| {
-            (id, result.map(|staged| drop(self.staged.insert(id, staged))))
+            (
+                id,
+                result.map(|staged| {
+                    self.files.remove(&id);
+                    self.staged.insert(id, staged);
+                }),
+            )
         };
         results.into_iter().map(keep).collect()
     }

@@ -10,7 +10,7 @@ use longhaul_disk::{DiskError, Made, Standing, TargetTree};
 use longhaul_proto::receiver::{Held, Seen, Surveyed};
 
 use super::{Report, Writing, begun};
-use crate::partials::{Known, Ledger};
+use crate::partials::{Coming, Known, Ledger};
 
 impl Writing {
     /// Looks at what stands under the names of a page, making its directories.
@@ -22,40 +22,30 @@ impl Writing {
             let mut fresh = fresh.lock().unwrap_or_else(PoisonError::into_inner);
             let first = page.first().map_or(FileId(0), |held| held.id);
             if let Some(ledger) = ledger.as_deref().filter(|_| first == FileId(0)) {
-                sweep(tree, &RelPath::root(), ledger);
+                ledger.sweep(tree, &RelPath::root());
             }
             let found = page.iter().map(|held| {
                 let seen = look(tree, held, dry_run, &mut fresh, ledger.as_deref()).map_err(|e| e.fault())?;
-                let large = matches!(held.entry.kind, EntryKind::File { len, .. } if len > bundled_max);
-                let known = ledger.as_ref().filter(|_| large).map_or(Ok(Known::default()), |l| l.claim(held))?;
+                let coming = match held.entry.kind {
+                    EntryKind::File { len, .. } if len > bundled_max => Coming::InChunks,
+                    _ => Coming::Whole,
+                };
+                let stands_for_itself = !matches!(held.entry.kind, EntryKind::DirEnd | EntryKind::Unsent { .. });
+                let ledger = ledger.as_ref().filter(|_| stands_for_itself);
+                let known = ledger.map_or(Ok(Known::default()), |ledger| ledger.claim(tree, held, coming))?;
                 let committed = known.committed || committed(&held.entry);
-                Ok(Surveyed { seen, partial: known.partial, committed })
+                Ok(Surveyed { seen, partial: known.partial, committed, doubtful: known.doubtful })
             });
             let found: Vec<Result<Surveyed, Fault>> = found.collect();
-            // What will be made needs a journal. It is begun here, so that files are opened in their order and do not wait for it
-            // all at once; should it fail, each of them says so.
+            // Directories in which something will be made are written down first. It is done here, all of a page at once, so that
+            // files are opened in their order and do not wait for it one by one; should it fail, each of them says so.
             let leaf = |held: &Held| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
             let new = |(held, found): (&Arc<Held>, &Result<Surveyed, Fault>)| {
                 leaf(held) && found.as_ref().is_ok_and(|found| found.seen == Seen::Absent)
             };
-            if page.iter().zip(&found).any(new) {
-                let _ = begun(ledger.as_deref());
-            }
+            let _ = begun(ledger.as_deref(), page.iter().zip(&found).filter(|pair| new(*pair)).map(|(held, _)| held));
             Report::Surveyed { first, found }
         });
-    }
-}
-
-/// Removes what sessions that are over left in a directory that stood before, and that nobody will go on with.
-fn sweep(tree: &dyn TargetTree, path: &RelPath, ledger: &Ledger) {
-    match tree.sweep(path, &|temp| ledger.is_orphan(temp)) {
-        Ok(0) => {}
-        Ok(removed) => {
-            tracing::info!(target: "longhaul::journal", path = %path.escaped(), removed, "old temporary files are removed")
-        }
-        Err(error) => {
-            tracing::warn!(target: "longhaul::journal", path = %path.escaped(), %error, "old temporary files stay")
-        }
     }
 }
 
@@ -76,7 +66,7 @@ fn look(
         EntryKind::Dir if !dry_run => {
             match tree.make_dir(&held.placed)? {
                 Made::Created => drop(fresh.insert(held.placed.clone())),
-                Made::Stood => ledger.into_iter().for_each(|ledger| sweep(tree, &held.placed, ledger)),
+                Made::Stood => ledger.into_iter().for_each(|ledger| ledger.sweep(tree, &held.placed)),
             }
             Ok(Seen::Dir)
         }

@@ -1,41 +1,59 @@
 //! What one receiving session writes down, and what it finds that others wrote.
 //!
 //! In: names that are surveyed, orders to open, records. Out: partials to continue, open temporaries. Called from the
-//! target side's threads; the order of calls for one file is the machine's.
+//! target side's threads; the order of calls for one file is the machine's. `claim` finds what is left of a name, `open`
+//! makes temporaries or goes on with those that were left, `proof` reads back what is not believed of them, `close` sweeps directories and puts journals away.
 
-use std::collections::HashMap;
+mod claim;
+mod close;
+mod open;
+mod proof;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, RelPath, SessionTag, SourceStamp,
-    TempName,
+    Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, FileNode, RelPath, SessionTag, SourceStamp,
 };
-use longhaul_disk::{TargetFile, TargetTree};
-use longhaul_proto::journal::{FileRecord, Opened, Record, Run, Stretch};
-use longhaul_proto::receiver::{self, Created, Held, Partial, Source};
+use longhaul_disk::TargetTree;
+use longhaul_proto::journal::{Record, Run};
+use longhaul_proto::receiver::{self, Held, Partial};
 use longhaul_proto::wire::message::Outcome;
 
 use super::Store;
-use super::book::{Book, Taken};
-use super::holds::{self, Holder, held};
-use super::store::Elsewheres;
-use crate::lane::join::nonce;
+use super::book::{Author, Book, Taken};
+use super::holds::Holder;
+use super::store::Outlines;
 
 /// The journal side of a receiving session. Dropping it lets go of its paths and of the journals.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     /// Its own journal, once anything is made.
     own: Mutex<Own>,
-    /// Books of the same principal, newest first; none any more when all is put away.
-    left: Mutex<Vec<Arc<Book>>>,
-    elsewhere: Elsewheres,
-    opened: Opened,
+    /// Directories of which its own journal says that temporaries lie there. Held while that is written down.
+    dirs: Mutex<HashSet<RelPath>>,
+    /// What stood on the shelf as it began.
+    left: Mutex<Outlines>,
+    /// Journals that it goes on with. They are locked from the first partial that is taken until the session ends.
+    taken: Mutex<HashMap<SessionTag, Arc<Book>>>,
+    /// Journals that another process did not let go of while this session waited.
+    elsewhere: Mutex<HashSet<SessionTag>>,
+    author: Author,
     me: Holder,
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
     claims: Mutex<HashMap<FileId, Claim>>,
+    /// Names that were in doubt and were committed anew: written down many at a time, at the latest when the session ends.
+    certain: Mutex<Vec<RelPath>>,
+    /// Held by whoever reads a partial back: one at a time, as each needs a buffer.
+    proving: Mutex<()>,
+    /// Nobody waits any more for what is being read back.
+    over: AtomicBool,
 }
 
 /// A session's own journal.
@@ -72,6 +90,8 @@ struct Entry {
     number: u32,
     /// Whether any chunk of it is journalled.
     worth: bool,
+    /// Which file its temporary is, until that is written down.
+    unplaced: Option<FileNode>,
 }
 
 /// What is known of a path that is about to be received.
@@ -79,22 +99,38 @@ struct Entry {
 pub(crate) struct Known {
     /// What is left of it under a temporary name.
     pub(crate) partial: Option<Arc<Partial>>,
-    /// An earlier session committed this very version.
+    /// An earlier session of the same run committed this very version.
     pub(crate) committed: bool,
+    /// A sync that failed left it in doubt.
+    pub(crate) doubtful: bool,
+}
+
+/// How a file comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coming {
+    /// In chunks: what is left of it may be continued.
+    InChunks,
+    /// Whole, as it is short or no regular file: what is left of it is of no use.
+    Whole,
 }
 
 impl Ledger {
-    pub(super) fn new(
-        store: Arc<Store>,
-        mut left: Vec<Arc<Book>>,
-        elsewhere: Elsewheres,
-        opened: Opened,
-        me: Holder,
-        prefix: RelPath,
-    ) -> Ledger {
-        left.sort_by_key(|book| std::cmp::Reverse(book.opened().at_unix));
-        let (own, left, claims) = (Mutex::default(), Mutex::new(left), Mutex::default());
-        Ledger { store, own, left, elsewhere, opened, me, prefix, claims }
+    pub(super) fn new(store: Arc<Store>, left: Outlines, author: Author, me: Holder, prefix: RelPath) -> Ledger {
+        Ledger {
+            store,
+            own: Mutex::default(),
+            dirs: Mutex::default(),
+            left: Mutex::new(left),
+            taken: Mutex::default(),
+            elsewhere: Mutex::default(),
+            author,
+            me,
+            prefix,
+            claims: Mutex::default(),
+            certain: Mutex::default(),
+            proving: Mutex::default(),
+            over: AtomicBool::new(false),
+        }
     }
 
     /// By which temporaries of this session are known.
@@ -102,19 +138,47 @@ impl Ledger {
         self.me.tag
     }
 
-    /// Sees to it that this session has a journal.
+    pub(super) fn author(&self) -> &Author {
+        &self.author
+    }
+
+    /// Sees to it that this session has a journal that says, durably, that temporaries lie in the directories of these
+    /// names. Called before the first of them is made.
     ///
     /// # Errors
     /// A [`Fault`] of the disk.
-    pub(crate) fn begin(&self) -> Result<(), Fault> {
-        self.own().map(drop)
+    pub(crate) fn begin<'a>(&self, placed: impl Iterator<Item = &'a RelPath>) -> Result<(), Fault> {
+        let mut wanted: Vec<RelPath> = Vec::new();
+        for dir in placed.filter_map(RelPath::parent) {
+            // Names come in order, so that those of one directory mostly follow each other.
+            if wanted.last() != Some(&dir) {
+                wanted.push(dir);
+            }
+        }
+        let mut known = lock(&self.dirs);
+        let mut new = Vec::new();
+        for dir in wanted {
+            let path = self.full(&dir)?;
+            if !known.contains(&path) && !new.contains(&path) {
+                new.push(path);
+            }
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        if let Some(book) = self.own()? {
+            book.append(&[Record::Dirs { paths: new.clone() }])?;
+            book.sync()?;
+        }
+        known.extend(new);
+        Ok(())
     }
 
     /// This session's journal, made when it is needed first; none where it may not be made.
     fn own(&self) -> Result<Option<Arc<Book>>, Fault> {
         let mut own = lock(&self.own);
         if matches!(*own, Own::NotYet) {
-            *own = match self.store.begin_book(self.me.tag, self.opened.clone()) {
+            *own = match self.store.begin_book(self.me.tag, &self.author) {
                 Ok(book) => Own::Book(book),
                 Err(fault) if fault.code == FaultCode::Denied => {
                     tracing::warn!(target: "longhaul::journal", %fault, "no journal can be written: what is cut off begins anew");
@@ -129,139 +193,12 @@ impl Ledger {
         })
     }
 
-    /// Lets go of all journals: those in which nothing is left to be continued go.
-    pub(crate) fn put_away(&self) {
-        self.let_go();
-        lock(&self.left).clear();
-    }
-
-    fn let_go(&self) {
-        self.claims().drain().for_each(|(_, claim)| claim.let_go());
-        if let Own::Book(own) = std::mem::take(&mut *lock(&self.own)) {
-            own.disown();
-        }
-        self.store.holds.release_all(self.me.tag);
-    }
-
     /// The largest chunk of what may be continued.
     pub(crate) fn largest_chunk(&self) -> Option<ChunkSize> {
         let left = lock(&self.left);
-        let partials = left.iter().flat_map(|book| book.partials());
-        let beneath = partials.filter(|(file, _)| self.prefix.is_root() || is_beneath(&file.path, &self.prefix));
-        beneath.map(|(file, _)| file.map.size()).max_by_key(|size| size.bytes())
-    }
-
-    /// Whether a temporary belongs to a session that is over and does not speak of it: nobody will go on with it.
-    pub(crate) fn is_orphan(&self, temp: &TempName) -> bool {
-        lock(&self.left).iter().any(|book| {
-            book.tag() == temp.tag() && !book.is_owned() && !book.partials().iter().any(|(file, _)| file.temp == *temp)
-        })
-    }
-
-    /// Takes the path of a file that comes in chunks; says what is known of it. Blocks while another holder is asked.
-    ///
-    /// # Errors
-    /// A [`Fault`] of code `Busy` if another session writes it.
-    pub(crate) fn claim(&self, held_entry: &Held) -> Result<Known, Fault> {
-        let path = self.full(&held_entry.placed)?;
-        if let Some(other) = self.elsewhere.get(&path) {
-            return Err(held(&path, &other.owner, other.since));
-        }
-        if self.store.holds.take(&path, &self.me)? == holds::Taken::Over {
-            self.look_again()?;
-        }
-        let stamp = stamp_of(held_entry);
-        let committed = lock(&self.left).iter().any(|book| book.is_done(&path, &stamp));
-        let mut found = self.find(&path)?;
-        let partial = found.as_mut().map(|Found { taken, .. }| {
-            let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };
-            Arc::new(Partial::new(taken.file.map, source, std::mem::take(&mut taken.held)))
-        });
-        self.claims().insert(held_entry.id, Claim { path, found, entry: None });
-        Ok(Known { partial, committed })
-    }
-
-    /// A session that ended a moment ago may have begun its journal after this one had looked.
-    fn look_again(&self) -> Result<(), Fault> {
-        let (found, _) = self.store.open_left(&self.opened.principal)?;
-        let mut left = lock(&self.left);
-        for book in found {
-            if book.tag() != self.me.tag && !left.iter().any(|known| Arc::ptr_eq(known, &book)) {
-                left.push(book);
-            }
-        }
-        Ok(())
-    }
-
-    /// The partial of which most is held; it alone is continued.
-    fn find(&self, path: &RelPath) -> Result<Option<Found>, Fault> {
-        let mut best: Option<Found> = None;
-        for book in lock(&self.left).iter() {
-            // Its session may have ended since this one began.
-            book.refresh()?;
-            while let Some(taken) = book.take(path, &self.opened)? {
-                let better = best.as_ref().is_none_or(|best| taken.held.len() > best.taken.held.len());
-                let found = Found { book: book.clone(), taken };
-                let worse = if better { best.replace(found) } else { Some(found) };
-                if let Some(worse) = worse {
-                    worse.book.append(&[Record::Dropped { number: worse.taken.number }])?;
-                }
-            }
-        }
-        Ok(best)
-    }
-
-    /// Opens what a file is received into: the partial's temporary if that is to be continued and stands, else a new one,
-    /// which is written down first.
-    ///
-    /// # Errors
-    /// A [`Fault`] of the disk; nothing is left of a new temporary then.
-    pub(crate) fn open(
-        &self,
-        tree: &dyn TargetTree,
-        entry: &Held,
-        partial: Option<&Partial>,
-        chunk: ChunkSize,
-        preserve_holes: bool,
-    ) -> Result<(Arc<TargetFile>, Created), Fault> {
-        let EntryKind::File { len, sparse, .. } = entry.entry.kind else {
-            return Err(Fault::new(FaultCode::Internal, Blame::Bug, "chunks for something that is no file"));
-        };
-        let sparse = sparse && preserve_holes;
-        if let Some(Found { book, taken }) = self.take_found(entry.id) {
-            if let Some(partial) = partial
-                && let Some(file) = tree.reopen(&entry.placed, len, sparse, &taken.file.temp).map_err(|e| e.fault())?
-            {
-                if partial.source() == Source::Changed {
-                    revise(&book, &taken, stamp_of(entry))?;
-                }
-                self.enter(entry.id, Entry { book, number: taken.number, worth: true });
-                return Ok((file, Created::Continued));
-            }
-            drop_partial(tree, &entry.placed, &book, &taken)?;
-        }
-        let mut random = [0; 8];
-        random.copy_from_slice(&nonce()?[..8]);
-        let temp = TempName::new(self.me.tag, random);
-        let (path, source, map) = (self.full(&entry.placed)?, stamp_of(entry), ChunkMap::new(len, chunk));
-        let book = self.own()?;
-        let announce =
-            |book: &Arc<Book>| book.announce(|number| FileRecord { number, path, map, source, sparse, temp });
-        let number = book.as_ref().map(announce).transpose()?;
-        let entered = book.zip(number);
-        match (tree.create(&entry.placed, len, sparse, &temp), entered) {
-            (Ok(file), entered) => {
-                if let Some((book, number)) = entered {
-                    self.enter(entry.id, Entry { book, number, worth: false });
-                }
-                Ok((file, Created::Fresh))
-            }
-            (Err(error), Some((book, number))) => {
-                book.append(&[Record::Dropped { number }])?;
-                Err(error.fault())
-            }
-            (Err(error), None) => Err(error.fault()),
-        }
+        let files = left.own.iter().flat_map(|outline| &outline.files);
+        let beneath = files.filter(|(path, _)| self.prefix.is_root() || is_beneath(path, &self.prefix));
+        beneath.map(|(_, size)| *size).max_by_key(|size| size.bytes())
     }
 
     /// Appends what the machine wants remembered; durable on return where chunks are among it.
@@ -269,6 +206,12 @@ impl Ledger {
     /// # Errors
     /// A [`Fault`]: then nothing of it may be relied on.
     pub(crate) fn write(&self, records: &[receiver::Record]) -> Result<(), Fault> {
+        for record in records {
+            if let receiver::Record::Doubtful(names) = record {
+                let placed: Vec<RelPath> = names.iter().map(|held| held.placed.clone()).collect();
+                self.doubt(&placed)?;
+            }
+        }
         let mut by_book: HashMap<SessionTag, (Arc<Book>, Vec<Record>, bool)> = HashMap::new();
         {
             let mut claims = self.claims();
@@ -284,6 +227,8 @@ impl Ledger {
                     receiver::Record::Chunks { chunks, .. } => {
                         entry.worth = true;
                         *sync = true;
+                        let placed = entry.unplaced.take();
+                        lines.extend(placed.map(|node| Record::Placed { number: entry.number, node }));
                         lines.push(Record::Chunks { number: entry.number, runs: runs_of(chunks) });
                     }
                     receiver::Record::Done(_) => lines.push(Record::Done { number: entry.number }),
@@ -320,16 +265,29 @@ impl Ledger {
         self.claims().get(&file).and_then(|claim| claim.entry.as_ref()).is_some_and(|entry| entry.worth)
     }
 
+    /// Whether the outcome of an entry is of interest here.
+    pub(crate) fn concerns(&self, entry: &Held) -> bool {
+        self.claims().contains_key(&entry.id) || self.is_doubtful(&entry.placed)
+    }
+
     /// An entry came to its outcome. What was left of a file that stands whole is removed; the path is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &Held, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Skipped | Outcome::Equal(_))
+        if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_))
             && let Some(Found { book, taken }) = self.take_found(entry.id)
             && let Err(fault) = drop_partial(tree, &entry.placed, &book, &taken)
         {
             tracing::warn!(target: "longhaul::journal", %fault, "what was left of a file cannot be removed");
         }
-        // Its record still needs its number.
-        if !matches!(outcome, Outcome::Committed(_)) {
+        if matches!(outcome, Outcome::Committed(_)) && self.is_doubtful(&entry.placed) {
+            let mut certain = lock(&self.certain);
+            certain.push(entry.placed.clone());
+            if certain.len() >= CERTAIN_MAX {
+                self.end_doubts(&std::mem::take(&mut *certain));
+            }
+        }
+        // The record that it is done still needs its number.
+        let is_written_down = self.claims().get(&entry.id).is_some_and(|claim| claim.entry.is_some());
+        if !matches!(outcome, Outcome::Committed(_)) || !is_written_down {
             self.forget(entry.id);
         }
     }
@@ -351,7 +309,7 @@ impl Ledger {
         self.claims().get_mut(&file)?.found.take()
     }
 
-    fn full(&self, placed: &RelPath) -> Result<RelPath, Fault> {
+    pub(super) fn full(&self, placed: &RelPath) -> Result<RelPath, Fault> {
         let too_long = |e| Fault::new(FaultCode::Unsupported, Blame::Local, e).about(placed.escaped());
         self.prefix.concat(placed).map_err(too_long)
     }
@@ -397,14 +355,6 @@ fn stamp_of(held: &Held) -> SourceStamp {
     }
 }
 
-/// The partial goes on from another version of its source: until its chunks are compared, none of them is held. Durable
-/// before any of them is written anew.
-fn revise(book: &Book, taken: &Taken, source: SourceStamp) -> Result<(), Fault> {
-    let lost = vec![Stretch { start: ChunkIndex(0), count: taken.file.map.chunks() }];
-    book.append(&[Record::Revised { number: taken.number, source, lost }])?;
-    book.sync()
-}
-
 /// Gives up what was left of a file.
 fn drop_partial(tree: &dyn TargetTree, placed: &RelPath, book: &Book, taken: &Taken) -> Result<(), Fault> {
     book.append(&[Record::Dropped { number: taken.number }])?;
@@ -422,3 +372,6 @@ fn runs_of(chunks: &[(ChunkIndex, Digest)]) -> Vec<Run> {
     }
     runs
 }
+
+/// Doubts that are ended together: each time all journals of doubts are read.
+const CERTAIN_MAX: usize = 4096;

@@ -1,0 +1,88 @@
+//! Reading back what is held of a partial that is not what its journal says, or that an earlier boot wrote.
+//!
+//! In: an open temporary and the digests that were journalled. Out: what of it the medium really holds, and what not. Ends
+//! soon when the session does. Decides nothing: `open` writes down what is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use longhaul_core::digest::{Digest, digest_of};
+use longhaul_core::{Blame, ByteCount, ChunkIndex, Fault, FaultCode};
+use longhaul_disk::{TargetFile, TargetTree};
+use longhaul_proto::journal::{HeldChunks, Stretch};
+use longhaul_proto::receiver::Partial;
+use longhaul_sys::Slab;
+
+use super::{Ledger, lock};
+
+impl Ledger {
+    /// Whoever reads back stops at the next chunk: the session is over.
+    pub(crate) fn stop_proving(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Reads every chunk that is held back from the medium; gives what is right of it, and what is to be revised away.
+    pub(super) fn prove(
+        &self,
+        tree: &dyn TargetTree,
+        file: &TargetFile,
+        partial: &Arc<Partial>,
+        why: &'static str,
+    ) -> Result<(Arc<Partial>, Vec<Stretch>), Fault> {
+        let (map, path) = (partial.map(), file.path().escaped());
+        let _turn = lock(&self.proving);
+        tracing::info!(
+            target: "longhaul::journal",
+            %path, bytes = %ByteCount(partial.bytes()), why, "what was received earlier is read back before it is gone on with"
+        );
+        let slab = Slab::new((map.size().bytes() as usize).max(BUFFER_BYTES_MIN), 1).map_err(|e| {
+            Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map a buffer to read back: {e}"))
+                .hint("lower --memory")
+        })?;
+        let mut slot = slab.claim().ok_or_else(interrupted)?;
+        let (mut held, mut lost) = (HeldChunks::new(), Lost::default());
+        for (index, digest) in partial.iter() {
+            if self.over.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+            let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0) as usize);
+            let found: Option<Digest> = match tree.read_back(file, start.0, len, &mut slot) {
+                Ok(back) => (back.len == len).then(|| digest_of(&slot[..len], map.kind(), start)),
+                Err(error) => {
+                    tracing::warn!(target: "longhaul::journal", %error, "a chunk cannot be read back and is sent again");
+                    None
+                }
+            };
+            if found == Some(digest) {
+                held.insert(index, *digest.bytes());
+            } else {
+                lost.add(index);
+            }
+        }
+        if !lost.0.is_empty() {
+            let chunks: u64 = lost.0.iter().map(|stretch| stretch.count).sum();
+            tracing::warn!(target: "longhaul::journal", %path, chunks, "chunks that were received earlier are damaged and are sent again");
+        }
+        Ok((Arc::new(Partial::new(map, partial.source(), held)), lost.0))
+    }
+}
+
+/// Chunks that are not what they were, in order.
+#[derive(Default)]
+struct Lost(Vec<Stretch>);
+
+impl Lost {
+    fn add(&mut self, index: ChunkIndex) {
+        match self.0.last_mut() {
+            Some(last) if last.start.0 + last.count == index.0 => last.count += 1,
+            _ => self.0.push(Stretch { start: index, count: 1 }),
+        }
+    }
+}
+
+fn interrupted() -> Fault {
+    Fault::new(FaultCode::Interrupted, Blame::Local, "the session ended while an earlier one's data was read back")
+}
+
+/// Direct reads come in whole blocks.
+const BUFFER_BYTES_MIN: usize = 64 << 10;

@@ -1,0 +1,118 @@
+//! Outlines of journals that stand on a shelf: which files each of them speaks of, read without its lock.
+//!
+//! In: a shelf, whose journals are of interest. Out: an outline for each. By these a session knows which journals concern it,
+//! and locks those alone; what it then goes on with it reads again under the lock. Of another principal's journal no more is
+//! read than tells that it is one, unless its session lives and may be writing what this one wants, or it is one of doubts.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::{ChunkSize, Fault, RelPath, SessionTag, SourceStamp};
+use longhaul_disk::JournalReader;
+use longhaul_proto::journal::{JournalError, Opened, Replay, Replayed};
+
+/// What a journal spoke of when it was looked at.
+#[derive(Debug)]
+pub(super) struct Outline {
+    pub(super) tag: SessionTag,
+    pub(super) opened: Opened,
+    /// Files that are neither done nor dropped, with the size of the largest chunks that are held of each.
+    pub(super) files: HashMap<RelPath, ChunkSize>,
+    /// Files that were committed by the run that asks, each as a digest of its path and version: there may be millions.
+    finished: HashSet<[u8; 16]>,
+    /// A session had it: it may have grown since.
+    pub(super) live: bool,
+    /// Its length then, in bytes.
+    pub(super) len: u64,
+}
+
+/// Whose journals are wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Whose {
+    pub(super) principal: String,
+    /// What this run committed counts as done.
+    pub(super) run: [u8; 16],
+}
+
+/// What a look at a journal found.
+#[derive(Debug)]
+pub(super) enum Looked {
+    /// A journal of files, of the principal that asks.
+    Own(Outline),
+    /// One of another principal, whose session lives.
+    Foreign(Outline),
+    /// Names in doubt, whoever wrote them.
+    Doubts(Vec<RelPath>),
+    /// Nothing was ever promised in it.
+    Unopened,
+    /// Nothing of interest.
+    Nothing,
+}
+
+impl Outline {
+    /// Whether this run committed this version of a source at `path`.
+    pub(super) fn is_finished(&self, path: &RelPath, source: &SourceStamp) -> bool {
+        !self.finished.is_empty() && self.finished.contains(&version_key(path, source))
+    }
+
+    /// When the session began that wrote it last.
+    pub(super) fn since(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.opened.at_unix)
+    }
+
+    fn of(tag: SessionTag, replayed: Replayed, whose: &Whose, live: bool, len: u64) -> Outline {
+        let mut files = HashMap::new();
+        for partial in replayed.files.into_values() {
+            let size = partial.file.map.size();
+            let known = files.entry(partial.file.path).or_insert(size);
+            *known = size.max(*known);
+        }
+        let of_run = replayed.done.iter().filter(|done| done.origin.is_of_run(whose.run));
+        let finished = of_run.map(|done| version_key(&done.file.path, &done.file.source)).collect();
+        Outline { tag, opened: replayed.opened, files, finished, live, len }
+    }
+}
+
+/// Looks at a journal. `elsewhere`: whether a session of another process has it is of interest.
+pub(super) fn look(reader: &JournalReader, whose: &Whose) -> Result<Looked, Fault> {
+    // The length first: what is appended meanwhile makes it longer, and it is looked at again.
+    let (len, live) = (reader.len().map_err(|e| e.fault())?, reader.is_live().map_err(|e| e.fault())?);
+    let mut replay = Replay::new();
+    let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != whose.principal);
+    let read = reader.read(&mut |bytes| {
+        replay.push(bytes);
+        !replay.ended() && (live || replay.may_be_of_doubts() || !is_theirs(&replay))
+    });
+    let tag = reader.tag();
+    if let Err(error) = read {
+        tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
+        return Ok(Looked::Nothing);
+    }
+    let theirs = is_theirs(&replay);
+    Ok(match replay.finish() {
+        Ok(replayed) if !replayed.doubts.is_empty() => Looked::Doubts(replayed.doubts.into_iter().collect()),
+        Ok(replayed) if !theirs => Looked::Own(Outline::of(tag, replayed, whose, live, len)),
+        Ok(replayed) if live => Looked::Foreign(Outline::of(tag, replayed, whose, live, len)),
+        Err(JournalError::Unopened) => Looked::Unopened,
+        Ok(_) => Looked::Nothing,
+        Err(error) => {
+            tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
+            Looked::Nothing
+        }
+    })
+}
+
+fn version_key(path: &RelPath, source: &SourceStamp) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(path.as_bytes());
+    let (mtime, ctime) = (source.mtime, source.ctime);
+    for word in [0, source.len, source.dev, source.ino, mtime.secs as u64, ctime.secs as u64] {
+        hasher.update(&word.to_le_bytes());
+    }
+    for word in [mtime.nanos, ctime.nanos] {
+        hasher.update(&word.to_le_bytes());
+    }
+    let mut key = [0; 16];
+    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    key
+}
