@@ -71,7 +71,8 @@ fn what_arrives_of_a_file_that_failed_is_dropped_while_its_last_write_is_awaited
     let first = victim.landed(chunk(0), 1, CV, Some(CV));
     victim.land(first);
     victim.obey();
-    victim.say(fault(0, FaultCode::Vanished));
+    // Of this nothing is kept.
+    victim.say(fault(0, FaultCode::Usage));
     let second = victim.landed(chunk(1), 1, CV, Some(CV));
     victim.land(second);
     assert!(matches!(victim.obey()[..], [Action::Drop(_)]));
@@ -165,13 +166,14 @@ fn a_file_that_fails_while_its_temporary_is_made_ends_when_that_is_over_and_leav
         assert!(std::iter::from_fn(|| victim.receiver.poll_action()).any(|action| surveyed(&action)));
         victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(Seen::Absent.into())]);
         while victim.receiver.poll_action().is_some() {}
-        victim.say(fault(0, FaultCode::Vanished));
+        // Of this nothing is kept.
+        victim.say(fault(0, FaultCode::Usage));
         assert!(victim.receiver.poll_action().is_none(), "it waits for its temporary");
         victim.receiver.handle_created(NOW, FileId(0), made);
         let actions = victim.obey();
         assert_eq!(actions.iter().filter(|a| matches!(a, Action::Discard(_))).count(), discards);
-        let vanished =
-            |a: &Action| matches!(a, Action::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Vanished);
-        assert!(actions.iter().any(vanished), "the first reason is told: {actions:?}");
+        let told =
+            |a: &Action| matches!(a, Action::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Usage);
+        assert!(actions.iter().any(told), "the first reason is told: {actions:?}");
     }
 }
