@@ -5,17 +5,17 @@
 //! stands or is journalled. In every run: what stands or was journalled before is not sent again. `KILLS` says how many kills
 //! (20), `KILLS_SEED` which ones. What the journal and the names hold is read in `kills/kept.rs`.
 
-mod kept;
+pub(crate) mod kept;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Daemon, Outcome, Run, Site, files};
+use crate::fixture::{Daemon, Outcome, Random, Run, Site, files, random};
 use crate::hostile::proxy::{Kind, Proxy};
 use crate::hostile::{Direction, daemon_addr};
 use kept::{Kept, kept};
@@ -217,34 +217,16 @@ fn make_source(top: &Path) -> u64 {
 }
 
 /// What the client said last. (One that is killed may die in the middle of a line.)
-fn told_durable(outcome: &Outcome) -> u64 {
+pub(crate) fn told_durable(outcome: &Outcome) -> u64 {
     let lines = outcome.stdout.split(|byte| *byte == b'\n');
     let events = lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
     events.filter_map(|event| event["bytes_durable"].as_u64()).next_back().unwrap_or(0)
 }
 
-/// Numbers that follow from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
-fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
-}
-
 /// Half of the kills in one direction, and then the command until it has run to its end.
 fn storm(direction: Direction) {
-    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let seed = variable("KILLS_SEED").unwrap_or_else(now);
-    let kills = variable("KILLS").unwrap_or(20).div_ceil(2);
+    let seed = random::seed("KILLS_SEED");
+    let kills = random::variable("KILLS").unwrap_or(20).div_ceil(2);
     eprintln!("{direction:?}: {kills} kills, KILLS_SEED={seed}");
     let mut random = Random(seed ^ direction as u64);
     let mut storm = Storm::new(direction);

@@ -23,6 +23,7 @@ mod layering;
 mod links;
 mod listing;
 mod mapping;
+mod medium;
 mod outages;
 mod overlap;
 mod partials;

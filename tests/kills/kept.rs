@@ -9,7 +9,7 @@ use longhaul_proto::journal::replay;
 
 /// Bytes that a later run need not send.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     /// Of files that stand under their final names.
     standing: u64,
     /// Of files that do not, in chunks that are journalled.
@@ -17,7 +17,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.standing + self.journalled
     }
 }
@@ -26,7 +26,7 @@ impl Kept {
 ///
 /// Journals first: a file that is committed meanwhile is then found under its name, and counted as that.
 #[track_caller]
-pub(super) fn kept(source: &Path, dest: &Path) -> Kept {
+pub(crate) fn kept(source: &Path, dest: &Path) -> Kept {
     let held = held_in(dest);
     let mut standing = 0;
     visit(source, dest, &mut standing);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "chores handle files of their own")]
 
+mod cuts;
 mod kills;
 #[path = "../../benches/kit/mod.rs"]
 mod kit;
@@ -15,6 +16,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", arg_required_else_help = true)]
 enum Xtask {
+    /// Cut the power of a disk in mid-transfer at random moments, and see that what was committed is on it (needs root)
+    Cuts(cuts::CutsArgs),
     /// Kill real clients and daemons in mid-transfer at random moments, and see that what they promised is kept
     Kills(kills::KillsArgs),
     /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print the README's table
@@ -25,6 +28,7 @@ enum Xtask {
 
 fn main() -> Result<()> {
     match Xtask::parse() {
+        Xtask::Cuts(args) => cuts::run(&args),
         Xtask::Kills(args) => kills::run(&args),
         Xtask::Peers(args) => peers::run(&args),
         Xtask::Sim(args) => sim::run(&args),

@@ -288,6 +288,10 @@ impl RecvSession {
     fn settled(&mut self, env: &mut Env, held: &Arc<Held>, outcome: &Outcome) {
         let path = text(&held.placed);
         env.say(|| format!("s{} {path} is {outcome:?}", self.no.0));
+        // A file may have become short enough for a bundle, which does not go on with what the journal has of it.
+        if matches!(outcome, Outcome::Committed(_) | Outcome::Equal(_) | Outcome::Skipped) {
+            self.drop_stale(env, &path);
+        }
         match (outcome, stamp_of(held)) {
             (Outcome::Committed(root), Some(stamp)) => {
                 env.check_commit(&path, stamp, *root, self.roots.get(&held.id).copied());
@@ -297,11 +301,8 @@ impl RecvSession {
                     self.write_late(env);
                 }
             }
-            (Outcome::Equal(root), Some(stamp)) => {
-                env.check_equal(&path, stamp, *root);
-                self.drop_stale(env, &path);
-            }
-            (Outcome::Skipped, Some(_)) => self.drop_stale(env, &path),
+            (Outcome::Equal(root), Some(stamp)) => env.check_equal(&path, stamp, *root),
+            (Outcome::Skipped, Some(_)) => {}
             _ => drop(self.temps.remove(&held.id)),
         }
     }
