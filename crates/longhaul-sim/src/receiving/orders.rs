@@ -300,6 +300,8 @@ impl RecvSession {
                     self.afterlife.insert(held.id, (temp.ino, temp.map));
                     self.write_late(env);
                 }
+                // A file that became short is staged whole, and goes on with nothing.
+                self.drop_stale(env, &path);
             }
             (Outcome::Equal(root), Some(stamp)) => env.check_equal(&path, stamp, *root),
             (Outcome::Skipped, Some(_)) => {}

@@ -326,7 +326,8 @@ fn doubts_outlive_their_process_for_everybody_until_the_name_is_committed_anew()
     let (doubtful, other) = (file(0, "d/x", 3), file(1, "d/y", 3));
     let first = process(dir.path(), BOOT, RUN);
     assert!(!first.ledger.is_doubtful(&doubtful.placed));
-    first.ledger.doubt(&[doubtful.placed.clone(), other.placed.clone()]).expect("written down");
+    let names = vec![Arc::new(file(0, "d/x", 3)), Arc::new(file(1, "d/y", 3))];
+    first.ledger.write(&[receiver::Record::Doubtful(names)]).expect("written down");
     assert!(first.ledger.is_doubtful(&doubtful.placed));
     first.ledger.put_away(&first.tree);
     drop(first);
