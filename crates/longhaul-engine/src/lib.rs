@@ -36,7 +36,7 @@ pub use transfer::bench::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,
     bench_net, io_mode,
 };
-pub use transfer::{run, run_between};
+pub use transfer::{Observers, run, run_between, run_into};
 
 /// Prepares the process: as many open files as the system allows.
 pub fn prepare_process() {

@@ -16,7 +16,7 @@ use longhaul_disk::{
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
-use crate::api::{LocalDest, LocalSource};
+use crate::api::{LocalDest, LocalSource, Settings};
 use crate::asked::Asked;
 use crate::lane::join::nonce;
 use crate::partials::{Ledger, Store, Who};
@@ -176,6 +176,14 @@ impl LocalSite {
         let store = Store::new(target.shelf().clone());
         written(target, landing, base, opening, (&store, &Who::local(), self.run), RelPath::root())
     }
+}
+
+/// A destination that a library user opened, whose sessions are written down as those of one that a command names.
+pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Result<Destination, Fault> {
+    let (direct, dry_run) = (settings.io, settings.dry_run);
+    let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
+    let store = Store::new(target.shelf().clone());
+    written(target, Landing::beneath(), String::new(), opening, &store, &Who::local(), RelPath::root())
 }
 
 /// A destination whose sessions are written down, unless nothing is done there.

@@ -59,7 +59,7 @@ impl Run {
         place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
         let source = self.local_sources(sources.to_vec()).await?;
         let destination = LocalSite::new(dest, opening)?.open()?;
-        self.embedded(source, destination).await
+        self.embedded(source, destination, Arc::new(Nobody)).await
     }
 
     /// Each half of a copy has half of the memory; the least that is allowed for both leaves two buffers to each.
@@ -67,10 +67,15 @@ impl Run {
         budget::slots(self.settings.memory, self.settings.chunk).map(|slots| slots / 2)
     }
 
-    /// The same machines, digests and commits as between hosts, over socket pairs.
-    pub(super) async fn embedded(self, tree: Arc<dyn SourceTree>, destination: Destination) -> Result<Totals, Fault> {
+    /// The same machines, digests and commits as between hosts, over socket pairs. `receiver` hears the receiving half.
+    pub(super) async fn embedded(
+        self,
+        tree: Arc<dyn SourceTree>,
+        destination: Destination,
+        receiver: Arc<dyn Observer>,
+    ) -> Result<Totals, Fault> {
         let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
-        let (mut totals, received) = self.halves(tree, destination, engines).await?;
+        let (mut totals, received) = self.halves(tree, destination, engines, receiver).await?;
         merge_halves(&mut totals, received);
         Ok(totals)
     }
@@ -81,6 +86,7 @@ impl Run {
         tree: Arc<dyn SourceTree>,
         destination: Destination,
         engines: Engines,
+        hears_receiver: Arc<dyn Observer>,
     ) -> Result<(Totals, Totals), Fault> {
         let half = ByteCount(self.settings.memory.get() / 2);
         // As for a whole side, two buffers are enough for each half.
@@ -125,7 +131,7 @@ impl Run {
             ledger: destination.ledger,
         };
         let near = self.half_link(ours, near, Role::Sender, self.observer.clone(), Arc::default());
-        let far = self.half_link(theirs, far, Role::Receiver, Arc::new(Nobody), destination.presence);
+        let far = self.half_link(theirs, far, Role::Receiver, hears_receiver, destination.presence);
         let receiver = tokio::spawn(async move {
             let mut course = ReceiveCourse::default();
             session::receive::run(far, receiving, &mut course).await;
@@ -202,7 +208,7 @@ pub(super) fn merge_halves(totals: &mut Totals, received: Totals) {
 }
 
 /// An observer for the half of a copy that nobody watches.
-struct Nobody;
+pub(super) struct Nobody;
 
 impl Observer for Nobody {
     fn event(&self, _event: Event) {}

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
-use longhaul_disk::{SourceTree, TargetTree};
+use longhaul_disk::{FsTarget, SourceTree, TargetTree};
 use longhaul_net::Protection;
 use longhaul_proto::receiver::{Config, Landing, Policy};
 use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
@@ -41,6 +41,7 @@ use crate::session::send::Sending;
 use crate::workers::blocking;
 use bench::LaneWatch;
 use dial::{Agreed, Dialling};
+use embedded::Nobody;
 use paths::{Paths, WithPaths};
 use redial::Patience;
 use segments::Segments;
@@ -80,8 +81,39 @@ pub async fn run_between(
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
     let (paths, segments) = (Paths::new(&[]), Segments::new(0));
     let run = Run { settings, observer: observer.clone(), stop, paths, segments, watch: None };
-    let result = run.embedded(source, destination).await;
+    let result = run.embedded(source, destination, Arc::new(Nobody)).await;
     conclude(result, &*observer, begun)
+}
+
+/// Copies into a directory that a library user opened, in this process, with the journal that a destination named on the
+/// command line has: what is cut off is gone on with by the next run. Each half has an observer of its own.
+pub async fn run_into(
+    source: Arc<dyn SourceTree>,
+    target: FsTarget,
+    settings: Settings,
+    observers: Observers,
+    stop: Stop,
+) -> Report {
+    let begun = Instant::now();
+    let Observers { sender, receiver } = observers;
+    let (paths, segments) = (Paths::new(&[]), Segments::new(0));
+    let result = match place::opened_destination(target, &settings) {
+        Ok(destination) => {
+            let run = Run { settings, observer: sender.clone(), stop, paths, segments, watch: None };
+            run.embedded(source, destination, receiver).await
+        }
+        Err(fault) => Err(fault),
+    };
+    conclude(result, &*sender, begun)
+}
+
+/// Who hears the two halves of a copy within one process.
+#[derive(Clone)]
+pub struct Observers {
+    /// Hears the sending half, and what ended the run.
+    pub sender: Arc<dyn Observer>,
+    /// Hears the receiving half: of each file before the sender does.
+    pub receiver: Arc<dyn Observer>,
 }
 
 /// What no session could keep.

@@ -14,7 +14,7 @@ use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
 use super::super::Run;
-use super::super::embedded::{Engines, merge_halves};
+use super::super::embedded::{Engines, Nobody, merge_halves};
 use super::super::paths::Paths;
 use super::super::segments::Segments;
 use crate::api::{Event, FileEvent, FileStatus, Limited, LocalDest, LocalSource, Observer, Settings, Stop};
@@ -109,7 +109,7 @@ impl Run {
             }
             None => Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), "memory".to_owned()),
         };
-        self.halves(source, destination, engines).await
+        self.halves(source, destination, engines, Arc::new(Nobody)).await
     }
 }
 

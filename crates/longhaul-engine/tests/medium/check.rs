@@ -1,0 +1,119 @@
+//! The promises, judged by what a medium holds: what final names show, what was said of them, what journals claim.
+//!
+//! In: states of a medium and what a program said. Out: broken promises, as text.
+
+use std::collections::BTreeMap;
+
+use longhaul_core::digest::digest_of;
+use longhaul_proto::journal;
+
+use super::model::Medium;
+use super::source::Source;
+use super::view::{Kind, Kinds, Shown, View, text};
+
+/// What was there before the first run, or was put there by somebody else.
+pub(crate) type Before = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A state of the medium.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State<'a> {
+    pub(crate) view: &'a View,
+    pub(crate) kinds: &'a Kinds,
+}
+
+impl State<'_> {
+    /// A final name shows nothing, what stood there before, or a version that was offered, whole.
+    pub(crate) fn names(&self, source: &Source, before: &Before) -> Result<(), String> {
+        for Shown { path, node } in Medium::shown_in(self.view) {
+            let right = match &self.kinds[&node] {
+                Kind::Dir => source.dirs.contains(&path),
+                Kind::Link(target) => source.links.get(&path) == Some(target),
+                Kind::File => {
+                    let bytes = self.view.bytes(node);
+                    let offered = source.files.get(&path).into_iter().flatten();
+                    let known = offered.map(|version| &version.bytes).chain(before.get(&path));
+                    known.into_iter().any(|known| known == bytes)
+                }
+            };
+            if !right {
+                let bytes = self.view.bytes(node);
+                let zeros = bytes.iter().filter(|byte| **byte == 0).count();
+                return Err(format!(
+                    "{} shows what was never offered: {} bytes, {zeros} of them zero",
+                    text(&path),
+                    bytes.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A file stands under its final name with this content.
+    pub(crate) fn stands(&self, path: &[u8], is_right: impl Fn(&[u8]) -> bool) -> Result<(), String> {
+        let Some(node) = self.view.find(path) else { return Err(format!("{} is not there", text(path))) };
+        if self.kinds.get(&node) != Some(&Kind::File) {
+            return Err(format!("{} is no file", text(path)));
+        }
+        if !is_right(self.view.bytes(node)) {
+            return Err(format!("{} has another content", text(path)));
+        }
+        Ok(())
+    }
+
+    /// Everything that is offered stands, be it of an earlier version that has the same size and time.
+    pub(crate) fn complete(&self, source: &Source) -> Result<(), String> {
+        for path in source.files.keys() {
+            self.stands(path, |bytes| source.may_be(path, bytes))?;
+        }
+        for (path, target) in &source.links {
+            let node = self.view.find(path).ok_or_else(|| format!("the link {} is not there", text(path)))?;
+            if self.kinds.get(&node) != Some(&Kind::Link(target.clone())) {
+                return Err(format!("{} leads elsewhere", text(path)));
+            }
+        }
+        match source.dirs.iter().find(|dir| self.view.find(dir).is_none()) {
+            Some(dir) => Err(format!("the directory {} is not there", text(dir))),
+            None => Ok(()),
+        }
+    }
+
+    /// Every chunk that a journal calls durable is in its temporary. Gives how many bytes of which files a later session may
+    /// go on with: of several partials of a path the best.
+    pub(crate) fn journals(&self) -> Result<BTreeMap<Vec<u8>, u64>, String> {
+        let mut held: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for Shown { path, node } in self.view.shown() {
+            if !path.starts_with(b".longhaul/") || !path.ends_with(b".journal") {
+                continue;
+            }
+            let Ok(replayed) = journal::replay(self.view.bytes(node)) else { continue };
+            for partial in replayed.files.values() {
+                let file = &partial.file;
+                let dir = file.path.parent().map_or_else(Vec::new, |dir| dir.as_bytes().to_vec());
+                let temp = [&dir, &b"/"[..], &file.temp.file_name()].concat();
+                let Some(node) = self.view.find(&temp) else { continue };
+                let bytes = self.view.bytes(node);
+                for (index, digest) in partial.held.iter() {
+                    let (start, len) = (file.map.start_of(index), file.map.len_of(index).unwrap_or(0) as usize);
+                    let content = bytes.get(start.0 as usize..).and_then(|rest| rest.get(..len));
+                    if content.is_none_or(|content| digest_of(content, file.map.kind(), start).bytes() != digest) {
+                        let name = text(file.path.as_bytes());
+                        return Err(format!("chunk {} of {name} is journalled and not in its temporary", index.0));
+                    }
+                }
+                let best = held.entry(file.path.as_bytes().to_vec()).or_default();
+                *best = (*best).max(partial.held.bytes(file.map));
+            }
+        }
+        Ok(held)
+    }
+
+    /// How many bytes of what is offered are durable: whole under their names, or in partials.
+    pub(crate) fn durable(&self, source: &Source) -> Result<u64, String> {
+        let held = self.journals()?;
+        let of = |path: &Vec<u8>| {
+            let whole = self.stands(path, |bytes| source.current(path).bytes == bytes).is_ok();
+            if whole { source.current(path).bytes.len() as u64 } else { held.get(path).copied().unwrap_or(0) }
+        };
+        Ok(source.files.keys().map(of).sum())
+    }
+}

@@ -1,0 +1,133 @@
+//! What goes wrong beneath a run: which calls fail, when the power goes, what cannot be written back, what kind of file
+//! system it is, and which bug is planted.
+//!
+//! Plain data; `model` plays it.
+
+use rustix::io::Errno;
+
+use super::rng::Rng;
+
+/// What goes wrong in one run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults {
+    /// At this call, counted from 1, the power goes.
+    pub(crate) cut_at: Option<u64>,
+    /// At this call ...
+    pub(crate) fail_at: Option<u64>,
+    /// ... this happens.
+    pub(crate) failure: Failure,
+    /// Of a thousand files that are made, so many lie on a bad sector.
+    pub(crate) bad_files: u64,
+    /// Of a thousand journals, likewise.
+    pub(crate) bad_journals: u64,
+    /// In front of so many calls of a thousand, something that is dirty is written back.
+    pub(crate) background: u64,
+    /// At this call somebody else puts a file under the first final name, in order, that is free.
+    pub(crate) intruder_at: Option<u64>,
+    /// A bug of longhaul's.
+    pub(crate) mutant: Option<Mutant>,
+}
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Failure {
+    #[default]
+    None,
+    /// With this error, once.
+    Once(Errno),
+    /// With this error, and all that follow.
+    FromThen(Errno),
+    /// It is the next write, and half of it is written.
+    Short,
+}
+
+/// What a file system is, for as long as a world lasts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Nature {
+    pub(crate) syncfs: SyncFs,
+    /// A sync of a file makes the names of it durable that it has.
+    pub(crate) sync_covers_names: bool,
+    /// A write that is lost makes the file as long as if it were there.
+    pub(crate) lost_extends: bool,
+}
+
+/// What `syncfs` does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SyncFs {
+    /// What it says, as on ext4.
+    #[default]
+    Whole,
+    /// Nothing, and says that all is well, as on a file system in user space.
+    Nothing,
+    /// It writes back, and never tells of an error, as on overlayfs.
+    Mute,
+}
+
+/// A bug, planted into the calls that the disk's crate makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// Directories are not synced.
+    DirsNotSynced,
+    /// `fdatasync` of a temporary is not made.
+    DataNotSynced,
+    /// The journal is not synced.
+    JournalNotSynced,
+    /// Nothing is synced before it is renamed.
+    NoBarrier,
+    /// What stands between a partial's new version and its first write is not synced.
+    RevisionNotSynced,
+    /// A journal that is taken over is not written again.
+    NotReasserted,
+    /// A rename that must not replace does.
+    ReplacesAnyway,
+    /// The error of a sync of a temporary's data is not heard.
+    SyncErrorIgnored,
+    /// Directories are not synced but for what was changed in them now.
+    StandingNotSynced,
+}
+
+impl SyncFs {
+    /// As `statfs` names such a file system.
+    pub(crate) fn magic(self) -> u64 {
+        match self {
+            SyncFs::Whole => 0xef53,
+            SyncFs::Nothing => 0x6573_5546,
+            SyncFs::Mute => 0x794c_7630,
+        }
+    }
+}
+
+impl Nature {
+    pub(crate) fn random(rng: &mut Rng) -> Nature {
+        Nature {
+            syncfs: rng.pick(&[SyncFs::Whole, SyncFs::Whole, SyncFs::Whole, SyncFs::Nothing, SyncFs::Mute]),
+            sync_covers_names: rng.permille(500),
+            lost_extends: rng.permille(700),
+        }
+    }
+}
+
+impl Faults {
+    /// Some faults, in a run that makes about `calls` calls if nothing goes wrong.
+    pub(crate) fn random(rng: &mut Rng, calls: u64) -> Faults {
+        let at = 1 + rng.below(calls.max(2));
+        let errno = rng.pick(&[Errno::IO, Errno::IO, Errno::NOSPC, Errno::ACCESS, Errno::STALE, Errno::INTR]);
+        let mut faults = Faults { background: rng.pick(&[0, 20, 100]), ..Faults::default() };
+        match rng.below(12) {
+            0..=3 => faults.cut_at = Some(at),
+            4..=6 => {
+                faults.fail_at = Some(at);
+                let lasting = rng.pick(&[Errno::IO, Errno::NOSPC]);
+                faults.failure =
+                    rng.pick(&[Failure::Once(errno), Failure::Once(errno), Failure::FromThen(lasting), Failure::Short]);
+            }
+            7..=9 => (faults.bad_files, faults.bad_journals) = (rng.pick(&[30, 100, 400]), rng.pick(&[0, 0, 400])),
+            10 => {
+                (faults.bad_files, faults.bad_journals) = (100, 300);
+                faults.cut_at = Some(at);
+            }
+            _ => faults.intruder_at = Some(at),
+        }
+        faults
+    }
+}

@@ -1,0 +1,319 @@
+//! Worlds: a source, a destination and a row of runs in which things go wrong, each from one seed; then runs in which
+//! nothing does, to see what is left.
+//!
+//! In: a seed. Out: what was seen, or the first promise that was broken. The engine's threads are real, so a seed fixes what
+//! happens in a world, and not the order in which threads come to it: a failure may need a few plays to show again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::{ByteCount, ChunkSize, IfExists};
+use longhaul_engine::{DirectMode, EngineKind, Settings, SyncGroup, Verify};
+
+use super::check::{Before, State};
+use super::faults::{Faults, Mutant, Nature, SyncFs};
+use super::model::Medium;
+use super::rng::Rng;
+use super::run::{Ran, run};
+use super::source::Source;
+use super::view::text;
+
+/// What worlds have seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tallies {
+    pub(crate) runs: u64,
+    pub(crate) cuts: u64,
+    pub(crate) losses: u64,
+    pub(crate) resumed: u64,
+    pub(crate) committed: u64,
+    pub(crate) failed: u64,
+}
+
+/// A world that is being played.
+pub(crate) struct World {
+    rng: Rng,
+    scratch: tempfile::TempDir,
+    pub(crate) source: Arc<Source>,
+    pub(crate) medium: Arc<Medium>,
+    before: Before,
+    pub(crate) settings: Settings,
+    mutant: Option<Mutant>,
+    /// Destinations so far: each power cut makes another.
+    targets: u64,
+    pub(crate) seen: Tallies,
+}
+
+/// Plays the world of a seed.
+pub(crate) fn play(seed: u64, mutant: Option<Mutant>) -> Result<Tallies, String> {
+    let mut world = World::random(seed, mutant);
+    let told = world.play();
+    let trace = world.trace();
+    told.map(|()| world.seen).map_err(|broken| format!("seed {seed}: {broken}{trace}"))
+}
+
+impl World {
+    fn random(seed: u64, mutant: Option<Mutant>) -> World {
+        let mut rng = Rng::new(seed, 0);
+        let chunk = rng.pick(&[4096u64, 8192]);
+        let scratch = scratch();
+        let source = Source::random(&scratch.path().join("source"), &mut rng, chunk as usize);
+        let nature = Nature::random(&mut rng);
+        let nature = if mutant.is_some() { Nature { syncfs: SyncFs::Whole, ..nature } } else { nature };
+        let settings = random_settings(&mut rng, chunk);
+        let mut world = World::new(scratch, source, nature, settings, Rng::new(seed, 1));
+        world.mutant = mutant;
+        if rng.permille(400) {
+            world.stand(&mut rng);
+        }
+        world.rng = rng;
+        world
+    }
+
+    /// A world in which nothing stands at the destination.
+    pub(crate) fn new(
+        scratch: tempfile::TempDir,
+        source: Source,
+        nature: Nature,
+        settings: Settings,
+        rng: Rng,
+    ) -> World {
+        let target = scratch.path().join("target-0");
+        std::fs::create_dir(&target).expect("the destination is made");
+        let medium = Medium::of(&target, nature, rng.clone());
+        let (source, before, seen) = (Arc::new(source), BTreeMap::new(), Tallies::default());
+        World { rng, scratch, source, medium, before, settings, mutant: None, targets: 0, seen }
+    }
+
+    /// Puts something under some of the names that are to come.
+    fn stand(&mut self, rng: &mut Rng) {
+        let target = self.medium.scratch.clone();
+        for dir in &self.source.dirs {
+            std::fs::create_dir_all(target.join(text(dir))).expect("a directory stands");
+        }
+        for (path, versions) in &self.source.files {
+            if !rng.permille(300) {
+                continue;
+            }
+            let mut bytes = versions[0].bytes.clone();
+            if !bytes.is_empty() && rng.permille(800) {
+                let at = rng.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1;
+            }
+            std::fs::write(target.join(text(path)), &bytes).expect("a file stands");
+            self.before.insert(path.clone(), bytes);
+        }
+        let (nature, rng) = self.medium.nature();
+        self.medium = Medium::of(&target, nature, rng);
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        let mut calls = 40 + 6 * self.source.files.len() as u64;
+        let mut asked = self.settings.if_exists;
+        for _ in 0..1 + self.rng.below(3) {
+            let mut faults = Faults::random(&mut self.rng, calls);
+            if self.rng.permille(200) {
+                faults.cut_at = Some(1 + self.rng.below(calls));
+            }
+            let ran = self.faulty(Faults { mutant: self.mutant, ..faults })?;
+            calls = calls.max(self.medium.state().calls);
+            self.pause(&ran);
+        }
+        if asked == IfExists::Fail {
+            asked = IfExists::SkipSame;
+        }
+        self.settings.if_exists = asked;
+        self.converge()
+    }
+
+    /// A run in which things go wrong, and what is then on the medium.
+    pub(crate) fn faulty(&mut self, faults: Faults) -> Result<Ran, String> {
+        let ran = self.run(faults);
+        let told = |broken: String| format!("{broken} ({})", ran.told());
+        if let Some(broken) = ran.broken.first() {
+            return Err(told(broken.clone()));
+        }
+        self.judge(&ran).map_err(told)?;
+        if self.medium.state().image.is_some() {
+            self.seen.cuts += 1;
+            self.restart();
+        }
+        Ok(ran)
+    }
+
+    /// One run.
+    fn run(&mut self, faults: Faults) -> Ran {
+        self.medium.begin_run(faults, self.source.files.keys().cloned().collect());
+        let ran = run(&self.medium, &self.source, self.settings.clone());
+        self.seen.runs += 1;
+        self.seen.losses += self.medium.state().lost.len() as u64;
+        if let Some(report) = &ran.report {
+            self.seen.resumed += report.bytes_resumed;
+            self.seen.committed += report.files_committed;
+            self.seen.failed += report.files_failed;
+        }
+        ran
+    }
+
+    /// What the medium holds after a run, whatever became of it.
+    fn judge(&mut self, ran: &Ran) -> Result<(), String> {
+        let mut state = self.medium.state();
+        if let Some((path, bytes)) = state.intruded.take() {
+            let stands = std::fs::read(self.medium.scratch.join(text(&path)));
+            if state.image.is_none() && stands.ok().as_ref() != Some(&bytes) {
+                return Err(format!("{}, which somebody else put there meanwhile, was replaced", text(&path)));
+            }
+            self.before.insert(path, bytes);
+        }
+        if let Some(image) = &state.image {
+            let left = State { view: image, kinds: &state.kinds };
+            left.names(&self.source, &self.before).map_err(|what| format!("after the power cut {what}"))?;
+            let durable = left.durable(&self.source).map_err(|what| format!("after the power cut {what}"))?;
+            if durable < ran.durable {
+                return Err(format!("{} bytes were called durable, the power cut left {durable}", ran.durable));
+            }
+            return Ok(());
+        }
+        let durably = State { view: &state.medium, kinds: &state.kinds };
+        durably.names(&self.source, &self.before).map_err(|what| format!("durably {what}"))?;
+        durably.journals().map_err(|what| format!("durably {what}"))?;
+        if ran.is_success() && self.settings.if_exists != IfExists::Fail {
+            durably.complete(&self.source).map_err(|what| format!("all is said to be there, but durably {what}"))?;
+        }
+        let settled = state.settled();
+        let settled = State { view: &settled, kinds: &state.kinds };
+        settled.names(&self.source, &self.before).map_err(|what| format!("once all is written back {what}"))
+    }
+
+    /// The machine starts again with what the power cut left.
+    fn restart(&mut self) {
+        self.targets += 1;
+        let target = self.scratch.path().join(format!("target-{}", self.targets));
+        std::fs::create_dir(&target).expect("another destination is made");
+        self.medium.write_image(&target);
+        let (nature, rng) = self.medium.nature();
+        self.medium = Medium::of(&target, nature, rng);
+    }
+
+    /// What may happen between two runs.
+    fn pause(&mut self, ran: &Ran) {
+        if self.rng.permille(300) {
+            self.medium.drop_cache();
+        }
+        if !ran.is_success() && self.rng.permille(200) {
+            self.medium.state().cut();
+            self.restart();
+        }
+        if self.rng.permille(200)
+            && let Some(source) = Arc::get_mut(&mut self.source)
+        {
+            source.change(&mut self.rng);
+        }
+    }
+
+    /// Nothing goes wrong any more: what is begun is gone on with, all comes to its end, nothing of ours is left.
+    pub(crate) fn converge(&mut self) -> Result<(), String> {
+        let calm = || Faults { mutant: self.mutant, ..Faults::default() };
+        let (first, later) = (calm(), calm());
+        let mut ran = self.faulty(first)?;
+        for _ in 0..2 {
+            if !ran.is_success() {
+                ran = self.faulty(later.clone())?;
+            }
+        }
+        if !ran.is_success() {
+            return Err(format!("the same command does not come to its end: {}", ran.told()));
+        }
+        self.nothing_left()?;
+        if self.settings.if_exists == IfExists::Replace {
+            return Ok(());
+        }
+        let again = self.faulty(later)?;
+        match again.report.as_ref().map(|report| report.files_committed) {
+            Some(0) if again.is_success() => self.nothing_left(),
+            other => Err(format!("a run with nothing to do commits {other:?}: {}", again.told())),
+        }
+    }
+
+    /// Programs see the source at the destination, and nothing else.
+    fn nothing_left(&self) -> Result<(), String> {
+        let (here, there) = (listed(&self.source.dir), listed(&self.medium.scratch));
+        if let Some(more) = there.iter().find(|path| !here.contains(path)) {
+            return Err(format!("{} is left behind", more.display()));
+        }
+        for path in &here {
+            let at = |dir: &Path| dir.join(path);
+            let stat = |at: PathBuf| std::fs::symlink_metadata(&at).map_err(|e| format!("{}: {e}", at.display()));
+            let (offered, stands) = (std::fs::symlink_metadata(at(&self.source.dir)), stat(at(&self.medium.scratch))?);
+            let offered = offered.map_err(|e| e.to_string())?;
+            let same_time = || offered.modified().ok() == stands.modified().ok();
+            if offered.is_file() && (!stands.is_file() || offered.len() != stands.len() || !same_time()) {
+                return Err(format!("{} has another length or time", path.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The latest steps, for a person who replays a world.
+    fn trace(&self) -> String {
+        let state = self.medium.state();
+        let (nature, if_exists) = (state.nature, self.settings.if_exists);
+        let world = format!("\n  {nature:?}, {if_exists:?}, faults of the last run {:?}", state.faults);
+        if std::env::var_os("MEDIUM_SEED").is_none() {
+            return world;
+        }
+        let steps = state.steps.iter().map(|step| format!("\n  {:?} {}", step.what, text(&step.path)));
+        format!("{world}\n{:?}{}", self.settings, steps.collect::<String>())
+    }
+}
+
+fn random_settings(rng: &mut Rng, chunk: u64) -> Settings {
+    let sync = SyncGroup {
+        bytes: rng.pick(&[chunk, 4 * chunk, 1 << 30]),
+        age: Duration::from_millis(rng.pick(&[1, 20, 1000])),
+    };
+    let if_exists =
+        rng.pick(&[IfExists::SkipSame, IfExists::SkipSame, IfExists::Replace, IfExists::Verify, IfExists::Fail]);
+    Settings {
+        if_exists,
+        verify: rng.pick(&[Verify::Wire, Verify::Wire, Verify::Disk]),
+        lanes: Some(1 + rng.below(3) as u32),
+        sync,
+        ..plain_settings(chunk)
+    }
+}
+
+/// Small chunks, little memory, everything through the page cache.
+pub(crate) fn plain_settings(chunk: u64) -> Settings {
+    Settings {
+        lanes: Some(1),
+        chunk: ChunkSize::from_bytes(chunk).expect("a power of two"),
+        memory: ByteCount(chunk * 32),
+        depth: Some(4),
+        io: DirectMode::Buffered,
+        engine: EngineKind::Threads,
+        sync: SyncGroup { bytes: chunk, age: Duration::from_millis(1) },
+        ..Settings::default()
+    }
+}
+
+/// A directory for one world, in memory where there is such a place: the medium that counts is the model's.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a scratch directory")
+}
+
+/// All paths beneath a directory.
+fn listed(top: &Path) -> Vec<PathBuf> {
+    let (mut found, mut dirs) = (Vec::new(), vec![top.to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).expect("listed") {
+            let path = entry.expect("an entry").path();
+            found.push(path.strip_prefix(top).expect("beneath it").to_owned());
+            if std::fs::symlink_metadata(&path).expect("examined").is_dir() {
+                dirs.push(path);
+            }
+        }
+    }
+    found
+}
