@@ -1,6 +1,6 @@
 //! The promises, judged by what a medium holds: what final names show, what was said of them, what journals claim.
 //!
-//! In: states of a medium and what a program said. Out: broken promises, as text.
+//! In: states of a medium and what a program said. Out: broken promises, as [`Broken`].
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use longhaul_core::digest::digest_of;
 use longhaul_proto::journal;
 
 use super::model::Medium;
+use super::promise::{Broken, Promise};
 use super::source::Source;
 use super::view::{Kind, Kinds, Shown, View, text};
 
@@ -23,7 +24,7 @@ pub(crate) struct State<'a> {
 
 impl State<'_> {
     /// A final name shows nothing, what stood there before, or a version that was offered, whole.
-    pub(crate) fn names(&self, source: &Source, before: &Before) -> Result<(), String> {
+    pub(crate) fn names(&self, source: &Source, before: &Before) -> Result<(), Broken> {
         for Shown { path, node } in Medium::shown_in(self.view) {
             let right = match &self.kinds[&node] {
                 Kind::Dir => source.dirs.contains(&path),
@@ -38,11 +39,11 @@ impl State<'_> {
             if !right {
                 let bytes = self.view.bytes(node);
                 let zeros = bytes.iter().filter(|byte| **byte == 0).count();
-                return Err(format!(
+                return Err(Promise::Names.broken(format_args!(
                     "{} shows what was never offered: {} bytes, {zeros} of them zero",
                     text(&path),
                     bytes.len()
-                ));
+                )));
             }
         }
         Ok(())
@@ -61,25 +62,25 @@ impl State<'_> {
     }
 
     /// Everything that is offered stands, be it of an earlier version that has the same size and time.
-    pub(crate) fn complete(&self, source: &Source) -> Result<(), String> {
+    pub(crate) fn complete(&self, source: &Source) -> Result<(), Broken> {
         for path in source.files.keys() {
-            self.stands(path, |bytes| source.may_be(path, bytes))?;
+            self.stands(path, |bytes| source.may_be(path, bytes)).map_err(|what| Promise::Complete.broken(what))?;
         }
         for (path, target) in &source.links {
-            let node = self.view.find(path).ok_or_else(|| format!("the link {} is not there", text(path)))?;
-            if self.kinds.get(&node) != Some(&Kind::Link(target.clone())) {
-                return Err(format!("{} leads elsewhere", text(path)));
+            let node = self.view.find(path);
+            if node.is_none_or(|node| self.kinds.get(&node) != Some(&Kind::Link(target.clone()))) {
+                return Err(Promise::Complete.broken(format_args!("the link {} is not there", text(path))));
             }
         }
         match source.dirs.iter().find(|dir| self.view.find(dir).is_none()) {
-            Some(dir) => Err(format!("the directory {} is not there", text(dir))),
+            Some(dir) => Err(Promise::Complete.broken(format_args!("the directory {} is not there", text(dir)))),
             None => Ok(()),
         }
     }
 
     /// Every chunk that a journal calls durable is in its temporary. Gives how many bytes of which files a later session may
     /// go on with: of several partials of a path the best.
-    pub(crate) fn journals(&self) -> Result<BTreeMap<Vec<u8>, u64>, String> {
+    pub(crate) fn journals(&self) -> Result<BTreeMap<Vec<u8>, u64>, Broken> {
         let mut held: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for Shown { path, node } in self.view.shown() {
             if !path.starts_with(b".longhaul/") || !path.ends_with(b".journal") {
@@ -97,7 +98,8 @@ impl State<'_> {
                     let content = bytes.get(start.0 as usize..).and_then(|rest| rest.get(..len));
                     if content.is_none_or(|content| digest_of(content, file.map.kind(), start).bytes() != digest) {
                         let name = text(file.path.as_bytes());
-                        return Err(format!("chunk {} of {name} is journalled and not in its temporary", index.0));
+                        let what = format_args!("chunk {} of {name} is journalled and not in its temporary", index.0);
+                        return Err(Promise::Durable.broken(what));
                     }
                 }
                 let best = held.entry(file.path.as_bytes().to_vec()).or_default();
@@ -108,7 +110,7 @@ impl State<'_> {
     }
 
     /// How many bytes of what is offered are durable: whole under their names, or in partials.
-    pub(crate) fn durable(&self, source: &Source) -> Result<u64, String> {
+    pub(crate) fn durable(&self, source: &Source) -> Result<u64, Broken> {
         let held = self.journals()?;
         let of = |path: &Vec<u8>| {
             let whole = self.stands(path, |bytes| source.current(path).bytes == bytes).is_ok();

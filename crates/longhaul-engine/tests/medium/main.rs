@@ -10,6 +10,8 @@ mod check;
 mod errors;
 mod faults;
 mod model;
+mod mutants;
+mod promise;
 mod rng;
 mod run;
 mod source;
@@ -21,6 +23,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faults::Mutant;
+use promise::Broken;
 use world::{Tallies, play};
 
 #[test]
@@ -33,11 +36,12 @@ fn worlds() {
     let again = number("MEDIUM_AGAIN").unwrap_or(0);
     let (seen, failures) = play_many(from, count, None, again > 0);
     println!("{count} worlds from {from}: {seen:?}");
-    assert!(failures.is_empty(), "{} of {count} worlds broke a promise:\n{}", failures.len(), failures.join("\n"));
+    let told: Vec<String> = failures.iter().map(Broken::to_string).collect();
+    assert!(told.is_empty(), "{} of {count} worlds broke a promise:\n{}", told.len(), told.join("\n"));
 }
 
 /// Plays worlds side by side, until one fails or, if `all`, to the end.
-fn play_many(from: u64, count: u64, mutant: Option<Mutant>, all: bool) -> (Tallies, Vec<String>) {
+fn play_many(from: u64, count: u64, mutant: Option<Mutant>, all: bool) -> (Tallies, Vec<Broken>) {
     let (next, stop) = (AtomicU64::new(from), AtomicBool::new(false));
     let (sum, failures) = (Mutex::new(Tallies::default()), Mutex::new(Vec::new()));
     let work = || {

@@ -10,6 +10,7 @@ use longhaul_engine::{DirectMode, Event, FileStatus, Observer, Report, Settings,
 
 use super::check::State;
 use super::model::{Medium, What};
+use super::promise::{Broken, Promise};
 use super::source::Source;
 use super::view::{Kind, text};
 
@@ -21,7 +22,7 @@ pub(crate) struct Ran {
     /// The bytes that were last said to be durable.
     pub(crate) durable: u64,
     pub(crate) files: Vec<(Vec<u8>, FileStatus)>,
-    pub(crate) broken: Vec<String>,
+    pub(crate) broken: Vec<Broken>,
 }
 
 impl Ran {
@@ -53,7 +54,7 @@ struct Witness {
 struct Heard {
     durable: u64,
     files: Vec<(Vec<u8>, FileStatus)>,
-    broken: Vec<String>,
+    broken: Vec<Broken>,
 }
 
 impl Witness {
@@ -85,22 +86,24 @@ impl Observer for Witness {
                 if file.status == FileStatus::Committed
                     && let Err(broken) = self.committed(path, file.b3)
                 {
-                    self.heard().broken.push(broken);
+                    self.heard().broken.push(Promise::Committed.broken(broken));
                 }
                 self.heard().files.push((path.to_vec(), file.status));
             }
             Event::Progress(progress) => {
                 let state = self.medium.state();
                 let now = State { view: state.image.as_ref().unwrap_or(&state.medium), kinds: &state.kinds };
-                let durable = now.durable(&self.source);
+                // What was received of a file whose name somebody else took meanwhile is rightly given up.
+                let intruded = state.intruded.as_ref().map(|(path, _)| self.source.current(path).bytes.len() as u64);
+                let durable = now.durable(&self.source).map(|durable| durable + intruded.unwrap_or(0));
                 let mut heard = self.heard();
                 heard.durable = heard.durable.max(progress.bytes_durable);
                 match durable {
                     Ok(durable) if durable >= progress.bytes_durable => {}
-                    Ok(durable) => heard.broken.push(format!(
+                    Ok(durable) => heard.broken.push(Promise::Durable.broken(format_args!(
                         "{} bytes are called durable, and of no more than {durable} the medium knows",
                         progress.bytes_durable
-                    )),
+                    ))),
                     Err(broken) => heard.broken.push(broken),
                 }
             }
@@ -125,7 +128,7 @@ pub(crate) fn run(medium: &Arc<Medium>, source: &Arc<Source>, settings: Settings
         let running = run_into(tree, target, settings, observers, stop);
         match runtime.block_on(async { tokio::time::timeout(PATIENCE, running).await }) {
             Ok(ended) => report = Some(ended),
-            Err(_) => late = Some(format!("the run has not ended after {PATIENCE:?}")),
+            Err(_) => late = Some(Promise::Ends.broken(format_args!("the run has not ended after {PATIENCE:?}"))),
         }
         match late {
             Some(_) => runtime.shutdown_background(),

@@ -15,6 +15,7 @@ use longhaul_engine::{DirectMode, EngineKind, Settings, SyncGroup, Verify};
 use super::check::{Before, State};
 use super::faults::{Faults, Mutant, Nature, SyncFs};
 use super::model::Medium;
+use super::promise::{Broken, Promise};
 use super::rng::Rng;
 use super::run::{Ran, run};
 use super::source::Source;
@@ -46,11 +47,11 @@ pub(crate) struct World {
 }
 
 /// Plays the world of a seed.
-pub(crate) fn play(seed: u64, mutant: Option<Mutant>) -> Result<Tallies, String> {
+pub(crate) fn play(seed: u64, mutant: Option<Mutant>) -> Result<Tallies, Broken> {
     let mut world = World::random(seed, mutant);
     let told = world.play();
     let trace = world.trace();
-    told.map(|()| world.seen).map_err(|broken| format!("seed {seed}: {broken}{trace}"))
+    told.map(|()| world.seen).map_err(|broken| broken.with(trace).when(&format!("seed {seed}:")))
 }
 
 impl World {
@@ -108,7 +109,7 @@ impl World {
         self.medium = Medium::of(&target, nature, rng);
     }
 
-    fn play(&mut self) -> Result<(), String> {
+    fn play(&mut self) -> Result<(), Broken> {
         let mut calls = 40 + 6 * self.source.files.len() as u64;
         let mut asked = self.settings.if_exists;
         for _ in 0..1 + self.rng.below(3) {
@@ -128,9 +129,9 @@ impl World {
     }
 
     /// A run in which things go wrong, and what is then on the medium.
-    pub(crate) fn faulty(&mut self, faults: Faults) -> Result<Ran, String> {
+    pub(crate) fn faulty(&mut self, faults: Faults) -> Result<Ran, Broken> {
         let ran = self.run(faults);
-        let told = |broken: String| format!("{broken} ({})", ran.told());
+        let told = |broken: Broken| broken.with(format_args!(" ({})", ran.told()));
         if let Some(broken) = ran.broken.first() {
             return Err(told(broken.clone()));
         }
@@ -157,33 +158,37 @@ impl World {
     }
 
     /// What the medium holds after a run, whatever became of it.
-    fn judge(&mut self, ran: &Ran) -> Result<(), String> {
+    fn judge(&mut self, ran: &Ran) -> Result<(), Broken> {
         let mut state = self.medium.state();
+        let mut given_up = 0;
         if let Some((path, bytes)) = state.intruded.take() {
+            given_up = self.source.current(&path).bytes.len() as u64;
             let stands = std::fs::read(self.medium.scratch.join(text(&path)));
             if state.image.is_none() && stands.ok().as_ref() != Some(&bytes) {
-                return Err(format!("{}, which somebody else put there meanwhile, was replaced", text(&path)));
+                let what = format_args!("{}, which somebody else put there meanwhile, was replaced", text(&path));
+                return Err(Promise::Theirs.broken(what));
             }
             self.before.insert(path, bytes);
         }
         if let Some(image) = &state.image {
             let left = State { view: image, kinds: &state.kinds };
-            left.names(&self.source, &self.before).map_err(|what| format!("after the power cut {what}"))?;
-            let durable = left.durable(&self.source).map_err(|what| format!("after the power cut {what}"))?;
-            if durable < ran.durable {
-                return Err(format!("{} bytes were called durable, the power cut left {durable}", ran.durable));
+            left.names(&self.source, &self.before).map_err(|broken| broken.when("after the power cut"))?;
+            let durable = left.durable(&self.source).map_err(|broken| broken.when("after the power cut"))?;
+            if durable + given_up < ran.durable {
+                let what = format_args!("{} bytes were called durable, the power cut left {durable}", ran.durable);
+                return Err(Promise::Durable.broken(what));
             }
             return Ok(());
         }
         let durably = State { view: &state.medium, kinds: &state.kinds };
-        durably.names(&self.source, &self.before).map_err(|what| format!("durably {what}"))?;
-        durably.journals().map_err(|what| format!("durably {what}"))?;
+        durably.names(&self.source, &self.before).map_err(|broken| broken.when("durably"))?;
+        durably.journals().map_err(|broken| broken.when("durably"))?;
         if ran.is_success() && self.settings.if_exists != IfExists::Fail {
-            durably.complete(&self.source).map_err(|what| format!("all is said to be there, but durably {what}"))?;
+            durably.complete(&self.source).map_err(|broken| broken.when("all is said to be there, but durably"))?;
         }
         let settled = state.settled();
         let settled = State { view: &settled, kinds: &state.kinds };
-        settled.names(&self.source, &self.before).map_err(|what| format!("once all is written back {what}"))
+        settled.names(&self.source, &self.before).map_err(|broken| broken.when("once all is written back"))
     }
 
     /// The machine starts again with what the power cut left.
@@ -213,7 +218,7 @@ impl World {
     }
 
     /// Nothing goes wrong any more: what is begun is gone on with, all comes to its end, nothing of ours is left.
-    pub(crate) fn converge(&mut self) -> Result<(), String> {
+    pub(crate) fn converge(&mut self) -> Result<(), Broken> {
         let calm = || Faults { mutant: self.mutant, ..Faults::default() };
         let (first, later) = (calm(), calm());
         let mut ran = self.faulty(first)?;
@@ -223,36 +228,41 @@ impl World {
             }
         }
         if !ran.is_success() {
-            return Err(format!("the same command does not come to its end: {}", ran.told()));
+            return Err(Promise::Ends.broken(format_args!("the same command fails again and again: {}", ran.told())));
         }
-        self.nothing_left()?;
-        if self.settings.if_exists == IfExists::Replace {
-            return Ok(());
+        self.is_equal()?;
+        if self.settings.if_exists != IfExists::Replace {
+            let again = self.faulty(later)?;
+            let committed = again.report.as_ref().map_or(0, |report| report.files_committed);
+            if committed > 0 || !again.is_success() {
+                let what = format_args!("{committed} files are committed with nothing to do: {}", again.told());
+                return Err(Promise::Idle.broken(what));
+            }
         }
-        let again = self.faulty(later)?;
-        match again.report.as_ref().map(|report| report.files_committed) {
-            Some(0) if again.is_success() => self.nothing_left(),
-            other => Err(format!("a run with nothing to do commits {other:?}: {}", again.told())),
-        }
+        self.is_tidy()
     }
 
-    /// Programs see the source at the destination, and nothing else.
-    fn nothing_left(&self) -> Result<(), String> {
-        let (here, there) = (listed(&self.source.dir), listed(&self.medium.scratch));
-        if let Some(more) = there.iter().find(|path| !here.contains(path)) {
-            return Err(format!("{} is left behind", more.display()));
-        }
-        for path in &here {
-            let at = |dir: &Path| dir.join(path);
-            let stat = |at: PathBuf| std::fs::symlink_metadata(&at).map_err(|e| format!("{}: {e}", at.display()));
-            let (offered, stands) = (std::fs::symlink_metadata(at(&self.source.dir)), stat(at(&self.medium.scratch))?);
-            let offered = offered.map_err(|e| e.to_string())?;
-            let same_time = || offered.modified().ok() == stands.modified().ok();
-            if offered.is_file() && (!stands.is_file() || offered.len() != stands.len() || !same_time()) {
-                return Err(format!("{} has another length or time", path.display()));
+    /// Programs see the files of the source at the destination, with their length and time.
+    fn is_equal(&self) -> Result<(), Broken> {
+        for path in listed(&self.source.dir) {
+            let examine = |dir: &Path| std::fs::symlink_metadata(dir.join(&path));
+            let (offered, stands) = (examine(&self.source.dir).expect("it is offered"), examine(&self.medium.scratch));
+            let like = |stat: &std::fs::Metadata| (stat.is_file(), stat.len(), stat.modified().ok());
+            let is_right = |stands: std::fs::Metadata| !offered.is_file() || like(&offered) == like(&stands);
+            if !stands.is_ok_and(is_right) {
+                return Err(Promise::Ends.broken(format_args!("{} has another length or time", path.display())));
             }
         }
         Ok(())
+    }
+
+    /// They see nothing else there.
+    fn is_tidy(&self) -> Result<(), Broken> {
+        let here = listed(&self.source.dir);
+        match listed(&self.medium.scratch).iter().find(|path| !here.contains(path)) {
+            Some(more) => Err(Promise::Tidy.broken(format_args!("{} is left behind", more.display()))),
+            None => Ok(()),
+        }
     }
 
     /// The latest steps, for a person who replays a world.
