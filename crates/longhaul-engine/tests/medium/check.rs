@@ -109,13 +109,32 @@ impl State<'_> {
         Ok(held)
     }
 
-    /// How many bytes of what is offered are durable: whole under their names, or in partials.
-    pub(crate) fn durable(&self, source: &Source) -> Result<u64, Broken> {
+    /// How many bytes of each file that is offered are durable: whole under its name, or in a partial.
+    pub(crate) fn durable(&self, source: &Source) -> Result<Durable, Broken> {
         let held = self.journals()?;
         let of = |path: &Vec<u8>| {
             let whole = self.stands(path, |bytes| source.current(path).bytes == bytes).is_ok();
             if whole { source.current(path).bytes.len() as u64 } else { held.get(path).copied().unwrap_or(0) }
         };
-        Ok(source.files.keys().map(of).sum())
+        Ok(Durable(source.files.keys().map(|path| (path.clone(), of(path))).collect()))
+    }
+}
+
+/// Bytes that are durable, by file.
+#[derive(Debug)]
+pub(crate) struct Durable(BTreeMap<Vec<u8>, u64>);
+
+impl Durable {
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// The files of which not all is durable.
+    pub(crate) fn missing(&self, source: &Source) -> String {
+        let part = |(path, durable): (&Vec<u8>, &u64)| {
+            let len = source.current(path).bytes.len() as u64;
+            (*durable < len).then(|| format!("{}: {durable} of {len}", text(path)))
+        };
+        self.0.iter().filter_map(part).collect::<Vec<_>>().join(", ")
     }
 }

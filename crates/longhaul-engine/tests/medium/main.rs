@@ -7,10 +7,12 @@
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up and look at it directly")]
 
 mod check;
+mod each_call;
 mod errors;
 mod faults;
 mod model;
 mod mutants;
+mod order;
 mod promise;
 mod rng;
 mod run;

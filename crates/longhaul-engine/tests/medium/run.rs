@@ -95,14 +95,16 @@ impl Observer for Witness {
                 let now = State { view: state.image.as_ref().unwrap_or(&state.medium), kinds: &state.kinds };
                 // What was received of a file whose name somebody else took meanwhile is rightly given up.
                 let intruded = state.intruded.as_ref().map(|(path, _)| self.source.current(path).bytes.len() as u64);
-                let durable = now.durable(&self.source).map(|durable| durable + intruded.unwrap_or(0));
+                let durable = now.durable(&self.source);
                 let mut heard = self.heard();
                 heard.durable = heard.durable.max(progress.bytes_durable);
                 match durable {
-                    Ok(durable) if durable >= progress.bytes_durable => {}
+                    Ok(durable) if durable.sum() + intruded.unwrap_or(0) >= progress.bytes_durable => {}
                     Ok(durable) => heard.broken.push(Promise::Durable.broken(format_args!(
-                        "{} bytes are called durable, and of no more than {durable} the medium knows",
-                        progress.bytes_durable
+                        "{} bytes are called durable, {} are; {}",
+                        progress.bytes_durable,
+                        durable.sum(),
+                        durable.missing(&self.source)
                     ))),
                     Err(broken) => heard.broken.push(broken),
                 }

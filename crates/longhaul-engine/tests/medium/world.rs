@@ -174,8 +174,8 @@ impl World {
             let left = State { view: image, kinds: &state.kinds };
             left.names(&self.source, &self.before).map_err(|broken| broken.when("after the power cut"))?;
             let durable = left.durable(&self.source).map_err(|broken| broken.when("after the power cut"))?;
-            if durable + given_up < ran.durable {
-                let what = format_args!("{} bytes were called durable, the power cut left {durable}", ran.durable);
+            if durable.sum() + given_up < ran.durable {
+                let what = format_args!("{} bytes were called durable; the power cut left {durable:?}", ran.durable);
                 return Err(Promise::Durable.broken(what));
             }
             return Ok(());
