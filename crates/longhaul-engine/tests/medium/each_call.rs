@@ -30,47 +30,64 @@ fn world() -> World {
     World::new(scratch, source, Nature::default(), plain_settings(CHUNK), Rng::new(0, 1))
 }
 
-/// The calls of that transfer, and what is left of it.
-fn with(failure: Option<(u64, Errno)>) -> Result<u64, Broken> {
+/// Plays that transfer with these faults, then without any; says how many calls the first of them made.
+fn with(faults: Faults) -> Result<u64, Broken> {
     let mut world = world();
-    let faults = match failure {
-        Some((at, errno)) => Faults { fail_at: Some(at), failure: Failure::Once(errno), ..Faults::default() },
-        None => Faults::default(),
-    };
-    world.faulty(faults)?;
-    let calls = world.medium.state().calls;
-    world.converge().map_err(|broken| broken.when(&format!("{failure:?}:")))?;
+    let told = format!("{:?} at {:?}, cut at {:?}:", faults.failure, faults.fail_at, faults.cut_at);
+    let before = world.medium.clone();
+    world.faulty(faults).map_err(|broken| broken.when(&told))?;
+    let calls = before.state().calls;
+    world.converge().map_err(|broken| broken.when(&told))?;
     Ok(calls)
 }
 
-/// Fails each call with this error, and with it only those of which `of` thinks so.
-fn each(errno: Errno, stride: usize) {
-    let calls = with(None).expect("nothing goes wrong");
+/// Plays it with a fault at each call, or each so manieth.
+fn each(stride: usize, fault: impl Fn(u64) -> Faults) {
+    let calls = with(Faults::default()).expect("nothing goes wrong");
     assert!(calls > 40, "{calls} calls are too few to be all of them");
     // Threads may make some calls more or less from run to run.
-    let broken: Vec<String> =
-        (1..=calls + 2).step_by(stride).filter_map(|at| with(Some((at, errno))).err()).map(|b| b.to_string()).collect();
-    assert!(broken.is_empty(), "{} of {calls} calls that failed broke a promise:\n{}", broken.len(), broken.join("\n"));
+    let broken = (1..=calls + 2).step_by(stride).filter_map(|at| with(fault(at)).err());
+    let broken: Vec<String> = broken.map(|broken| broken.to_string()).collect();
+    assert!(broken.is_empty(), "{} of {calls} calls broke a promise:\n{}", broken.len(), broken.join("\n"));
+}
+
+fn failing(errno: Errno) -> impl Fn(u64) -> Faults {
+    move |at| Faults { fail_at: Some(at), failure: Failure::Once(errno), ..Faults::default() }
 }
 
 #[test]
 fn every_call_that_fails_with_an_io_error_is_recovered_from() {
-    each(Errno::IO, 1);
+    each(1, failing(Errno::IO));
 }
 
 #[test]
 fn calls_that_are_denied_are_recovered_from() {
-    each(Errno::ACCESS, 2);
+    each(2, failing(Errno::ACCESS));
 }
 
 #[test]
 fn calls_on_a_full_disk_are_recovered_from() {
-    each(Errno::NOSPC, 2);
+    each(2, failing(Errno::NOSPC));
 }
 
 #[test]
 fn calls_with_a_stale_handle_are_recovered_from() {
-    each(Errno::STALE, 3);
+    each(3, failing(Errno::STALE));
+}
+
+#[test]
+fn interrupted_calls_are_recovered_from() {
+    each(3, failing(Errno::INTR));
+}
+
+#[test]
+fn a_disk_that_fails_from_some_call_on_is_recovered_from() {
+    each(2, |at| Faults { fail_at: Some(at), failure: Failure::FromThen(Errno::IO), ..Faults::default() });
+}
+
+#[test]
+fn a_power_cut_at_each_call_is_recovered_from() {
+    each(1, |at| Faults { cut_at: Some(at), ..Faults::default() });
 }
 
 const CHUNK: u64 = 4096;

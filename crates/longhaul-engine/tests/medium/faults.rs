@@ -3,6 +3,9 @@
 //!
 //! Plain data; `model` plays it.
 
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
 use rustix::io::Errno;
 
 use super::rng::Rng;
@@ -24,8 +27,21 @@ pub(crate) struct Faults {
     pub(crate) background: u64,
     /// At this call somebody else puts a file under the first final name, in order, that is free.
     pub(crate) intruder_at: Option<u64>,
+    /// When the journal is to be synced for this time, counted from 1, the power goes.
+    pub(crate) cut_at_journal_sync: Option<u64>,
+    /// A source file changes while it is sent.
+    pub(crate) alteration: Option<Alteration>,
     /// A bug of longhaul's.
     pub(crate) mutant: Option<Mutant>,
+}
+
+/// One byte of a file is changed in place, and its time set back.
+#[derive(Clone, Debug)]
+pub(crate) struct Alteration {
+    /// In front of this write, counted from 1.
+    pub(crate) at_write: u64,
+    pub(crate) file: PathBuf,
+    pub(crate) offset: u64,
 }
 
 /// How a call fails.
@@ -84,6 +100,18 @@ pub(crate) enum Mutant {
     SyncErrorIgnored,
     /// Directories are not synced but for what was changed in them now.
     StandingNotSynced,
+}
+
+impl Alteration {
+    /// Changes the byte.
+    pub(crate) fn make(&self) {
+        let file = std::fs::File::options().read(true).write(true).open(&self.file).expect("the source is opened");
+        let before = file.metadata().and_then(|stat| stat.modified()).expect("a time");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, self.offset).expect("read");
+        file.write_all_at(&[!byte[0]], self.offset).expect("written");
+        file.set_modified(before).expect("its time is set back");
+    }
 }
 
 impl SyncFs {

@@ -6,6 +6,7 @@
 //! order is not the same in each play. Needs no root.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up and look at it directly")]
 
+mod altered;
 mod check;
 mod each_call;
 mod errors;

@@ -14,7 +14,7 @@ use longhaul_disk::{Call, Descriptor, InodeId, Interposer, Passage, Replace};
 use rustix::io::Errno;
 
 use super::errors::Errors;
-use super::faults::{Failure, Faults, Mutant, Nature};
+use super::faults::{Alteration, Failure, Faults, Mutant, Nature};
 use super::rng::Rng;
 use super::view::{Change, Kind, Kinds, NodeId, ROOT, View, text};
 
@@ -42,8 +42,10 @@ pub(crate) struct State {
     pub(crate) lost: Vec<NodeId>,
     /// What the medium holds since the power went.
     pub(crate) image: Option<View>,
-    /// Calls of this run.
+    /// Calls of this run, and what of them was.
     pub(crate) calls: u64,
+    pub(crate) writes: u64,
+    pub(crate) journal_syncs: u64,
     /// Changes of earlier runs have lower numbers.
     pub(crate) run_began: u64,
     /// What happened, in order.
@@ -84,6 +86,8 @@ pub(crate) struct Step {
 pub(crate) enum What {
     Created,
     Wrote,
+    /// Chunks were appended to a journal.
+    Journalled,
     SyncedData,
     Synced,
     SyncedFileSystem,
@@ -109,6 +113,8 @@ impl Medium {
             lost: Vec::new(),
             image: None,
             calls: 0,
+            writes: 0,
+            journal_syncs: 0,
             run_began: 0,
             steps: Vec::new(),
             intruded: None,
@@ -145,7 +151,8 @@ impl Medium {
         state.steps.clear();
         state.under_way.clear();
         (state.faults, state.expected) = (faults, expected);
-        (state.calls, state.intruded, state.revised) = (0, None, None);
+        (state.calls, state.writes, state.journal_syncs) = (0, 0, 0);
+        (state.intruded, state.revised) = (None, None);
         state.run_began = state.number();
     }
 
@@ -301,6 +308,22 @@ impl State {
         self.under_way.values().filter_map(|doing| if let Doing::Change(change) = doing { Some(change) } else { None })
     }
 
+    /// Counts a call; says whether the power goes at it.
+    fn counts(&mut self, call: &Call<'_>) -> bool {
+        let is_journal = |state: &State, of: InodeId| state.known(of).is_some_and(|node| state.is_journal(node));
+        match call {
+            Call::Write { file, .. } if !is_journal(self, *file) => {
+                self.writes += 1;
+                let due = self.faults.alteration.take_if(|alteration| alteration.at_write == self.writes);
+                due.iter().for_each(Alteration::make);
+            }
+            Call::SyncData { of } if is_journal(self, of.inode) => self.journal_syncs += 1,
+            _ => {}
+        }
+        let at_sync = self.faults.cut_at_journal_sync.is_some_and(|at| at == self.journal_syncs);
+        at_sync || self.faults.cut_at == Some(self.calls)
+    }
+
     /// What a call is to change.
     fn doing(&self, call: &Call<'_>) -> Doing {
         let change = match *call {
@@ -374,6 +397,9 @@ impl State {
         let (what, node) = match &change {
             Change::Name { node, .. } => (What::Created, *node),
             Change::Rename { node, .. } => (What::Renamed, *node),
+            Change::Write { node, bytes, .. } if self.is_journal(*node) && bytes.get(4) == Some(&CHUNKS) => {
+                (What::Journalled, *node)
+            }
             Change::Write { node, .. } => (What::Wrote, *node),
             Change::Unname { dir, .. } => (What::Removed, *dir),
             _ => (What::Named, ROOT),
@@ -394,7 +420,7 @@ impl Interposer for Medium {
             return Passage::Answered(Err(Errno::IO));
         }
         state.calls += 1;
-        if state.faults.cut_at == Some(state.calls) {
+        if state.counts(call) {
             state.cut();
             return Passage::Answered(Err(Errno::IO));
         }
@@ -482,5 +508,7 @@ impl Interposer for Medium {
 /// The number of a descriptor and what it is open on.
 pub(crate) type Open = Descriptor;
 
+/// The kind of record that tells a journal of chunks.
+const CHUNKS: u8 = 3;
 /// The kind of record that tells a journal of another version.
 const REVISED: u8 = 6;
