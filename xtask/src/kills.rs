@@ -12,10 +12,10 @@ use clap::Args;
 pub(crate) struct KillsArgs {
     /// Kills, half of them in pushes and half in pulls
     #[arg(long, value_name = "N", default_value_t = 100)]
-    kills: u64,
+    pub(crate) kills: u64,
     /// The moments and victims of an earlier run, as it printed them [default: new ones]
     #[arg(long, value_name = "SEED")]
-    seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
 }
 
 /// Runs the test.

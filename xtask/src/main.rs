@@ -6,6 +6,8 @@ mod cuts;
 mod kills;
 #[path = "../../benches/kit/mod.rs"]
 mod kit;
+mod long;
+mod medium;
 mod peers;
 mod sim;
 
@@ -20,6 +22,10 @@ enum Xtask {
     Cuts(cuts::CutsArgs),
     /// Kill real clients and daemons in mid-transfer at random moments, and see that what they promised is kept
     Kills(kills::KillsArgs),
+    /// Play everything that is played from seeds for long: simulated worlds, media, kills
+    Long(long::LongArgs),
+    /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a promise
+    Medium(medium::MediumArgs),
     /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print the README's table
     Peers(peers::PeersArgs),
     /// Play both machines in simulated worlds, a seed each, and print what led to the first broken promise
@@ -30,6 +36,8 @@ fn main() -> Result<()> {
     match Xtask::parse() {
         Xtask::Cuts(args) => cuts::run(&args),
         Xtask::Kills(args) => kills::run(&args),
+        Xtask::Long(args) => long::run(&args),
+        Xtask::Medium(args) => medium::run(&args),
         Xtask::Peers(args) => peers::run(&args),
         Xtask::Sim(args) => sim::run(&args),
     }

@@ -11,13 +11,13 @@ use longhaul_sim::{Options, play, play_many};
 pub(crate) struct SimArgs {
     /// Worlds to play
     #[arg(long, value_name = "N", default_value_t = 10_000)]
-    seeds: u64,
+    pub(crate) seeds: u64,
     /// The first seed
     #[arg(long, value_name = "SEED", default_value_t = 0)]
-    from: u64,
+    pub(crate) from: u64,
     /// Print every event of every world, also of those that end well
     #[arg(long)]
-    trace: bool,
+    pub(crate) trace: bool,
 }
 
 /// Plays the worlds.

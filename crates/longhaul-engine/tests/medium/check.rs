@@ -120,6 +120,26 @@ impl State<'_> {
     }
 }
 
+impl State<'_> {
+    /// What the journals say, for a person.
+    pub(crate) fn told_journals(&self) -> String {
+        let journals = self.view.shown().into_iter().filter(|shown| shown.path.ends_with(b".journal"));
+        let one = |shown: Shown| {
+            let bytes = self.view.bytes(shown.node);
+            let said = journal::replay(bytes).map(|replayed| {
+                let held = |partial: &journal::Partial| {
+                    let temp = text(&partial.file.temp.file_name()).to_owned();
+                    format!("{} {} in {temp}", text(partial.file.path.as_bytes()), partial.held.bytes(partial.file.map))
+                };
+                let files: Vec<String> = replayed.files.values().map(held).collect();
+                format!("{} sound, {:?}, {files:?}", replayed.valid_len, replayed.end)
+            });
+            format!("; {} of {} bytes: {said:?}", text(&shown.path), bytes.len())
+        };
+        journals.map(one).collect()
+    }
+}
+
 /// Bytes that are durable, by file.
 #[derive(Debug)]
 pub(crate) struct Durable(BTreeMap<Vec<u8>, u64>);

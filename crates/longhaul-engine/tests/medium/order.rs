@@ -11,17 +11,15 @@ use super::view::text;
 use super::world::{World, plain_settings, scratch};
 
 /// The steps of a run that goes well.
-fn steps(policy: impl FnOnce(&mut World), runs: usize) -> Vec<Step> {
+fn steps(runs: usize) -> Vec<Step> {
     let scratch = scratch();
     let source = small_tree(&scratch.path().join("source"), CHUNK as usize);
     let mut world = World::new(scratch, source, Nature::default(), plain_settings(CHUNK), Rng::new(0, 1));
-    policy(&mut world);
     for _ in 0..runs {
         let ran = world.faulty(Faults::default()).expect("every promise is kept");
         assert!(ran.is_success(), "{}", ran.told());
     }
-    let steps = world.medium.state().steps.clone();
-    steps
+    world.medium.state().steps.clone()
 }
 
 /// Where the first step behind `from` is that `is` recognises.
@@ -49,7 +47,7 @@ fn parent(path: &[u8]) -> &[u8] {
 /// Chunks are journalled behind a sync of their data, and the journal is synced behind that.
 #[test]
 fn data_is_synced_before_it_is_journalled_and_the_journal_after_that() {
-    let steps = steps(|_| (), 1);
+    let steps = steps(1);
     let (mut synced, mut groups) = (0, 0);
     for (at, step) in steps.iter().enumerate() {
         match step.what {
@@ -89,7 +87,7 @@ fn bytes_are_called_durable_behind_the_sync_of_the_journal() {
 /// Everything is synced before it is renamed, its directory before it is called committed.
 #[test]
 fn what_is_renamed_is_synced_before_and_its_directory_before_it_is_called_committed() {
-    let steps = steps(|_| (), 1);
+    let steps = steps(1);
     let mut renamed = 0;
     for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.what == What::Renamed) {
         renamed += 1;
@@ -107,7 +105,7 @@ fn what_is_renamed_is_synced_before_and_its_directory_before_it_is_called_commit
 /// What stands already is synced before a run that does nothing ends.
 #[test]
 fn directories_of_what_stands_are_synced_by_a_run_that_finds_everything_there() {
-    let steps = steps(|_| (), 2);
+    let steps = steps(2);
     assert!(!steps.iter().any(|step| step.what == What::Renamed), "{}", told(&steps));
     for dir in [&b""[..], b"d", b"d/e"] {
         next(&steps, 0, "sync of a directory", |s| covers(s, What::Synced, dir));

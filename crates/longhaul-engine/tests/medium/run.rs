@@ -101,10 +101,11 @@ impl Observer for Witness {
                 match durable {
                     Ok(durable) if durable.sum() + intruded.unwrap_or(0) >= progress.bytes_durable => {}
                     Ok(durable) => heard.broken.push(Promise::Durable.broken(format_args!(
-                        "{} bytes are called durable, {} are; {}",
+                        "{} bytes are called durable, {} are; {}{}",
                         progress.bytes_durable,
                         durable.sum(),
-                        durable.missing(&self.source)
+                        durable.missing(&self.source),
+                        now.told_journals()
                     ))),
                     Err(broken) => heard.broken.push(broken),
                 }

@@ -1,0 +1,42 @@
+//! `cargo xtask long`: every check that is played from seeds, for as long as a night allows and with seeds that were not
+//! played before.
+//!
+//! Runs the other chores one after the other; must not know what they assert.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::kills::{self, KillsArgs};
+use crate::medium::{self, MediumArgs};
+use crate::sim::{self, SimArgs};
+
+/// What `long` takes.
+#[derive(Args)]
+pub(crate) struct LongArgs {
+    /// The first seed of each check [default: the seconds since 1970]
+    #[arg(long, value_name = "SEED")]
+    from: Option<u64>,
+}
+
+/// Runs every check to its end, and then says which failed.
+pub(crate) fn run(args: &LongArgs) -> Result<()> {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let from = args.from.unwrap_or_else(now);
+    println!("seeds begin with {from}");
+    let checks = [
+        ("medium", medium::run(&MediumArgs { worlds: WORLDS, from, seed: None })),
+        ("sim", sim::run(&SimArgs { seeds: SEEDS, from, trace: false })),
+        ("kills", kills::run(&KillsArgs { kills: KILLS, seed: Some(from) })),
+    ];
+    let failed: Vec<String> =
+        checks.into_iter().filter_map(|(name, result)| Some(format!("{name}: {:#}", result.err()?))).collect();
+    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
+}
+
+/// Two minutes on 2 cores.
+const WORLDS: u64 = 5_000;
+/// An hour on 2 cores in a debug build, a quarter of that with `--release`.
+const SEEDS: u64 = 200_000;
+const KILLS: u64 = 100;
