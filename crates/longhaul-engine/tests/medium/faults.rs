@@ -135,6 +135,47 @@ impl Nature {
     }
 }
 
+/// What a world is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Theme {
+    /// Anything.
+    Any,
+    /// Sources change between runs that are cut.
+    Revisions,
+    /// Journals are not what they seem to be in the cache, and then the power goes.
+    Journals,
+    /// Somebody else puts something there.
+    Intruders,
+}
+
+impl Theme {
+    pub(crate) fn random(rng: &mut Rng) -> Theme {
+        rng.pick(&[Theme::Any, Theme::Any, Theme::Any, Theme::Any, Theme::Any, Theme::Revisions, Theme::Journals])
+    }
+
+    /// The theme in which a planted bug shows.
+    pub(crate) fn of(mutant: Mutant) -> Theme {
+        match mutant {
+            Mutant::RevisionNotSynced => Theme::Revisions,
+            Mutant::NotReasserted => Theme::Journals,
+            Mutant::ReplacesAnyway => Theme::Intruders,
+            _ => Theme::Any,
+        }
+    }
+
+    /// The faults of a world's run of this number, counted from 0, that makes about `calls` calls if nothing goes wrong.
+    pub(crate) fn faults(self, rng: &mut Rng, run: u64, calls: u64) -> Faults {
+        let at = Some(1 + rng.below(calls.max(2)));
+        match self {
+            Theme::Any => Faults::random(rng, calls),
+            Theme::Revisions => Faults { cut_at: at, ..Faults::default() },
+            Theme::Journals if run == 0 => Faults { bad_journals: 1000, background: 50, ..Faults::default() },
+            Theme::Journals => Faults { cut_at: at, ..Faults::default() },
+            Theme::Intruders => Faults { intruder_at: at, ..Faults::default() },
+        }
+    }
+}
+
 impl Faults {
     /// Some faults, in a run that makes about `calls` calls if nothing goes wrong.
     pub(crate) fn random(rng: &mut Rng, calls: u64) -> Faults {

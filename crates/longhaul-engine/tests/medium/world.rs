@@ -13,7 +13,7 @@ use longhaul_core::{ByteCount, ChunkSize, IfExists};
 use longhaul_engine::{DirectMode, EngineKind, Settings, SyncGroup, Verify};
 
 use super::check::{Before, State};
-use super::faults::{Faults, Mutant, Nature, SyncFs};
+use super::faults::{Faults, Mutant, Nature, SyncFs, Theme};
 use super::model::Medium;
 use super::promise::{Broken, Promise};
 use super::rng::Rng;
@@ -41,6 +41,7 @@ pub(crate) struct World {
     before: Before,
     pub(crate) settings: Settings,
     mutant: Option<Mutant>,
+    theme: Theme,
     /// Destinations so far: each power cut makes another.
     targets: u64,
     pub(crate) seen: Tallies,
@@ -65,6 +66,7 @@ impl World {
         let settings = random_settings(&mut rng, chunk);
         let mut world = World::new(scratch, source, nature, settings, Rng::new(seed, 1));
         world.mutant = mutant;
+        world.theme = mutant.map_or_else(|| Theme::random(&mut rng), Theme::of);
         if rng.permille(400) {
             world.stand(&mut rng);
         }
@@ -84,7 +86,7 @@ impl World {
         std::fs::create_dir(&target).expect("the destination is made");
         let medium = Medium::of(&target, nature, rng.clone());
         let (source, before, seen) = (Arc::new(source), BTreeMap::new(), Tallies::default());
-        World { rng, scratch, source, medium, before, settings, mutant: None, targets: 0, seen }
+        World { rng, scratch, source, medium, before, settings, mutant: None, theme: Theme::Any, targets: 0, seen }
     }
 
     /// Puts something under some of the names that are to come.
@@ -112,11 +114,9 @@ impl World {
     fn play(&mut self) -> Result<(), Broken> {
         let mut calls = 40 + 6 * self.source.files.len() as u64;
         let mut asked = self.settings.if_exists;
-        for _ in 0..1 + self.rng.below(3) {
-            let mut faults = Faults::random(&mut self.rng, calls);
-            if self.rng.permille(200) {
-                faults.cut_at = Some(1 + self.rng.below(calls));
-            }
+        let runs = if self.theme == Theme::Any { 1 + self.rng.below(3) } else { 3 };
+        for run in 0..runs {
+            let faults = self.theme.faults(&mut self.rng, run, calls);
             let ran = self.faulty(Faults { mutant: self.mutant, ..faults })?;
             calls = calls.max(self.medium.state().calls);
             self.pause(&ran);
@@ -206,11 +206,11 @@ impl World {
         if self.rng.permille(300) {
             self.medium.drop_cache();
         }
-        if !ran.is_success() && self.rng.permille(200) {
+        if !ran.is_success() && self.theme == Theme::Any && self.rng.permille(200) {
             self.medium.state().cut();
             self.restart();
         }
-        if self.rng.permille(200)
+        if self.rng.permille(if self.theme == Theme::Revisions { 900 } else { 200 })
             && let Some(source) = Arc::get_mut(&mut self.source)
         {
             source.change(&mut self.rng);
