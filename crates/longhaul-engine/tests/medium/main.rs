@@ -18,6 +18,7 @@ mod promise;
 mod rng;
 mod run;
 mod source;
+mod state;
 mod syncing;
 mod view;
 mod world;

@@ -4,10 +4,10 @@
 
 use super::each_call::small_tree;
 use super::faults::{Faults, Nature};
-use super::model::{Step, What};
 use super::rng::Rng;
 use super::source::Source;
-use super::view::text;
+use super::state::{Step, What};
+use super::view::{parent, text};
 use super::world::{World, plain_settings, scratch};
 
 /// The steps of a run that goes well.
@@ -38,10 +38,6 @@ fn is_journal(step: &Step) -> bool {
 
 fn covers(step: &Step, what: What, path: &[u8]) -> bool {
     step.what == What::SyncedFileSystem || step.what == what && step.path == path
-}
-
-fn parent(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|byte| *byte == b'/').map_or(&[], |at| &path[..at])
 }
 
 /// Chunks are journalled behind a sync of their data, and the journal is synced behind that.

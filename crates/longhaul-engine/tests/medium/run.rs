@@ -9,9 +9,10 @@ use longhaul_disk::{FsSource, FsTarget, SourceSpec};
 use longhaul_engine::{DirectMode, Event, FileStatus, Observer, Report, Settings, Stop, run_into};
 
 use super::check::State;
-use super::model::{Medium, What};
+use super::model::Medium;
 use super::promise::{Broken, Promise};
 use super::source::Source;
+use super::state::What;
 use super::view::{Kind, text};
 
 /// What a run came to.

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 use super::errors::Scope;
 use super::faults::{Mutant, SyncFs};
-use super::model::{Medium, Open, State, Step, What};
+use super::model::Medium;
+use super::state::{Open, State, Step, What};
 use super::view::{Change, Kind, NodeId, SECTOR, Shown, View, text, write_file};
 
 impl State {

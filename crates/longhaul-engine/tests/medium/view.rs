@@ -255,6 +255,11 @@ pub(crate) fn text(path: &[u8]) -> &str {
     std::str::from_utf8(path).expect("names in these worlds are text")
 }
 
+/// The directory of a path; empty at the top.
+pub(crate) fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte == b'/').map_or(&[], |at| &path[..at])
+}
+
 /// What a medium takes at once.
 pub(crate) const SECTOR: usize = 512;
 /// Zeros of this length become a hole.
