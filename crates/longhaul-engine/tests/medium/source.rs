@@ -120,6 +120,14 @@ impl Source {
         }
     }
 
+    /// Another version of the longest file, of the same length.
+    pub(crate) fn revise(&mut self, rng: &mut Rng) {
+        let longest = self.files.iter().max_by_key(|(_, versions)| versions.last().map(|v| v.bytes.len()));
+        let Some((path, len)) = longest.map(|(path, versions)| (path.clone(), versions[0].bytes.len())) else { return };
+        let bytes = rng.bytes(len);
+        self.put(text(&path), bytes, rng);
+    }
+
     /// What stands now.
     pub(crate) fn current(&self, path: &[u8]) -> &Version {
         self.files[path].last().expect("every file has a version")

@@ -67,6 +67,10 @@ impl World {
         let mut world = World::new(scratch, source, nature, settings, Rng::new(seed, 1));
         world.mutant = mutant;
         world.theme = mutant.map_or_else(|| Theme::random(&mut rng), Theme::of);
+        if let (Theme::Revisions, Some(source)) = (world.theme, Arc::get_mut(&mut world.source)) {
+            source.put("revised", rng.bytes(24 * chunk as usize), &mut rng);
+            world.settings.sync = SyncGroup { bytes: 2 * chunk, age: Duration::from_millis(1) };
+        }
         if rng.permille(400) {
             world.stand(&mut rng);
         }
@@ -117,6 +121,10 @@ impl World {
         let runs = if self.theme == Theme::Any { 1 + self.rng.below(3) } else { 3 };
         for run in 0..runs {
             let faults = self.theme.faults(&mut self.rng, run, calls);
+            if self.theme == Theme::Revisions && run > 0 {
+                // Long after a version is journalled its chunks are.
+                self.settings.sync = SyncGroup { bytes: 1 << 30, age: Duration::from_secs(1) };
+            }
             let ran = self.faulty(Faults { mutant: self.mutant, ..faults })?;
             calls = calls.max(self.medium.state().calls);
             self.pause(&ran);
@@ -210,10 +218,9 @@ impl World {
             self.medium.state().cut();
             self.restart();
         }
-        if self.rng.permille(if self.theme == Theme::Revisions { 900 } else { 200 })
-            && let Some(source) = Arc::get_mut(&mut self.source)
-        {
-            source.change(&mut self.rng);
+        let (revises, changes) = (self.theme == Theme::Revisions, self.rng.permille(200));
+        if let Some(source) = Arc::get_mut(&mut self.source).filter(|_| revises || changes) {
+            if revises { source.revise(&mut self.rng) } else { source.change(&mut self.rng) }
         }
     }
 
