@@ -98,6 +98,10 @@ pub(crate) enum Mutant {
     ReplacesAnyway,
     /// The error of a sync of a temporary's data is not heard.
     SyncErrorIgnored,
+    /// The error of a sync of a whole file system is not heard.
+    FileSystemErrorIgnored,
+    /// A file system whose `syncfs` does nothing is taken for one where it means what it says.
+    FileSystemMistaken,
     /// Directories are not synced but for what was changed in them now.
     StandingNotSynced,
 }

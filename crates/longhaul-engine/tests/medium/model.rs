@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longhaul_disk::{Call, InodeId, Interposer, Passage, Replace};
 use rustix::io::Errno;
 
-use super::faults::{Failure, Faults, Mutant, Nature};
+use super::faults::{Failure, Faults, Mutant, Nature, SyncFs};
 use super::rng::Rng;
 use super::state::{State, Step, What};
 use super::view::{NodeId, View, parent, text};
@@ -166,6 +166,8 @@ impl Interposer for Medium {
     }
 
     fn file_system_type(&self) -> Option<u64> {
-        Some(self.state().nature.syncfs.magic())
+        let state = self.state();
+        let is_mistaken = state.faults.mutant == Some(Mutant::FileSystemMistaken);
+        Some(if is_mistaken { SyncFs::Whole } else { state.nature.syncfs }.magic())
     }
 }

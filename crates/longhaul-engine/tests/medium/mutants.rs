@@ -31,5 +31,8 @@ caught! {
     a_journal_that_is_taken_over_as_it_is_cached_is_caught: NotReasserted breaks Durable within 300,
     a_rename_that_replaces_what_it_must_not_is_caught: ReplacesAnyway breaks Theirs within 300,
     a_failed_sync_that_is_called_good_is_caught: SyncErrorIgnored breaks Durable | Committed within 200,
+    a_failed_sync_of_a_file_system_that_is_called_good_is_caught:
+        FileSystemErrorIgnored breaks Durable | Committed within 200,
+    a_file_system_whose_syncfs_does_nothing_and_is_believed_is_caught: FileSystemMistaken breaks Committed within 40,
     standing_names_that_are_not_synced_are_caught: StandingNotSynced breaks Complete | Committed within 300,
 }

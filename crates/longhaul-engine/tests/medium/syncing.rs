@@ -62,7 +62,8 @@ impl State {
             _ => true,
         });
         let node = self.node(of.inode);
-        if self.errors.hear(of, node, Scope::FileSystem) && self.nature.syncfs == SyncFs::Whole {
+        let is_heard = self.nature.syncfs == SyncFs::Whole && mutant != Some(Mutant::FileSystemErrorIgnored);
+        if self.errors.hear(of, node, Scope::FileSystem) && is_heard {
             return Err(Errno::IO);
         }
         self.steps.push(Step { what: What::SyncedFileSystem, path: Vec::new() });

@@ -28,6 +28,8 @@ pub(crate) struct Tallies {
     pub(crate) cuts: u64,
     pub(crate) losses: u64,
     pub(crate) resumed: u64,
+    /// Bytes that a run without faults had to go on with.
+    pub(crate) owed: u64,
     pub(crate) committed: u64,
     pub(crate) failed: u64,
 }
@@ -42,6 +44,8 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     mutant: Option<Mutant>,
     theme: Theme,
+    /// Whether a source has changed since the first run.
+    has_changed: bool,
     /// Destinations so far: each power cut makes another.
     targets: u64,
     pub(crate) seen: Tallies,
@@ -62,7 +66,11 @@ impl World {
         let scratch = scratch();
         let source = Source::random(&scratch.path().join("source"), &mut rng, chunk as usize);
         let nature = Nature::random(&mut rng);
-        let nature = if mutant.is_some() { Nature { syncfs: SyncFs::Whole, ..nature } } else { nature };
+        let nature = match mutant {
+            None => nature,
+            Some(Mutant::FileSystemMistaken) => Nature { syncfs: SyncFs::Nothing, ..nature },
+            Some(_) => Nature { syncfs: SyncFs::Whole, ..nature },
+        };
         let settings = random_settings(&mut rng, chunk);
         let mut world = World::new(scratch, source, nature, settings, Rng::new(seed, 1));
         world.mutant = mutant;
@@ -90,7 +98,19 @@ impl World {
         std::fs::create_dir(&target).expect("the destination is made");
         let medium = Medium::of(&target, nature, rng.clone());
         let (source, before, seen) = (Arc::new(source), BTreeMap::new(), Tallies::default());
-        World { rng, scratch, source, medium, before, settings, mutant: None, theme: Theme::Any, targets: 0, seen }
+        World {
+            rng,
+            scratch,
+            source,
+            medium,
+            before,
+            settings,
+            mutant: None,
+            theme: Theme::Any,
+            has_changed: false,
+            targets: 0,
+            seen,
+        }
     }
 
     /// Puts something under some of the names that are to come.
@@ -220,6 +240,7 @@ impl World {
         }
         let (revises, changes) = (self.theme == Theme::Revisions, self.rng.permille(200));
         if let Some(source) = Arc::get_mut(&mut self.source).filter(|_| revises || changes) {
+            self.has_changed = true;
             if revises { source.revise(&mut self.rng) } else { source.change(&mut self.rng) }
         }
     }
@@ -228,7 +249,14 @@ impl World {
     pub(crate) fn converge(&mut self) -> Result<(), Broken> {
         let calm = || Faults { mutant: self.mutant, ..Faults::default() };
         let (first, later) = (calm(), calm());
+        let owed = self.owed()?;
         let mut ran = self.faulty(first)?;
+        self.seen.owed += owed;
+        let resumed = ran.report.as_ref().map_or(0, |report| report.bytes_resumed);
+        if resumed < owed {
+            let what = format_args!("{owed} bytes were there to go on with, and {resumed} were: {}", ran.told());
+            return Err(Promise::Durable.broken(what));
+        }
         for _ in 0..2 {
             if !ran.is_success() {
                 ran = self.faulty(later.clone())?;
@@ -247,6 +275,17 @@ impl World {
             }
         }
         self.is_tidy()
+    }
+
+    /// The bytes that need not be sent again: those in partials of files of which nothing stands.
+    fn owed(&self) -> Result<u64, Broken> {
+        if self.has_changed {
+            return Ok(0);
+        }
+        let mut state = self.medium.state();
+        let view = state.settled();
+        let held = State { view: &view, kinds: &state.kinds }.journals()?;
+        Ok(held.iter().filter(|(path, _)| view.find(path).is_none()).map(|(_, bytes)| bytes).sum())
     }
 
     /// Programs see the files of the source at the destination, with their length and time.
