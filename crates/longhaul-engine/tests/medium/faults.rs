@@ -19,6 +19,8 @@ pub(crate) struct Faults {
     pub(crate) fail_at: Option<u64>,
     /// ... this happens.
     pub(crate) failure: Failure,
+    /// Syncs behind the first rename fail, but for those of data.
+    pub(crate) fail_behind_rename: bool,
     /// Of a thousand files that are made, so many lie on a bad sector.
     pub(crate) bad_files: u64,
     /// Of a thousand journals, likewise.
@@ -148,13 +150,18 @@ pub(crate) enum Theme {
     Revisions,
     /// Journals are not what they seem to be in the cache, and then the power goes.
     Journals,
+    /// Sectors cannot be written, and groups of chunks are small.
+    Sectors,
+    /// Names stand, and are not durable.
+    Standing,
     /// Somebody else puts something there.
     Intruders,
 }
 
 impl Theme {
     pub(crate) fn random(rng: &mut Rng) -> Theme {
-        rng.pick(&[Theme::Any, Theme::Any, Theme::Any, Theme::Any, Theme::Any, Theme::Revisions, Theme::Journals])
+        let themes = [Theme::Revisions, Theme::Journals, Theme::Sectors, Theme::Standing];
+        if rng.permille(600) { Theme::Any } else { rng.pick(&themes) }
     }
 
     /// The theme in which a planted bug shows.
@@ -162,6 +169,8 @@ impl Theme {
         match mutant {
             Mutant::RevisionNotSynced => Theme::Revisions,
             Mutant::NotReasserted => Theme::Journals,
+            Mutant::SyncErrorIgnored | Mutant::FileSystemErrorIgnored => Theme::Sectors,
+            Mutant::StandingNotSynced => Theme::Standing,
             Mutant::ReplacesAnyway => Theme::Intruders,
             _ => Theme::Any,
         }
@@ -175,6 +184,9 @@ impl Theme {
             Theme::Revisions => Faults { cut_at: at, ..Faults::default() },
             Theme::Journals if run == 0 => Faults { bad_journals: 1000, background: 50, ..Faults::default() },
             Theme::Journals => Faults { cut_at: at, ..Faults::default() },
+            Theme::Sectors => Faults { bad_files: 300, background: 20, ..Faults::default() },
+            Theme::Standing if run == 0 => Faults { fail_behind_rename: true, ..Faults::default() },
+            Theme::Standing => Faults::default(),
             Theme::Intruders => Faults { intruder_at: at, ..Faults::default() },
         }
     }

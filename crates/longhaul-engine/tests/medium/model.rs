@@ -96,6 +96,10 @@ impl Interposer for Medium {
         if state.rng.permille(background) {
             state.write_back_something();
         }
+        let is_sync = matches!(call, Call::Sync { .. } | Call::SyncFileSystem { .. });
+        if is_sync && state.faults.fail_behind_rename && state.steps.iter().any(|step| step.what == What::Renamed) {
+            return Passage::Answered(Err(Errno::IO));
+        }
         let due = state.faults.fail_at.is_some_and(|at| state.calls >= at);
         match (state.faults.failure, call) {
             (Failure::Once(errno), _) if due => {

@@ -2,24 +2,42 @@
 //!
 //! In: the steps that the medium wrote down. A sync counts only if it ended well, a write when it was seen.
 
+use std::path::Path;
+
+use longhaul_engine::Settings;
+
 use super::each_call::small_tree;
 use super::faults::{Faults, Nature};
 use super::rng::Rng;
 use super::source::Source;
 use super::state::{Step, What};
 use super::view::{parent, text};
-use super::world::{World, plain_settings, scratch};
+use super::world::{World, plain_settings, scratch, without_metadata};
 
 /// The steps of a run that goes well.
-fn steps(runs: usize) -> Vec<Step> {
+fn steps(runs: usize, tree: impl FnOnce(&Path) -> Source, settings: Settings) -> Vec<Step> {
     let scratch = scratch();
-    let source = small_tree(&scratch.path().join("source"), CHUNK as usize);
-    let mut world = World::new(scratch, source, Nature::default(), plain_settings(CHUNK), Rng::new(0, 1));
+    let source = tree(&scratch.path().join("source"));
+    let mut world = World::new(scratch, source, Nature::default(), settings, Rng::new(0, 1));
     for _ in 0..runs {
         let ran = world.faulty(Faults::default()).expect("every promise is kept");
         assert!(ran.is_success(), "{}", ran.told());
     }
     world.medium.state().steps.clone()
+}
+
+/// With directories.
+fn tree(dir: &Path) -> Source {
+    small_tree(dir, CHUNK as usize)
+}
+
+/// Two files and nothing else.
+fn flat_tree(dir: &Path) -> Source {
+    let (mut source, mut rng) = (Source::empty(dir), Rng::new(0, 5));
+    for (path, len) in [("large", 3 * CHUNK), ("small", 9)] {
+        source.put(path, rng.bytes(len as usize), &mut rng);
+    }
+    source
 }
 
 /// Where the first step behind `from` is that `is` recognises.
@@ -43,7 +61,7 @@ fn covers(step: &Step, what: What, path: &[u8]) -> bool {
 /// Chunks are journalled behind a sync of their data, and the journal is synced behind that.
 #[test]
 fn data_is_synced_before_it_is_journalled_and_the_journal_after_that() {
-    let steps = steps(1);
+    let steps = steps(1, tree, plain_settings(CHUNK));
     let (mut synced, mut groups) = (0, 0);
     for (at, step) in steps.iter().enumerate() {
         match step.what {
@@ -83,7 +101,7 @@ fn bytes_are_called_durable_behind_the_sync_of_the_journal() {
 /// Everything is synced before it is renamed, its directory before it is called committed.
 #[test]
 fn what_is_renamed_is_synced_before_and_its_directory_before_it_is_called_committed() {
-    let steps = steps(1);
+    let steps = steps(1, tree, plain_settings(CHUNK));
     let mut renamed = 0;
     for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.what == What::Renamed) {
         renamed += 1;
@@ -101,11 +119,18 @@ fn what_is_renamed_is_synced_before_and_its_directory_before_it_is_called_commit
 /// What stands already is synced before a run that does nothing ends.
 #[test]
 fn directories_of_what_stands_are_synced_by_a_run_that_finds_everything_there() {
-    let steps = steps(2);
+    let steps = steps(2, tree, plain_settings(CHUNK));
     assert!(!steps.iter().any(|step| step.what == What::Renamed), "{}", told(&steps));
     for dir in [&b""[..], b"d", b"d/e"] {
         next(&steps, 0, "sync of a directory", |s| covers(s, What::Synced, dir));
     }
+}
+
+#[test]
+fn names_that_stand_are_synced_where_no_directory_is_touched() {
+    let steps = steps(2, flat_tree, without_metadata(plain_settings(CHUNK)));
+    assert!(!steps.iter().any(|step| step.what == What::Renamed), "{}", told(&steps));
+    next(&steps, 0, "sync of the directory", |s| covers(s, What::Synced, b""));
 }
 
 fn is_temp(path: &[u8]) -> bool {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{ByteCount, ChunkSize, IfExists};
+use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
 use longhaul_engine::{DirectMode, EngineKind, Settings, SyncGroup, Verify};
 
 use super::check::{Before, State};
@@ -75,6 +75,12 @@ impl World {
         let mut world = World::new(scratch, source, nature, settings, Rng::new(seed, 1));
         world.mutant = mutant;
         world.theme = mutant.map_or_else(|| Theme::random(&mut rng), Theme::of);
+        if rng.permille(if world.theme == Theme::Standing { 500 } else { 100 }) {
+            world.settings = without_metadata(world.settings);
+        }
+        if world.theme == Theme::Sectors {
+            world.settings.sync = SyncGroup { bytes: chunk, age: Duration::from_millis(1) };
+        }
         if let (Theme::Revisions, Some(source)) = (world.theme, Arc::get_mut(&mut world.source)) {
             source.put("revised", rng.bytes(24 * chunk as usize), &mut rng);
             world.settings.sync = SyncGroup { bytes: 2 * chunk, age: Duration::from_millis(1) };
@@ -293,7 +299,8 @@ impl World {
         for path in listed(&self.source.dir) {
             let examine = |dir: &Path| std::fs::symlink_metadata(dir.join(&path));
             let (offered, stands) = (examine(&self.source.dir).expect("it is offered"), examine(&self.medium.scratch));
-            let like = |stat: &std::fs::Metadata| (stat.is_file(), stat.len(), stat.modified().ok());
+            let time = |stat: &std::fs::Metadata| self.settings.preserve.times.then(|| stat.modified().ok());
+            let like = |stat: &std::fs::Metadata| (stat.is_file(), stat.len(), time(stat));
             let is_right = |stands: std::fs::Metadata| !offered.is_file() || like(&offered) == like(&stands);
             if !stands.is_ok_and(is_right) {
                 return Err(Promise::Ends.broken(format_args!("{} has another length or time", path.display())));
@@ -338,6 +345,12 @@ fn random_settings(rng: &mut Rng, chunk: u64) -> Settings {
         sync,
         ..plain_settings(chunk)
     }
+}
+
+/// Neither modes nor times are kept, so that directories need no syncs of their own; what stands is then told by its content.
+pub(crate) fn without_metadata(settings: Settings) -> Settings {
+    let preserve = Preserve { mode: false, times: false, ..settings.preserve };
+    Settings { preserve, if_exists: IfExists::Verify, ..settings }
 }
 
 /// Small chunks, little memory, everything through the page cache.
