@@ -27,8 +27,8 @@ pub(crate) struct Faults {
     pub(crate) bad_journals: u64,
     /// In front of so many calls of a thousand, something that is dirty is written back.
     pub(crate) background: u64,
-    /// At this call somebody else puts a file under the first final name, in order, that is free.
-    pub(crate) intruder_at: Option<u64>,
+    /// In front of a rename, after so many others, somebody else takes the name that it is to give, if it is free.
+    pub(crate) intruder_in: Option<u64>,
     /// When the journal is to be synced for this time, counted from 1, the power goes.
     pub(crate) cut_at_journal_sync: Option<u64>,
     /// A source file changes while it is sent.
@@ -187,7 +187,7 @@ impl Theme {
             Theme::Sectors => Faults { bad_files: 300, background: 20, ..Faults::default() },
             Theme::Standing if run == 0 => Faults { fail_behind_rename: true, ..Faults::default() },
             Theme::Standing => Faults::default(),
-            Theme::Intruders => Faults { intruder_at: at, ..Faults::default() },
+            Theme::Intruders => Faults { intruder_in: Some(rng.below(6)), ..Faults::default() },
         }
     }
 }
@@ -211,7 +211,7 @@ impl Faults {
                 (faults.bad_files, faults.bad_journals) = (100, 300);
                 faults.cut_at = Some(at);
             }
-            _ => faults.intruder_at = Some(at),
+            _ => faults.intruder_in = Some(rng.below(6)),
         }
         faults
     }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::faults::{Failure, Faults, Mutant, Nature, SyncFs};
 use super::rng::Rng;
 use super::state::{State, Step, What};
-use super::view::{NodeId, View, parent, text};
+use super::view::{NodeId, View, text};
 
 /// A medium and the scratch directory above it.
 #[derive(Debug)]
@@ -40,13 +40,13 @@ impl Medium {
     }
 
     /// Another process begins, on a disk that is whole again, and with these faults to come.
-    pub(crate) fn begin_run(&self, faults: Faults, expected: Vec<Vec<u8>>) {
+    pub(crate) fn begin_run(&self, faults: Faults) {
         let state = &mut *self.state();
         state.errors.forget_descriptors();
         state.bad.clear();
         state.steps.clear();
         state.under_way.clear();
-        (state.faults, state.expected) = (faults, expected);
+        state.faults = faults;
         (state.calls, state.writes, state.journal_syncs) = (0, 0, 0);
         (state.intruded, state.revised) = (None, None);
         state.run_began = state.number();
@@ -57,13 +57,14 @@ impl Medium {
         self.state().steps.push(Step { what, path: path.to_vec() });
     }
 
-    /// Puts a file of somebody else's under the first expected name that is free.
-    fn intrude(&self, state: &mut State) {
-        let free = |path: &&Vec<u8>| {
-            let dir = state.seen(parent(path));
-            dir.is_some() && state.seen(path).is_none()
+    /// Puts a file of somebody else's under a name that is free and about to be taken.
+    fn intrude(&self, state: &mut State, dir: NodeId, name: &[u8]) {
+        let path = state.path_in(dir, name);
+        let (Some(0), None) = (state.faults.intruder_in, state.seen(&path)) else {
+            state.faults.intruder_in = state.faults.intruder_in.map(|renames| renames.saturating_sub(1));
+            return;
         };
-        let Some(path) = state.expected.iter().find(free).cloned() else { return };
+        state.faults.intruder_in = None;
         let bytes = state.rng.bytes(777);
         std::fs::write(self.scratch.join(text(&path)), &bytes).expect("somebody else's file is written");
         state.adopt(&self.scratch, &path, &bytes);
@@ -72,9 +73,8 @@ impl Medium {
 
     /// Takes away what a rename is about to meet, so that it replaces what it must not.
     fn make_way(&self, state: &mut State, dir: NodeId, to: &[u8]) {
-        let path = [&state.path(dir), &b"/"[..], to].concat();
-        let path = text(&path).trim_start_matches('/');
-        let _ = std::fs::remove_file(self.scratch.join(path));
+        let path = state.path_in(dir, to);
+        let _ = std::fs::remove_file(self.scratch.join(text(&path)));
     }
 }
 
@@ -89,8 +89,9 @@ impl Interposer for Medium {
             state.cut();
             return Passage::Answered(Err(Errno::IO));
         }
-        if state.faults.intruder_at.is_some_and(|at| state.calls >= at) && state.intruded.is_none() {
-            self.intrude(state);
+        if let Call::Rename { dir, to, .. } = *call {
+            let dir = state.node(dir);
+            self.intrude(state, dir, to);
         }
         let background = state.faults.background;
         if state.rng.permille(background) {

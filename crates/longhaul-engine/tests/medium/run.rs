@@ -95,7 +95,7 @@ impl Observer for Witness {
                 let state = self.medium.state();
                 let now = State { view: state.image.as_ref().unwrap_or(&state.medium), kinds: &state.kinds };
                 // What was received of a file whose name somebody else took meanwhile is rightly given up.
-                let intruded = state.intruded.as_ref().map(|(path, _)| self.source.current(path).bytes.len() as u64);
+                let intruded = state.intruded.as_ref().map(|(path, _)| self.source.len_of(path));
                 let durable = now.durable(&self.source);
                 let mut heard = self.heard();
                 heard.durable = heard.durable.max(progress.bytes_durable);

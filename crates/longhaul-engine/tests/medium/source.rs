@@ -133,6 +133,11 @@ impl Source {
         self.files[path].last().expect("every file has a version")
     }
 
+    /// The bytes of what stands now; 0 of a link.
+    pub(crate) fn len_of(&self, path: &[u8]) -> u64 {
+        self.files.get(path).and_then(|versions| versions.last()).map_or(0, |version| version.bytes.len() as u64)
+    }
+
     /// Whether these bytes may be taken for what stands now: by size and time.
     pub(crate) fn may_be(&self, path: &[u8], bytes: &[u8]) -> bool {
         let now = self.current(path);

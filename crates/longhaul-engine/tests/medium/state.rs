@@ -42,8 +42,6 @@ pub(crate) struct State {
     pub(crate) steps: Vec<Step>,
     /// What somebody else put there during this run.
     pub(crate) intruded: Option<(Vec<u8>, Vec<u8>)>,
-    /// Final names that are to come.
-    pub(crate) expected: Vec<Vec<u8>>,
     /// A journal that was told of a new version, until it is synced.
     pub(crate) revised: Option<NodeId>,
     /// Names as programs see them, and where each node has one.
@@ -107,7 +105,6 @@ impl State {
             run_began: 0,
             steps: Vec::new(),
             intruded: None,
-            expected: Vec::new(),
             revised: None,
             names: HashMap::new(),
             places: HashMap::new(),
@@ -180,9 +177,13 @@ impl State {
     pub(crate) fn path(&self, node: NodeId) -> Vec<u8> {
         match self.places.get(&node) {
             None => Vec::new(),
-            Some((ROOT, name)) => name.clone(),
-            Some((dir, name)) => [&self.path(*dir), &b"/"[..], name].concat(),
+            Some((dir, name)) => self.path_in(*dir, name),
         }
+    }
+
+    /// The path of a name in a directory.
+    pub(crate) fn path_in(&self, dir: NodeId, name: &[u8]) -> Vec<u8> {
+        if dir == ROOT { name.to_vec() } else { [&self.path(dir), &b"/"[..], name].concat() }
     }
 
     pub(crate) fn node(&self, inode: InodeId) -> NodeId {

@@ -179,7 +179,7 @@ impl World {
 
     /// One run.
     fn run(&mut self, faults: Faults) -> Ran {
-        self.medium.begin_run(faults, self.source.files.keys().cloned().collect());
+        self.medium.begin_run(faults);
         let ran = run(&self.medium, &self.source, self.settings.clone());
         self.seen.runs += 1;
         self.seen.losses += self.medium.state().lost.len() as u64;
@@ -196,7 +196,7 @@ impl World {
         let mut state = self.medium.state();
         let mut given_up = 0;
         if let Some((path, bytes)) = state.intruded.take() {
-            given_up = self.source.current(&path).bytes.len() as u64;
+            given_up = self.source.len_of(&path);
             let stands = std::fs::read(self.medium.scratch.join(text(&path)));
             if state.image.is_none() && stands.ok().as_ref() != Some(&bytes) {
                 let what = format_args!("{}, which somebody else put there meanwhile, was replaced", text(&path));
