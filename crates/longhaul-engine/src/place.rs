@@ -183,7 +183,7 @@ pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Resul
     let (direct, dry_run) = (settings.io, settings.dry_run);
     let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
     let store = Store::new(target.shelf().clone());
-    written(target, Landing::beneath(), String::new(), opening, &store, &Who::local(), RelPath::root())
+    written(target, Landing::beneath(), String::new(), opening, (&store, &Who::local(), nonce()?), RelPath::root())
 }
 
 /// A destination whose sessions are written down, unless nothing is done there.

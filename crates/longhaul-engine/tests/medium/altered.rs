@@ -34,6 +34,7 @@ fn is_noticed(offset: u64) {
     let source = Arc::get_mut(&mut world.source).expect("nobody else has it");
     let mtime = source.current(b"large").mtime;
     source.files.get_mut(&b"large"[..]).expect("offered").push(Version { bytes, mtime });
+    world.has_changed = true;
     world.converge().expect("every promise is kept");
 }
 

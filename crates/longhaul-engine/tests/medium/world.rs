@@ -45,7 +45,7 @@ pub(crate) struct World {
     mutant: Option<Mutant>,
     theme: Theme,
     /// Whether a source has changed since the first run.
-    has_changed: bool,
+    pub(crate) has_changed: bool,
     /// Destinations so far: each power cut makes another.
     targets: u64,
     pub(crate) seen: Tallies,
