@@ -68,7 +68,10 @@ impl Shelf {
                 // Another session's journal went, the last one there, and the shelf with it.
                 Err(Errno::NOENT) => continue,
                 Err(Errno::EXIST) => return Err(DiskError::Exists { path, what: "a session of this tag has left it" }),
-                Err(error) => return Err(DiskError::call("create", path, error)),
+                Err(error) => {
+                    self.remove_if_empty();
+                    return Err(DiskError::call("create", path, error));
+                }
             };
             match self.begin(&fd, &dir, &path) {
                 Ok(Some(locked)) => return Ok(Journal::new(self.clone(), (tag, fd), 0, locked)),
@@ -240,7 +243,10 @@ impl Shelf {
 
     /// Takes the shelf away if no journal stands on it. Those that were removed must be closed: FUSE and NFS keep a file that is
     /// open under another name in its directory.
-    fn remove_if_empty(&self) {
+    pub fn remove_if_empty(&self) {
+        if !matches!(self.dir(), Ok(Some(_))) {
+            return;
+        }
         // Refused as long as there is another one. The tree looks as if there had never been one: its top keeps its time.
         let before = statat(&self.root, c".", AtFlags::SYMLINK_NOFOLLOW);
         if self.kernel().rmdirat(&self.root, NAME).is_ok()

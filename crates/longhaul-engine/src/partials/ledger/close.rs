@@ -98,6 +98,8 @@ impl Ledger {
                 }
             }
         }
+        // Its last journal may be gone since a session that could not remove it as well, or that died before.
+        self.store.shelf.remove_if_empty();
     }
 
     /// Looks through the directories of a journal, and removes it if nothing in it is left.
