@@ -27,7 +27,7 @@ caught! {
     temporaries_whose_data_is_not_synced_are_caught: DataNotSynced breaks Durable within 100,
     a_journal_that_is_not_synced_is_caught: JournalNotSynced breaks Durable within 100,
     a_rename_before_the_barrier_is_caught: NoBarrier breaks Committed within 40,
-    a_revision_that_is_not_synced_is_caught: RevisionNotSynced breaks Durable | Names within 300,
+    a_revision_that_is_not_synced_is_caught: RevisionNotSynced breaks Durable | Names within 1500,
     a_journal_that_is_taken_over_as_it_is_cached_is_caught: NotReasserted breaks Durable within 300,
     a_rename_that_replaces_what_it_must_not_is_caught: ReplacesAnyway breaks Theirs within 300,
     a_failed_sync_that_is_called_good_is_caught: SyncErrorIgnored breaks Durable | Committed within 200,

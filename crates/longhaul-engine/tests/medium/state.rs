@@ -9,6 +9,7 @@ use std::path::Path;
 
 use longhaul_core::Mtime;
 use longhaul_disk::{Call, Descriptor, InodeId};
+use longhaul_proto::journal::PRELUDE_BYTES;
 
 use super::errors::Errors;
 use super::faults::{Alteration, Faults, Mutant, Nature};
@@ -296,7 +297,7 @@ impl State {
         if !self.is_journal(node) {
             return false;
         }
-        if bytes.get(4) == Some(&REVISED) {
+        if kinds(bytes).contains(&REVISED) {
             self.revised = Some(node);
         }
         let len = self.lens.get(&node).copied().unwrap_or_default();
@@ -326,7 +327,7 @@ impl State {
         let (what, node) = match &change {
             Change::Name { node, .. } => (What::Created, *node),
             Change::Rename { node, .. } => (What::Renamed, *node),
-            Change::Write { node, bytes, .. } if self.is_journal(*node) && bytes.get(4) == Some(&CHUNKS) => {
+            Change::Write { node, bytes, .. } if self.is_journal(*node) && kinds(bytes).contains(&CHUNKS) => {
                 (What::Journalled, *node)
             }
             Change::Write { node, .. } => (What::Wrote, *node),
@@ -344,6 +345,20 @@ impl State {
 
 /// The number of a descriptor and what it is open on.
 pub(crate) type Open = Descriptor;
+
+/// The kinds of the records that an append to a journal consists of.
+fn kinds(mut bytes: &[u8]) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    if bytes.starts_with(b"LHjrnl") {
+        bytes = bytes.get(PRELUDE_BYTES..).unwrap_or_default();
+    }
+    while let [a, b, c, d, kind, ..] = *bytes {
+        kinds.push(kind);
+        let body = u32::from_le_bytes([a, b, c, d]) as usize;
+        bytes = bytes.get(body + 13..).unwrap_or_default();
+    }
+    kinds
+}
 
 /// The kind of record that tells a journal of chunks.
 const CHUNKS: u8 = 3;
