@@ -331,11 +331,19 @@ impl State {
                 (What::Journalled, *node)
             }
             Change::Write { node, .. } => (What::Wrote, *node),
-            Change::Unname { dir, .. } => (What::Removed, *dir),
+            Change::Unname { dir, name } => {
+                let path = self.path_in(*dir, name);
+                return self.note(What::Removed, path, change);
+            }
             _ => (What::Named, ROOT),
         };
+        let path = self.path(node);
+        self.note(what, path, change);
+    }
+
+    /// Writes a step down, and the change that is volatile now.
+    fn note(&mut self, what: What, path: Vec<u8>, change: Change) {
         if what != What::Named {
-            let path = self.path(node);
             self.steps.push(Step { what, path });
         }
         let number = self.number();

@@ -55,8 +55,8 @@ pub(crate) struct World {
 pub(crate) fn play(seed: u64, mutant: Option<Mutant>) -> Result<Tallies, Broken> {
     let mut world = World::random(seed, mutant);
     let told = world.play();
-    let trace = world.trace();
-    told.map(|()| world.seen).map_err(|broken| broken.with(trace).when(&format!("seed {seed}:")))
+    let world_is = world.told();
+    told.map(|()| world.seen).map_err(|broken| broken.with(world_is).when(&format!("seed {seed}:")))
 }
 
 impl World {
@@ -164,7 +164,8 @@ impl World {
 
     /// A run in which things go wrong, and what is then on the medium.
     pub(crate) fn faulty(&mut self, faults: Faults) -> Result<Ran, Broken> {
-        let ran = self.run(faults);
+        let ran = self.run(faults.clone());
+        self.tell(&faults, &ran);
         let told = |broken: Broken| broken.with(format_args!(" ({})", ran.told()));
         if let Some(broken) = ran.broken.first() {
             return Err(told(broken.clone()));
@@ -318,16 +319,23 @@ impl World {
         }
     }
 
-    /// The latest steps, for a person who replays a world.
-    fn trace(&self) -> String {
+    /// What the world is, for a person.
+    fn told(&self) -> String {
         let state = self.medium.state();
         let (nature, if_exists) = (state.nature, self.settings.if_exists);
-        let world = format!("\n  {nature:?}, {if_exists:?}, faults of the last run {:?}", state.faults);
+        format!("\n  {:?}, {nature:?}, {if_exists:?}, faults of the last run {:?}", self.theme, state.faults)
+    }
+
+    /// Prints what a run did, if one world is played for a person to read.
+    fn tell(&self, faults: &Faults, ran: &Ran) {
         if std::env::var_os("MEDIUM_SEED").is_none() {
-            return world;
+            return;
         }
-        let steps = state.steps.iter().map(|step| format!("\n  {:?} {}", step.what, text(&step.path)));
-        format!("{world}\n{:?}{}", self.settings, steps.collect::<String>())
+        println!("run with {faults:?}");
+        for step in &self.medium.state().steps {
+            println!("  {:?} {}", step.what, text(&step.path));
+        }
+        println!("  came to {}", ran.told());
     }
 }
 
