@@ -13,10 +13,10 @@ use clap::Args;
 pub(crate) struct CutsArgs {
     /// Cuts on each file system
     #[arg(long, value_name = "N", default_value_t = 80)]
-    cuts: u64,
+    pub(crate) cuts: u64,
     /// The moments and losses of an earlier run, as it printed them [default: new ones]
     #[arg(long, value_name = "SEED")]
-    seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
 }
 
 /// Runs the tests.

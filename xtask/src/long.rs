@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::cuts::{self, CutsArgs};
 use crate::kills::{self, KillsArgs};
 use crate::medium::{self, MediumArgs};
 use crate::sim::{self, SimArgs};
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
     let checks = [
         ("medium", medium::run(&MediumArgs { worlds: WORLDS, from, seed: None })),
         ("sim", sim::run(&SimArgs { seeds: SEEDS, from, trace: false })),
+        ("cuts", cuts::run(&CutsArgs { cuts: CUTS, seed: Some(from) })),
         ("kills", kills::run(&KillsArgs { kills: KILLS, seed: Some(from) })),
     ];
     let failed: Vec<String> =
@@ -40,3 +42,5 @@ const WORLDS: u64 = 5_000;
 /// An hour on 2 cores in a debug build, a quarter of that with `--release`.
 const SEEDS: u64 = 200_000;
 const KILLS: u64 = 100;
+/// On each file system. They need root.
+const CUTS: u64 = 400;

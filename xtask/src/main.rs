@@ -22,7 +22,7 @@ enum Xtask {
     Cuts(cuts::CutsArgs),
     /// Kill real clients and daemons in mid-transfer at random moments, and see that what they promised is kept
     Kills(kills::KillsArgs),
-    /// Play everything that is played from seeds for long: simulated worlds, media, kills
+    /// Play everything that is played from seeds for long: simulated worlds, media, power cuts, kills
     Long(long::LongArgs),
     /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a promise
     Medium(medium::MediumArgs),

@@ -139,6 +139,7 @@ impl State {
                 image.apply(change);
             }
         }
+        self.is_scrambled = !in_order;
         self.image = Some(image);
     }
 
