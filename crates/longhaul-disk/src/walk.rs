@@ -97,10 +97,12 @@ impl Dir {
         }
     }
 
-    /// Sees to it that `name` in this directory is the directory `place`, which has the path `at`.
-    pub(crate) fn check_below(&self, name: &[u8], place: (u64, u64), at: &RelPath) -> Result<(), DiskError> {
+    /// Sees to it that `name` in this directory is the directory `place`, which has the path `at`; where that is not known, that
+    /// a directory stands there.
+    pub(crate) fn check_below(&self, name: &[u8], place: Option<(u64, u64)>, at: &RelPath) -> Result<(), DiskError> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if crate::stat::place_of(&stat) == place => Ok(()),
+            Ok(stat) if place.is_some_and(|place| crate::stat::place_of(&stat) == place) => Ok(()),
+            Ok(stat) if place.is_none() && crate::stat::type_of(&stat) == FileType::Directory => Ok(()),
             Ok(_) | Err(Errno::NOENT) => Err(DiskError::Moved { path: at.into() }),
             Err(error) => Err(DiskError::call("examine", at, error)),
         }

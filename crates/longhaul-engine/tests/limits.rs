@@ -194,6 +194,11 @@ async fn a_rate_that_was_asked_for_is_named() {
 async fn the_processors_are_named_when_nothing_else_is_slow() {
     let (by, report) = limit((1, 2 << 30), (Duration::ZERO, Duration::ZERO), settings()).await;
     let spent = |name| report.stages.iter().find(|(stage, _)| *stage == name).map_or(0.0, |(_, seconds)| *seconds);
-    let want = if spent("hash") > spent("net") { "hash" } else { "cpu" };
-    assert_eq!(by, want, "{:?} {:?}", report.limits, report.stages);
+    // The two halves are judged each for itself, second by second: the sums say which it is where one is far ahead.
+    let wanted: &[&str] = match spent("hash") / spent("net") {
+        ratio if ratio > 2.0 => &["hash"],
+        ratio if ratio < 0.5 => &["cpu"],
+        _ => &["hash", "cpu"],
+    };
+    assert!(wanted.contains(&by), "{by}: {:?} {:?}", report.limits, report.stages);
 }

@@ -33,6 +33,7 @@ pub enum SyncMethod {
 pub(crate) struct Device {
     kernel: Kernel,
     method: SyncMethod,
+    counts_blocks: bool,
     /// Open since before the first write: it reports every error from then on.
     fd: OwnedFd,
     /// Failures of syncs so far.
@@ -49,7 +50,7 @@ pub(crate) struct Mark {
 }
 
 impl Device {
-    /// Watches the file system of `dir`, which does not need to be readable in itself.
+    /// Watches the file system of `dir`, which must be readable.
     pub(crate) fn watch(dir: &Dir) -> Result<Device, Errno> {
         let (kernel, fd) = (dir.kernel().clone(), dir.readable()?);
         kernel.watch(&fd)?;
@@ -61,7 +62,8 @@ impl Device {
             sync = method.name(),
             "how small files and names are made durable"
         );
-        Ok(Device { kernel, method, fd, generation: AtomicU64::new(0), turn: Mutex::default() })
+        let counts_blocks = matches!(number, EXT4 | XFS | TMPFS);
+        Ok(Device { kernel, method, counts_blocks, fd, generation: AtomicU64::new(0), turn: Mutex::default() })
     }
 
     pub(crate) fn kernel(&self) -> &Kernel {
@@ -70,6 +72,11 @@ impl Device {
 
     pub(crate) fn method(&self) -> SyncMethod {
         self.method
+    }
+
+    /// Whether a file without holes has as many blocks there as it has bytes: not where it may be compressed.
+    pub(crate) fn counts_blocks(&self) -> bool {
+        self.counts_blocks
     }
 
     /// A sync of something on it failed: nothing that was begun before is believed without a proof of its own.

@@ -144,7 +144,9 @@ impl FsTarget {
     fn check_dir(&self, path: &RelPath) -> Result<(), DiskError> {
         let Some(place) = self.places().remove(path) else { return Ok(()) };
         let (above, name) = self.walk.parent(path)?;
-        above.check_below(name, place, path)
+        // Others may give a directory another number once nobody has it open.
+        let keeps_numbers = self.syncer.watch(&above, path)?.method() == SyncMethod::FileSystem;
+        above.check_below(name, keeps_numbers.then_some(place), path)
     }
 
     fn kernel(&self) -> &Kernel {
@@ -225,7 +227,11 @@ impl FsTarget {
         let dir = self.walk.dir(path)?;
         let device = self.syncer.watch(&dir, path)?;
         match handle.readable() {
-            Some(fd) if device.method() == SyncMethod::Each => self.syncer.open_dir(&device, fd, path),
+            Some(fd) if device.method() == SyncMethod::Each => {
+                self.syncer.open_dir(&device, fd, path)?;
+                self.syncer.forget(path);
+                Ok(())
+            }
             _ => match self.syncer.changed(&device, dir.dev(), path) {
                 Noted::Yes => Ok(()),
                 Noted::Full => Err(DiskError::call("sync the directory", path, Errno::ACCESS)),
@@ -321,7 +327,7 @@ impl TargetTree for FsTarget {
             Err(error) => return Err(DiskError::call("open the temporary file of", path, error)),
         };
         let (handle, stat) = self.begin(path, len, fd, OFlags::NONBLOCK)?;
-        let differs = difference(&stat, len, sparse, journalled);
+        let differs = difference(&stat, len, sparse || !device.counts_blocks(), journalled);
         let (temp, opened) = (Temp::outliving(&dir, temp), (handle, node_of_statx(&stat)));
         let file = Arc::new(TargetFile::new((path, len, sparse), opened, temp, (Began::Written, mark)));
         Ok(Some(Reopened { file, differs }))

@@ -219,7 +219,8 @@ pub trait TargetTree: Send + Sync + 'static {
     /// Makes names durable: those of `staged`, of all directories made or finished so far, and of what was found standing.
     ///
     /// # Errors
-    /// What the system says: then no name since the last good call is to be believed.
+    /// What the system says, or [`DiskError::Doubted`] if another sync failed since one of `staged` was begun: then no name since
+    /// the last good call is to be believed.
     fn sync_dirs(&self, staged: &[Staged]) -> Result<(), DiskError>;
 
     /// Gives a directory its mode and times, after all that lies in it, and sees to it that its path still leads to it.

@@ -46,7 +46,7 @@ pub(crate) fn reopen(dir: &Dir, name: &TempName) -> Result<Attempt, Errno> {
 }
 
 /// Why a file that stands under a temporary's name may not hold what is journalled of that, as far as can be told without
-/// reading it. A file system that compresses has fewer blocks than bytes: there it costs a reading each time.
+/// reading it. `sparse`: it may have fewer blocks than bytes.
 pub(crate) fn difference(stat: &Statx, len: u64, sparse: bool, journalled: &Journalled) -> Option<&'static str> {
     let Some(node) = journalled.node else { return Some("its journal does not say which file it is") };
     let longest = len.saturating_add(PADDING_BYTES_MAX);

@@ -126,7 +126,16 @@ impl Staged {
 
     /// Whether everything that a sync said of it may be believed.
     pub(crate) fn is_believed(&self) -> bool {
-        self.mark().is_none_or(Mark::holds)
+        match &self.body {
+            // Its own sync went well, or it would not be staged; its name waits for that of its directory.
+            Some(StagedBody { content: Content::Synced, .. }) if !self.is_published() => true,
+            _ => self.mark().is_none_or(Mark::holds),
+        }
+    }
+
+    /// Whether it has its final name.
+    pub(crate) fn is_published(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| !body.temp.stands())
     }
 
     /// Moves it to its final name.

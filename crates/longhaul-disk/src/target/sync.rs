@@ -182,6 +182,10 @@ impl Syncer {
             }
         }
         self.sync_dirs(walk, dirs, overflow)?;
+        // Another sync may have failed since these were renamed, and heard of their names.
+        if let Some(one) = staged.iter().find(|one| one.is_published() && !one.is_believed()) {
+            return Err(DiskError::Doubted { path: one.path().into() });
+        }
         self.synced(&noted, overflow);
         Ok(())
     }
@@ -256,6 +260,11 @@ impl Syncer {
         count(&self.counts.dirsync);
         let synced = device.noting(device.kernel().fsync(fd));
         synced.map_err(|error| DiskError::call("sync the directory", path, error))
+    }
+
+    /// A directory was synced by itself: it is not looked for again, as its mode may forbid that now.
+    pub(crate) fn forget(&self, path: &RelPath) {
+        lock(&self.unsynced).dirs.remove(path);
     }
 
     /// Forgets the changes that a sync covered. One that came meanwhile stays for the next.

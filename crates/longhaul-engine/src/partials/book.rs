@@ -95,6 +95,8 @@ impl Book {
         let tag = journal.tag();
         let replayed = match replay(&journal)? {
             Ok(replayed) => replayed,
+            // Where there are no locks a session that lives may be about to write its beginning.
+            Err(JournalError::Unopened) if !journal.is_locked() => return Ok(None),
             Err(JournalError::Unopened) => {
                 journal.remove().map_err(|e| e.fault())?;
                 return Ok(None);

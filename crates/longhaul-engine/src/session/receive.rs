@@ -329,6 +329,7 @@ impl Loop<'_> {
             }
             Action::Publish(renames) => self.writing.publish(renames),
             Action::SyncDirs(_) => self.writing.sync_dirs(),
+            Action::SyncDirsAgain(_) => self.writing.sync_dirs_again(),
             Action::FinishDirs(dirs) => self.writing.finish_dirs(dirs),
             Action::Discard(file) => self.writing.discard(file),
             Action::Keep(file) => self.writing.leave(file),

@@ -343,10 +343,7 @@ impl Writing {
     pub(crate) fn settled(&self, held: &Arc<Held>, outcome: &Outcome) {
         self.versions.forget(held.id);
         let Some(ledger) = self.ledger.clone() else { return };
-        let leaves = held.entry.kind == EntryKind::DirEnd
-            && matches!(outcome, Outcome::Committed(_))
-            && ledger.is_in(&held.placed);
-        if leaves {
+        if held.entry.kind == EntryKind::DirEnd && matches!(outcome, Outcome::Committed(_)) {
             let placed = held.placed.clone();
             // Behind what is still discarded there.
             return self.journal.run(move || ledger.leave_dir(&placed));

@@ -51,8 +51,10 @@ impl Receiver {
     /// The renames could not be made durable: a first time, or again.
     pub(super) fn doubt_names(&mut self, fault: Fault) {
         if matches!(&self.committer.doubt, Some(doubt) if doubt.of == Doubted::Names) {
-            return self.settle_doubtful(&fault);
+            return self.settle_batch(&Err(fault));
         }
+        // At once: whatever ends the session while they are read back, they are not skipped unread. A commit ends the doubt.
+        self.write_down();
         let mut renamed = self.small_of_batch();
         renamed.retain(|id| !self.committer.failures.contains_key(id));
         self.prove(Doubt { fault, of: Doubted::Names }, renamed);
@@ -71,7 +73,7 @@ impl Receiver {
 
     /// What the medium gives back of files in doubt: what is not what was sent, or cannot be read there, fails.
     pub(super) fn proven(&mut self, results: Vec<(FileId, Result<Hash32, Fault>)>) {
-        let Some(Doubt { fault, of }) = self.committer.doubt.clone() else { return };
+        let Some(Doubt { fault, .. }) = self.committer.doubt.clone() else { return };
         let mut results: HashMap<_, _> = results.into_iter().collect();
         for id in std::mem::take(&mut self.committer.reading) {
             let (len, root) = self.staged(id);
@@ -88,9 +90,6 @@ impl Receiver {
                 None => super::commit::forgotten(),
             };
             self.committer.failures.insert(id, failure);
-            if of == Doubted::Names {
-                self.write_down(vec![id]);
-            }
         }
         self.sync_again();
     }
@@ -107,7 +106,7 @@ impl Receiver {
             }
             Some(Doubted::Names) => {
                 self.committer.stage = Some(Stage::SyncDirs);
-                self.actions.push_back(Action::SyncDirs(good));
+                self.actions.push_back(Action::SyncDirsAgain(good));
             }
             None => {}
         }
@@ -120,17 +119,11 @@ impl Receiver {
         }
     }
 
-    /// Ends the batch: what was renamed is in doubt.
-    fn settle_doubtful(&mut self, fault: &Fault) {
+    /// Has the names of the batch that stand written down: no session may skip them unread.
+    fn write_down(&mut self) {
         let failures = &self.committer.failures;
-        let renamed = self.committer.batch.iter().filter(|id| !failures.contains_key(id)).copied().collect();
-        self.write_down(renamed);
-        self.settle_batch(&Err(fault.clone()));
-    }
-
-    /// Has final names written down that no session may skip unread.
-    fn write_down(&mut self, files: Vec<FileId>) {
-        let held = files.iter().filter_map(|id| self.entries.get(id).map(|slot| slot.held.clone())).collect();
+        let renamed = self.committer.batch.iter().filter(|id| !failures.contains_key(id));
+        let held = renamed.filter_map(|id| self.entries.get(id).map(|slot| slot.held.clone())).collect();
         self.journal.add(Record::Doubtful(held));
     }
 

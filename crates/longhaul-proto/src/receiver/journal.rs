@@ -77,6 +77,9 @@ impl Receiver {
             Err(fault) => {
                 let lost = std::mem::take(&mut self.journal.pending);
                 records.iter().chain(&lost).for_each(|record| self.unjournalled(record));
+                // Doubts are written to a journal of their own: these were not tried yet.
+                self.journal.pending =
+                    lost.into_iter().filter(|record| matches!(record, Record::Doubtful(_))).collect();
                 self.abort(fault);
             }
         }

@@ -225,6 +225,9 @@ pub enum Action {
     Publish(Vec<(FileId, Replace)>),
     /// Make the renames of these durable: [`Receiver::handle_dirs_synced`](super::Receiver::handle_dirs_synced).
     SyncDirs(Vec<FileId>),
+    /// That failed, and what could be read back of them was: make their renames durable through a sync that begins now:
+    /// [`Receiver::handle_dirs_synced`](super::Receiver::handle_dirs_synced).
+    SyncDirsAgain(Vec<FileId>),
     /// Set mode and times of these directories, whose content is settled, and make that durable:
     /// [`Receiver::handle_dirs_finished`](super::Receiver::handle_dirs_finished).
     FinishDirs(Vec<Arc<Held>>),

@@ -299,7 +299,7 @@ impl Target {
                 }
                 self.ops.push(Op::Publish(renames));
             }
-            Action::SyncDirs(batch) => {
+            Action::SyncDirs(batch) | Action::SyncDirsAgain(batch) => {
                 batch.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::Renamed)));
                 self.ops.push(Op::SyncDirs(batch));
             }

@@ -41,7 +41,7 @@ impl RecvSession {
             Action::Seal(held) => self.seal(env, &held),
             Action::Barrier(batch) | Action::BarrierAgain(batch) => self.barrier(env, &batch),
             Action::Publish(renames) => self.publish(env, &renames),
-            Action::SyncDirs(batch) => self.sync_dirs(env, &batch),
+            Action::SyncDirs(batch) | Action::SyncDirsAgain(batch) => self.sync_dirs(env, &batch),
             Action::FinishDirs(dirs) => self.finish_dirs(env, &dirs),
             Action::Discard(file) => self.discard(env, file),
             Action::Keep(file) => drop(self.temps.remove(&file)),

@@ -4,7 +4,7 @@
 //! locked when a partial of it is taken, not because it stands: what other commands left is theirs to go on with.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
 use longhaul_disk::TargetTree;
@@ -72,7 +72,15 @@ impl Ledger {
     }
 
     /// Looks again at journals that sessions had when they were looked at: those may have ended, and left more.
+    /// At most once a second: each costs a reading of the whole journal.
     fn look_at_grown(&self) -> Result<(), Fault> {
+        let now = Instant::now();
+        let mut looked = lock(&self.looked_at);
+        if looked.is_some_and(|at| now.duration_since(at) < LOOK_AGAIN_AFTER) {
+            return Ok(());
+        }
+        *looked = Some(now);
+        drop(looked);
         let whose = Whose { principal: self.author.opened.principal.clone(), run: self.author.origin.run };
         let mut left = lock(&self.left);
         for at in 0..left.own.len() {
@@ -142,3 +150,5 @@ fn busy(path: &RelPath, other: &Outline) -> Fault {
 
 /// So long a journal may be held by whoever only looks through it: a sweep, or a daemon's collection.
 const LOOKED_THROUGH_MAX: Duration = Duration::from_secs(1);
+/// Journals of sessions that live are read again after so long, in case those have ended.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -67,12 +67,6 @@ impl Ledger {
         }
     }
 
-    /// Whether its journal says that temporaries lie in a directory.
-    pub(crate) fn is_in(&self, placed: &RelPath) -> bool {
-        let dirs = lock(&self.dirs);
-        !dirs.is_empty() && self.full(placed).is_ok_and(|path| dirs.contains(&path))
-    }
-
     /// The session is over and nothing of it is under way: removes its own journal if nothing is left to be continued.
     pub(crate) fn close(&self, tree: &dyn TargetTree) {
         let own = self.let_go();

@@ -14,6 +14,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::{
@@ -54,6 +55,8 @@ pub(crate) struct Ledger {
     proving: Mutex<()>,
     /// Nobody waits any more for what is being read back.
     over: AtomicBool,
+    /// When journals of sessions that live were last read again.
+    looked_at: Mutex<Option<Instant>>,
 }
 
 /// A session's own journal.
@@ -130,6 +133,7 @@ impl Ledger {
             certain: Mutex::default(),
             proving: Mutex::default(),
             over: AtomicBool::new(false),
+            looked_at: Mutex::default(),
         }
     }
 

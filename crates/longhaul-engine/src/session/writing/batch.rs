@@ -83,6 +83,15 @@ impl Writing {
         self.report(&self.commit, move |tree| Report::DirsSynced(tree.sync_dirs(&batch.staged).map_err(|e| e.fault())));
     }
 
+    /// Makes them durable again, through a sync that begins now: what of the batch is good was read back.
+    pub(crate) fn sync_dirs_again(&self) {
+        let batch = self.batch.clone();
+        self.report(&self.commit, move |tree| {
+            batch.staged.iter().for_each(|staged| tree.believe(staged));
+            Report::DirsSynced(tree.sync_dirs(&batch.staged).map_err(|e| e.fault()))
+        });
+    }
+
     /// Lets go of a batch; what of it was not published goes away.
     pub(crate) fn end_batch(&mut self) {
         let batch = std::mem::take(&mut self.batch);
