@@ -2,6 +2,7 @@
 
 mod compare;
 mod disk;
+mod doubts;
 mod groups;
 mod hostile_receiver;
 mod hostile_sender;
