@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
-use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Digest, DigestKind, EntryKind, IfExists, LaneId, Preserve, Unit};
+use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Clock, Digest, DigestKind, EntryKind, IfExists, LaneId, Preserve, Unit};
 use longhaul_fuzz::messages;
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
@@ -80,7 +80,7 @@ fn surveyed(held: &Held) -> Surveyed {
     let source = match held.id.0 % 4 {
         1 => Source::Same,
         3 => Source::Changed,
-        2 => return Seen::File { len, mtime: held.entry.meta.mtime }.into(),
+        2 => return Seen::File { len, mtime: held.entry.meta.mtime, clock: Clock::Exact }.into(),
         _ => return Seen::Absent.into(),
     };
     let size = ChunkSize::from_log2(10).expect("a size");
