@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
-use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Clock, Digest, DigestKind, EntryKind, IfExists, LaneId, Preserve, Unit};
+use longhaul_core::{
+    ChunkIndex, ChunkMap, ChunkSize, Clock, Digest, DigestKind, EntryKind, IfExists, LaneId, Preserve, Unit,
+};
 use longhaul_fuzz::messages;
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
