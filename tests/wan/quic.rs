@@ -77,8 +77,7 @@ fn a_rate_is_kept_on_the_wire_by_quic_on_a_path_that_loses() {
         running.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > 30 << 20));
         let rate = far.wire_rate(&running, 60 << 20);
         // Of payload: headers, encryption and repairs come on top. How near a busy machine comes from below is the bench's to tell.
-        // A look at the counters may come late there, too.
-        assert!((20e6 * 0.5..20e6 * 1.1).contains(&rate), "{lanes} lanes: {rate:.0} bytes/s on the wire");
+        assert!((20e6 * 0.5..20e6 * 1.05).contains(&rate), "{lanes} lanes: {rate:.0} bytes/s on the wire");
         assert_eq!(running.finish().code, 0);
     }
 }
