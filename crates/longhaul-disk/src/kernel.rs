@@ -36,13 +36,13 @@ pub trait Interposer: Debug + Send + Sync {
     /// The type of the file system as `statfs` says it (`f_type`). `None`: the system is asked.
     fn file_system_type(&self) -> Option<u64>;
 
-    /// What the system says to whoever asks for a lock, where it has none to give. `None`: the system is asked.
+    /// The error that the system gives to whoever asks for a lock, where it has none to give. `None`: the system is asked.
     fn refuses_locks(&self) -> Option<Errno> {
         None
     }
 }
 
-/// What becomes of a call.
+/// The passage that a call gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
     /// It is made; its end is told with this token.
@@ -65,7 +65,7 @@ pub struct InodeId {
 /// An open descriptor: its number, and what it is open on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Descriptor {
-    /// What is open.
+    /// The file or directory that is open.
     pub inode: InodeId,
     /// The number; used again once it is closed.
     pub number: i32,
@@ -179,7 +179,7 @@ impl Kernel {
         fstatvfs(fd).map(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
-    /// What the medium holds of a file, where something stands before the system that knows it.
+    /// Reads what the medium holds of a file, where something stands before the system that knows it.
     pub(crate) fn read_medium(&self, fd: impl AsFd, offset: u64, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         let Some(interposer) = &self.interposer else { return Ok(None) };
         Ok(interposer.read_medium(inode_of(fd)?, offset, into))
@@ -380,7 +380,7 @@ impl Answer for OwnedFd {
     }
 }
 
-/// Of calls that make nothing.
+/// The answer of calls that make nothing.
 fn unmade<T>(_: &T) -> Result<Option<InodeId>, Errno> {
     Ok(None)
 }
