@@ -47,6 +47,8 @@ pub(crate) struct Device {
 pub(crate) struct Mark {
     device: Arc<Device>,
     generation: AtomicU64,
+    /// The generation in which the medium was last asked for it; [`SPOILT`] before that.
+    asked: AtomicU64,
 }
 
 impl Device {
@@ -107,7 +109,7 @@ impl Mark {
     /// Begins now.
     pub(crate) fn now(device: &Arc<Device>) -> Mark {
         let generation = AtomicU64::new(device.generation.load(Ordering::Acquire));
-        Mark { device: Arc::clone(device), generation }
+        Mark { device: Arc::clone(device), generation, asked: AtomicU64::new(SPOILT) }
     }
 
     /// Begins anew at `now`, which was before a sync of its own that went well; after one that failed that proves nothing.
@@ -122,9 +124,18 @@ impl Mark {
         self.generation.store(SPOILT, Ordering::Release);
     }
 
-    /// Begins anew now, as the medium was asked.
+    /// Takes note that the medium is about to be read: a failure from now on is not answered by what it gives.
+    pub(crate) fn ask(&self) {
+        self.asked.store(self.device.generation.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Begins anew at the moment in which the medium was asked, or now if it was not: then its content is proven otherwise.
     pub(crate) fn begin_anew(&self) {
-        self.generation.store(self.device.generation.load(Ordering::Acquire), Ordering::Release);
+        let asked = match self.asked.swap(SPOILT, Ordering::AcqRel) {
+            SPOILT => self.device.generation.load(Ordering::Acquire),
+            asked => asked,
+        };
+        self.generation.store(asked, Ordering::Release);
     }
 
     /// Whether no sync of the file system failed since.
@@ -212,6 +223,13 @@ mod tests {
         before.spoil();
         before.synced(&Mark::now(&device));
         assert!(!before.holds(), "a good sync behind a failed one proves nothing");
+        before.begin_anew();
+        assert!(before.holds());
+        device.fail();
+        before.ask();
+        device.fail();
+        before.begin_anew();
+        assert!(!before.holds(), "the second failure came after the medium was read");
         before.begin_anew();
         assert!(before.holds());
     }

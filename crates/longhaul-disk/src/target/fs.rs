@@ -420,6 +420,7 @@ impl TargetTree for FsTarget {
     }
 
     fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        staged.mark().into_iter().for_each(Mark::ask);
         match staged.dir() {
             Some(dir) => readback::read(dir, staged.stands_under(), staged.path(), 0, len, slot),
             None => Err(readback::impossible(staged.path())),

@@ -90,6 +90,23 @@ fn a_failed_sync_of_one_batch_keeps_what_was_staged_beside_it_from_being_publish
 }
 
 #[test]
+fn a_sync_that_fails_after_files_were_read_back_puts_them_in_doubt_again() {
+    let (_scratch, target, failing) = target(EXT4);
+    let (files, beside) = (stage(&target, "a"), stage(&target, "b"));
+    failing.failures.store(1, Ordering::Relaxed);
+    assert!(target.barrier(&all(&files)).is_err());
+    let mut slot = [0; 4096];
+    for staged in &files {
+        target.read_staged_back(staged, 7, &mut slot).expect("read");
+    }
+    failing.failures.store(1, Ordering::Relaxed);
+    assert!(target.barrier(&all(&beside)).is_err());
+    files.iter().for_each(|staged| target.believe(staged));
+    let closed = &files[OPEN_STAGED_MAX];
+    assert!(matches!(target.barrier(&[closed]), Err(DiskError::Doubted { .. })), "the medium was asked before");
+}
+
+#[test]
 fn a_failed_sync_of_directories_keeps_what_was_staged_meanwhile_from_being_published() {
     let (_scratch, target, failing) = target(EXT4);
     let dirs: Vec<RelPath> = (0..50).map(|n| path(format!("d{n}"))).collect();
