@@ -85,9 +85,10 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
             return;
         }
     };
+    let chunk_min = ChunkSize::USER_MIN.min(chunk);
     let mut this = Loop {
         link,
-        machine: Sender::new(Config { chunk, chunk_max, bundled_max }),
+        machine: Sender::new(Config { chunk, chunk_min, chunk_max, bundled_max }),
         reading,
         slab,
         depth,
