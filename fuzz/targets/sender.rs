@@ -9,7 +9,7 @@ use longhaul_proto::sender::{Action, Config, Sent};
 
 fuzz_target!(|bytes: &[u8]| {
     let chunk = ChunkSize::from_log2(10).expect("in range");
-    let mut sender = Sender::new(Config { chunk, chunk_max: chunk, bundled_max: 256 });
+    let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 });
     sender.handle_lane_joined(LaneId(0));
     let mut scanned = 0u64;
     let mut seq = 0;

@@ -1,16 +1,14 @@
 //! The control channel: framed messages over any byte stream, read and written by two tasks.
 //!
-//! In: messages from a session loop, in three classes, the urgent first. Out: messages to the session's event queue.
-//! Reading never waits for writing. Knows nothing of what the messages mean.
-
-use std::sync::Arc;
+//! In: messages from a session loop, by way of its [`Outbox`]. Out: messages to whoever reads. Knows nothing of what the messages
+//! mean.
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_proto::Message;
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
-use longhaul_proto::wire::message::Class;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+
+use crate::outbox::{BATCH_BYTES, Outbox, Queue};
 
 /// A byte stream to read from.
 pub(crate) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
@@ -22,6 +20,14 @@ pub(crate) type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
 /// # Errors
 /// A [`Fault`] when the stream breaks or what came is no message.
 pub(crate) async fn read_message(reader: &mut ReadHalf) -> Result<Option<Message>, Fault> {
+    read_frame(reader).await?.map(|frame| decode(&frame)).transpose()
+}
+
+/// Reads the bytes of one message; `None` at a clean end between messages.
+///
+/// # Errors
+/// A [`Fault`] when the stream breaks, or what came is longer than any message.
+pub(crate) async fn read_frame(reader: &mut ReadHalf) -> Result<Option<Vec<u8>>, Fault> {
     let mut header = [0; LENGTH_BYTES];
     match reader.read_exact(&mut header).await {
         Ok(_) => {}
@@ -30,7 +36,15 @@ pub(crate) async fn read_message(reader: &mut ReadHalf) -> Result<Option<Message
     }
     let mut bytes = vec![0; announced(header).map_err(Fault::protocol)?];
     reader.read_exact(&mut bytes).await.map_err(|e| lost(&e))?;
-    Message::decode(&bytes).map(Some).map_err(Fault::protocol)
+    Ok(Some(bytes))
+}
+
+/// The message that these bytes are.
+///
+/// # Errors
+/// A [`Fault`] if they are none.
+pub(crate) fn decode(frame: &[u8]) -> Result<Message, Fault> {
+    Message::decode(frame).map_err(Fault::protocol)
 }
 
 /// Writes one message and flushes it; for the handshake, before the writer task runs.
@@ -46,57 +60,37 @@ pub(crate) async fn write_message(writer: &mut WriteHalf, message: &Message) -> 
     writer.flush().await.map_err(|e| lost(&e))
 }
 
-/// Where a session loop puts messages. Each queue's bound is the other side's credit, not a number here.
-#[derive(Clone, Debug)]
-pub(crate) struct Outbox {
-    queues: Arc<[mpsc::UnboundedSender<Message>; 3]>,
-}
-
-impl Outbox {
-    /// Queues a message in its class. After the channel broke it goes nowhere: the reader says so.
-    pub(crate) fn send(&self, message: Message) {
-        let queue = match message.class() {
-            Class::Verdict => 0,
-            Class::Want => 1,
-            Class::Page => 2,
-        };
-        let _ = self.queues[queue].send(message);
-    }
-}
-
-/// Starts the writer task. It ends, with the stream shut down, when every [`Outbox`] is dropped and all is written.
+/// Starts the writer task. It ends, with the stream shut down, when the [`Outbox`] is dropped and all is written.
 pub(crate) fn start_writer(mut writer: WriteHalf) -> (Outbox, tokio::task::JoinHandle<()>) {
-    let (urgent_tx, mut urgent) = mpsc::unbounded_channel::<Message>();
-    let (want_tx, mut want) = mpsc::unbounded_channel::<Message>();
-    let (page_tx, mut page) = mpsc::unbounded_channel::<Message>();
+    let outbox = Outbox::new();
+    let queue = outbox.queue.clone();
     let task = tokio::spawn(async move {
-        let mut batch = Vec::with_capacity(BATCH_BYTES);
-        loop {
-            let first = tokio::select! {
-                biased;
-                Some(message) = urgent.recv() => message,
-                Some(message) = want.recv() => message,
-                Some(message) = page.recv() => message,
-                else => break,
-            };
-            batch.clear();
-            batch.extend_from_slice(&first.encode());
-            while batch.len() < BATCH_BYTES
-                && let Ok(message) = urgent.try_recv().or_else(|_| want.try_recv()).or_else(|_| page.try_recv())
-            {
-                batch.extend_from_slice(&message.encode());
-            }
-            if writer.write_all(&batch).await.is_err() || writer.flush().await.is_err() {
-                break;
-            }
+        if write_all(&mut writer, &queue).await.is_err() {
+            queue.break_off();
         }
         let _ = writer.shutdown().await;
     });
-    (Outbox { queues: Arc::new([urgent_tx, want_tx, page_tx]) }, task)
+    (outbox, task)
 }
 
-/// Messages that wait together leave in one write of about this size.
-const BATCH_BYTES: usize = 128 << 10;
+async fn write_all(writer: &mut WriteHalf, queue: &Queue) -> std::io::Result<()> {
+    let mut batch = Vec::with_capacity(BATCH_BYTES);
+    while queue.fill(&mut batch).await {
+        let mut rest = &batch[..];
+        while !rest.is_empty() {
+            match writer.write(rest).await? {
+                0 => return Err(std::io::ErrorKind::WriteZero.into()),
+                taken => {
+                    queue.took(taken);
+                    rest = &rest[taken..];
+                }
+            }
+        }
+        writer.flush().await?;
+        batch.clear();
+    }
+    Ok(())
+}
 
 fn lost(e: &std::io::Error) -> Fault {
     Fault::new(FaultCode::Lost, Blame::Path, format_args!("the control connection broke: {e}"))

@@ -12,6 +12,7 @@ mod faults;
 mod handshake;
 mod lane;
 mod list;
+mod outbox;
 mod partials;
 mod place;
 mod presence;

@@ -153,6 +153,11 @@ impl Plan {
         ChunkSize::from_bytes(bytes as u64).expect("a power of two in bounds")
     }
 
+    /// The smallest chunk that any session begins a file with.
+    pub(crate) fn chunk_min() -> ChunkSize {
+        ChunkSize::from_bytes(CHUNK as u64).expect("a power of two in bounds")
+    }
+
     /// The largest chunk that any session takes.
     pub(crate) fn chunk_max() -> ChunkSize {
         ChunkSize::from_bytes(2 * CHUNK as u64).expect("a power of two in bounds")

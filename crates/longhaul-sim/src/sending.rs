@@ -66,7 +66,8 @@ pub(crate) struct SendSession {
 impl SendSession {
     pub(crate) fn new(env: &Env, no: SessionNo) -> SendSession {
         let chunk = env.plan.chunk_of(no.0);
-        let config = Config { chunk, chunk_max: Plan::chunk_max(), bundled_max: env.plan.bundled_max };
+        let (chunk_min, chunk_max) = (Plan::chunk_min(), Plan::chunk_max());
+        let config = Config { chunk, chunk_min, chunk_max, bundled_max: env.plan.bundled_max };
         let mut machine = Sender::new(config);
         (0..env.plan.lanes).for_each(|id| machine.handle_lane_joined(LaneId(id)));
         SendSession {

@@ -3,7 +3,7 @@
 //! A sending side keeps its scan and every entry without outcome; a receiving side remembers what it has told. Both keep the
 //! counters. In: from a session that ends. Out: to the next one. Talks to nobody.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -52,6 +52,8 @@ pub(super) struct Known {
     pub(super) source: Source,
     /// An earlier session wanted its content, so that it did not stand there before.
     pub(super) begun: bool,
+    /// Its failure was told: a directory that failed is offered again for what lies in it.
+    pub(super) told: bool,
 }
 
 /// What this side knows of an entry that the receiver does not.
@@ -108,8 +110,8 @@ impl SendCourse {
 
     /// Keeps what has no outcome, in the order of the manifest. Directories that were settled stand here too until their end
     /// is: a host that crashed may have forgotten that it made them.
-    pub(super) fn keep(&mut self, unsettled: impl Iterator<Item = Known>, dirs: HashMap<RelPath, Known>) {
-        let mut known: Vec<Known> = unsettled.chain(dirs.into_values()).collect();
+    pub(super) fn keep(&mut self, unsettled: impl Iterator<Item = Known>, dirs: impl Iterator<Item = Known>) {
+        let mut known: Vec<Known> = unsettled.chain(dirs).collect();
         known.sort_by_key(|known| known.held.id);
         // What this session did not come to offer follows what it did.
         known.extend(std::mem::take(&mut self.again));
@@ -211,6 +213,10 @@ fn version(entry: &Entry) -> u64 {
 /// Entries whose outcome a sender may not have heard: it has no more without one.
 const UNHEARD_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
 
+/// Names of one transfer that are remembered in case it is dialled again, at 8 bytes each: 512 MiB of them, whatever a sender names. What
+/// comes after so many may be told twice then.
+const REMEMBERED_MAX: usize = 64 << 20;
+
 /// The names that were told, as hashes: 8 bytes for each. (Of ten million names two are taken for one another in one of some
 /// hundred thousand transfers, and only if it is dialled again; then one is missing in the report.)
 #[derive(Default)]
@@ -231,7 +237,7 @@ impl ReceiveCourse {
     /// One that remembers what it told, as there may be another session.
     pub(crate) fn remembering() -> ReceiveCourse {
         // Its sender names everything again.
-        let committed = Committed { most: usize::MAX, ..Committed::default() };
+        let committed = Committed { most: REMEMBERED_MAX, ..Committed::default() };
         ReceiveCourse { told: Some(Told::default()), committed, ..ReceiveCourse::default() }
     }
 
@@ -268,7 +274,9 @@ impl ReceiveCourse {
         if told.before.binary_search(&hash).is_ok() {
             return false;
         }
-        told.now.push(hash);
+        if told.before.len() + told.now.len() < REMEMBERED_MAX {
+            told.now.push(hash);
+        }
         true
     }
 }
@@ -333,11 +341,11 @@ mod tests {
         let known = |id, path: &str, kind| {
             let entry = entry(path, kind);
             let held = Arc::new(Held { id: FileId(id), placed: entry.path.clone(), entry });
-            Known { held, source: Source::Special, begun: false }
+            Known { held, source: Source::Special, begun: false, told: false }
         };
         let mut course = SendCourse::default();
         course.again.push_back(known(0, "not-yet", EntryKind::Dir));
-        let dirs = HashMap::from([(RelPath::new("d").expect("a path"), known(3, "d", EntryKind::Dir))]);
+        let dirs = [known(3, "d", EntryKind::Dir)].into_iter();
         let unsettled = [known(9, "d/z", EntryKind::Dir), known(4, "d/a", EntryKind::Dir)];
         course.keep(unsettled.into_iter(), dirs);
         let order: Vec<_> = course.again.iter().map(|known| known.held.entry.path.escaped().to_string()).collect();

@@ -12,17 +12,19 @@ use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_proto::tuning::limit::Spent;
 use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Limit, Limited, Limiting, Rate};
 use longhaul_proto::{Message, Timestamp};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Event;
+use super::inbox::{Heard, Inbox, read_all};
 use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
 use super::limit::{Limiter, WaitsFor};
 use super::tuning::{Change, What};
 use crate::api::{self, Observer, Stop};
-use crate::control::{Outbox, ReadHalf, WriteHalf, read_message, start_writer};
+use crate::control::{ReadHalf, WriteHalf, start_writer};
 use crate::cpu::StageTimes;
 use crate::lane::JoinedLane;
 use crate::lane::pacer::Rates;
+use crate::outbox::{Gauge, Outbox, Uptake, too_far_behind};
 use crate::presence::Presence;
 
 /// What a session is made of once the handshake is over.
@@ -49,6 +51,11 @@ pub(crate) struct Link {
     events: mpsc::UnboundedReceiver<Event>,
     sink: mpsc::UnboundedSender<Event>,
     outbox: Option<Outbox>,
+    /// Whether the other side takes in what it is told.
+    uptake: Uptake,
+    inbox: Inbox,
+    /// Room of messages that are being dealt with.
+    heard_room: Option<OwnedSemaphorePermit>,
     writer: tokio::task::JoinHandle<()>,
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
@@ -85,7 +92,9 @@ pub(crate) struct Link {
 /// What wakes a session loop.
 #[derive(Debug)]
 pub(crate) enum Wake {
-    /// Something happened.
+    /// The other side said something that the link does not keep to itself.
+    Heard(Message),
+    /// Something else happened.
     Event(Event),
     /// The machine's timeout, or the second.
     Time,
@@ -98,7 +107,10 @@ impl Link {
     pub(crate) fn start(parts: LinkParts) -> Link {
         let (sink, events) = parts.events;
         let (outbox, writer) = start_writer(parts.writer);
-        let reader = tokio::spawn(read_all(parts.reader, sink.clone()));
+        let (inbox, role) = (Inbox::new(), parts.rules.role);
+        // A sender reads whatever waits for the other side: so two that wait for each other there cannot be.
+        let queue = (role == Role::Receiver).then(|| outbox.queue.clone());
+        let reader = tokio::spawn(read_all(parts.reader, inbox.clone(), queue, sink.clone()));
         let now = Instant::now();
         Link {
             observer: parts.observer,
@@ -106,9 +118,12 @@ impl Link {
             events,
             sink,
             outbox: Some(outbox),
+            uptake: Uptake::new(now, SILENCE_MAX),
+            inbox,
+            heard_room: None,
             writer,
             reader,
-            role: parts.rules.role,
+            role,
             segments_told: None,
             limiter: Limiter::new(parts.rules.role),
             waits_for: WaitsFor::Other,
@@ -154,6 +169,8 @@ impl Link {
     /// Waits for the next thing to happen, until `timeout` at most. Looks what lanes are at, and each second does what is due
     /// before it waits; cancelled while it waits it loses nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
+        // What was heard is dealt with, and what followed from it is done.
+        self.heard_room = None;
         let now = Instant::now();
         // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
         let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
@@ -195,7 +212,11 @@ impl Link {
 
     fn hear(&mut self, event: Event) -> Wake {
         match event {
-            Event::Control(message) => {
+            Event::Heard(Heard { message, room }) => {
+                match &mut self.heard_room {
+                    Some(held) => held.merge(room),
+                    None => self.heard_room = Some(room),
+                }
                 self.heard = Instant::now();
                 self.presence.hear();
                 if let Message::Heartbeat(Heartbeat { stalled, answer }) = &message {
@@ -221,7 +242,7 @@ impl Link {
                         self.limiter.hear(self.heard, limiting.by);
                         Wake::Time
                     }
-                    message => Wake::Event(Event::Control(message)),
+                    message => Wake::Heard(message),
                 }
             }
             Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
@@ -293,6 +314,15 @@ impl Link {
         if let Some((_, fault)) = self.lane_fault.take_if(|(at, _)| *at <= Instant::now()) {
             return Wake::Stop(fault);
         }
+        let gauge = self.gauge();
+        if gauge.stops_reading() && self.role == Role::Receiver {
+            // It is not silent: nobody listens.
+            self.heard = Instant::now();
+        }
+        let not_taken_in = self.uptake.look(Instant::now(), gauge);
+        if let Some(fault) = not_taken_in.or_else(|| gauge.is_over().then(|| too_far_behind(gauge))) {
+            return if self.ending { Wake::Event(Event::ControlEnded(None)) } else { Wake::Stop(fault) };
+        }
         if !self.ending && self.heard.elapsed() >= SILENCE_MAX {
             return Wake::Stop(
                 Fault::new(
@@ -346,6 +376,15 @@ impl Link {
     /// What limited all of the session.
     pub(crate) fn limits(&self) -> &Spent {
         self.limiter.spent()
+    }
+
+    fn gauge(&self) -> Gauge {
+        self.outbox.as_ref().map(Outbox::gauge).unwrap_or_default()
+    }
+
+    /// Whether more waits for the other side than an honest one is behind with: nothing new is to be begun for it.
+    pub(crate) fn is_backlogged(&self) -> bool {
+        self.gauge().is_backlogged()
     }
 
     /// Says something to the other side.
@@ -410,12 +449,14 @@ impl Link {
             self.refused = true;
         }
         self.ending = true;
+        self.inbox.close();
         self.lanes.close_all();
     }
 
     /// Ends the link: what was said is written, threads and tasks are over when this returns.
     pub(crate) async fn end(mut self) {
         self.ending = true;
+        self.inbox.close();
         self.outbox = None;
         let farewell = if self.deserted { Duration::ZERO } else { FAREWELL_MAX };
         let _ = tokio::time::timeout(farewell, &mut self.writer).await;
@@ -427,21 +468,6 @@ impl Link {
         self.reader.abort();
         let lanes = self.lanes;
         let _ = tokio::task::spawn_blocking(move || lanes.join()).await;
-    }
-}
-
-/// Reads the control channel to its end.
-async fn read_all(mut reader: ReadHalf, sink: mpsc::UnboundedSender<Event>) {
-    loop {
-        let event = match read_message(&mut reader).await {
-            Ok(Some(message)) => Event::Control(message),
-            Ok(None) => Event::ControlEnded(None),
-            Err(fault) => Event::ControlEnded(Some(fault)),
-        };
-        let over = matches!(event, Event::ControlEnded(_));
-        if sink.send(event).is_err() || over {
-            return;
-        }
     }
 }
 

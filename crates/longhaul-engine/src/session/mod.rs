@@ -1,15 +1,20 @@
 //! A session on one side: one loop that owns one machine, hears everything that happens, and has it done.
 //!
 //! `send` and `receive` are the two loops; `reading` and `writing` do what their machines order on disks; `link` is
-//! what both have in common: control channel, heartbeats, the way to an end; `lanes`, `regrow` and `tuning` keep the
+//! what both have in common: control channel, heartbeats, the way to an end; `inbox` bounds what a peer has said and nobody dealt with, `bare` what
+//! its lanes bring without payload; `lanes`, `regrow` and `tuning` keep the
 //! lanes going, `limit` names what they wait for; `drain` ends what ends by the clock. `course` is what of a transfer outlives a session,
 //! `unsent` what is told of names that are not sent.
 
+mod bare;
 pub(crate) mod course;
+mod dirs;
 mod drain;
+mod inbox;
 mod lanes;
 mod limit;
 mod link;
+mod orders;
 mod reading;
 pub(crate) mod receive;
 pub(crate) mod regrow;
@@ -23,18 +28,17 @@ pub(crate) use link::{Link, LinkParts};
 pub(crate) use tuning::TuningRules;
 
 use longhaul_core::{Fault, FileId};
-use longhaul_proto::Message;
 use longhaul_proto::sender::Sent;
 
 use crate::lane::JoinedLane;
 use crate::lane::receive::Arrival;
 
-/// What a session loop hears. The queue is not bounded by itself: everything in it is owed under a credit, a slot or a
-/// pool of threads.
+/// What a session loop hears. The queue is not bounded by itself: everything in it has its room in the inbox, or is owed under a
+/// credit, a slot or a pool of threads.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The other side said something.
-    Control(Message),
+    Heard(inbox::Heard),
     /// The control channel is at its end: cleanly (none) or not.
     ControlEnded(Option<Fault>),
     /// A lane joined.
@@ -45,8 +49,8 @@ pub(crate) enum Event {
     LaneEnded(LaneEnd),
     /// What this side lets the session carry has changed: bytes/s, none for no rate.
     OwnRate(Option<u64>),
-    /// A receiving lane brought a unit.
-    Arrived(Arrival),
+    /// A receiving lane brought a unit, with a pass if that holds no buffer.
+    Arrived(Arrival, Option<bare::Pass>),
     /// A sending lane sent a unit.
     Sent(Sent),
     /// The source side reports.

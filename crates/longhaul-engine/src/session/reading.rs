@@ -8,16 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use longhaul_core::digest::{Digest, digest_of};
-use longhaul_core::{
-    Attempt, Blame, BundleId, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit,
-};
+use longhaul_core::digest::digest_of;
+use longhaul_core::{Attempt, Blame, BundleId, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
 use longhaul_disk::{ChunkIo, Identity, SourceFile, SourceRef, SourceTree};
 use longhaul_proto::sender::Small;
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_sys::{Slab, Slot};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::orders::{ChunkOrder, Order, Orders};
 use super::{Event, FileResult};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
@@ -46,35 +45,19 @@ pub(crate) struct Origin {
     pub(crate) sparse: bool,
 }
 
-/// An order to read.
-enum Order {
-    Chunk(ChunkOrder),
-    Bundle { bundle: BundleId, attempt: Attempt, files: Vec<(Small, Origin)> },
-}
-
-/// A chunk to read.
-#[derive(Clone, Debug)]
-pub(crate) struct ChunkOrder {
-    pub(crate) file: FileId,
-    pub(crate) index: ChunkIndex,
-    pub(crate) attempt: Attempt,
-    pub(crate) map: ChunkMap,
-    /// The receiver holds a chunk of this digest.
-    pub(crate) expect: Option<Digest>,
-    pub(crate) origin: Origin,
-}
-
 /// The source side. Dropping it waits until no read is outstanding.
 pub(crate) struct Reading {
     shared: Arc<Shared>,
-    orders: Option<Sender<(Order, Pending)>>,
+    orders: Arc<Orders>,
     feeder: Option<JoinHandle<()>>,
     queue: Receiver<Ready>,
     pending: Pending,
+    /// Held once by each question whether a file changed that has no answer yet.
+    checks: Arc<()>,
 }
 
 /// Held once by each order of which nothing is in the lanes' queue yet.
-type Pending = Arc<()>;
+pub(super) type Pending = Arc<()>;
 
 struct Shared {
     tree: Arc<dyn SourceTree>,
@@ -105,6 +88,9 @@ const PACKERS: usize = 4;
 /// for the disk; from 16 to 64 nothing changes.
 const OPEN_AHEAD: usize = 16;
 
+/// Questions that wait for the disk before no more entries are taken: a receiver may hold each file whole that it is told of.
+const CHECKS_WAITING_MAX: usize = 1024;
+
 impl Reading {
     /// Starts the source side.
     pub(crate) fn start(
@@ -117,14 +103,14 @@ impl Reading {
     ) -> Result<Reading, Fault> {
         let packers = Workers::start("pack", PACKERS).map_err(|e| system_fault("packing threads", &e))?;
         let shared = Arc::new(Shared { tree, slab, io, chunk, times, sink, open: Mutex::default(), packers });
-        let (orders, order_queue) = unbounded();
+        let orders = Arc::<Orders>::default();
         let (ready, queue) = unbounded();
-        let feeding = shared.clone();
+        let (feeding, feeding_orders) = (shared.clone(), orders.clone());
         let feeder = std::thread::Builder::new()
             .name("feed".to_owned())
-            .spawn(move || feed(&feeding, &order_queue, &ready))
+            .spawn(move || feed(&feeding, &feeding_orders, &ready))
             .map_err(|e| system_fault("the reading thread", &e))?;
-        Ok(Reading { shared, orders: Some(orders), feeder: Some(feeder), queue, pending: Arc::default() })
+        Ok(Reading { shared, orders, feeder: Some(feeder), queue, pending: Arc::default(), checks: Arc::default() })
     }
 
     /// The queue that lanes take from. It ends when [`Reading`] was closed and everything ordered is through.
@@ -149,15 +135,23 @@ impl Reading {
     }
 
     fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders {
-            let _ = orders.send((order, self.pending.clone()));
-        }
+        self.orders.push(order, self.pending.clone());
+    }
+
+    /// Whether more questions wait for the disk than it answers in a moment.
+    pub(crate) fn is_swamped(&self) -> bool {
+        Arc::strong_count(&self.checks) > CHECKS_WAITING_MAX
+    }
+
+    /// Begins nothing that was ordered from now on, or begins it again.
+    pub(crate) fn hold(&self, is_held: bool) {
+        self.orders.hold(is_held);
     }
 
     /// Asks whether a file is still what it was. One of which nothing had to be read is opened for that.
     pub(crate) fn check(&self, file: FileId, origin: Origin) {
         lock(&self.shared.open).entry(file).or_insert(Opened::NotYet);
-        let (shared, sink) = (self.shared.clone(), self.shared.sink.clone());
+        let (shared, sink, waiting) = (self.shared.clone(), self.shared.sink.clone(), self.checks.clone());
         self.shared.packers.run(move || {
             let result = match shared.opened(file, &origin).map(|source| source.unchanged()) {
                 Some(Ok(true)) => Ok(()),
@@ -165,18 +159,20 @@ impl Reading {
                 // One that does not open any more is reported as such before this.
                 Some(Ok(false)) | None => Err(changed()),
             };
+            drop(waiting);
             let _ = sink.send(Event::Read(Report::Checked((file, result))));
         });
     }
 
-    /// Closes a file.
+    /// Closes a file. What was ordered of it and not begun is not read.
     pub(crate) fn forget(&self, file: FileId) {
+        self.orders.forget(file);
         lock(&self.shared.open).remove(&file);
     }
 
     /// Takes no more orders; the lanes' queue ends behind what was ordered.
     pub(crate) fn close(&mut self) {
-        self.orders = None;
+        self.orders.close();
     }
 }
 
@@ -191,8 +187,8 @@ impl Drop for Reading {
 }
 
 /// Carries out orders one after the other, as slots become free.
-fn feed(shared: &Arc<Shared>, orders: &Receiver<(Order, Pending)>, ready: &Sender<Ready>) {
-    for (order, pending) in orders {
+fn feed(shared: &Arc<Shared>, orders: &Orders, ready: &Sender<Ready>) {
+    while let Some((order, pending)) = orders.take() {
         let alive = match order {
             Order::Chunk(chunk) => shared.feed_chunk(&chunk, pending, ready),
             Order::Bundle { bundle, attempt, files } => shared.feed_bundle((bundle, attempt), files, pending, ready),

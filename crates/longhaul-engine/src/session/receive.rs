@@ -13,6 +13,7 @@ use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
 use longhaul_sys::Slab;
 
+use super::bare::{Gate, Pass};
 use super::course::ReceiveCourse;
 use super::lanes::{LaneEnd, Reins};
 use super::limit::WaitsFor;
@@ -25,6 +26,7 @@ use crate::budget;
 use crate::lane;
 use crate::lane::JoinedLane;
 use crate::lane::pulse::{OVERDUE, Watch};
+use crate::lane::receive::Arrival;
 use crate::partials::Ledger;
 use crate::report::{Moved, Totals};
 
@@ -52,6 +54,9 @@ struct Loop<'a> {
     writing: Writing,
     slab: Arc<Slab>,
     watch: Watch,
+    /// Lets in what takes no buffer, and the passes of what is being dealt with.
+    gate: Gate,
+    bare: Vec<Pass>,
     asked: Asked,
     course: &'a mut ReceiveCourse,
     told: (u64, Tally),
@@ -103,6 +108,8 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         writing,
         slab: receiving.slab,
         watch: Watch::new(),
+        gate: Gate::default(),
+        bare: Vec::new(),
         asked: receiving.asked,
         course,
         told: (0, Tally::default()),
@@ -142,7 +149,7 @@ impl Loop<'_> {
         match wake {
             Wake::Time => {}
             Wake::Stop(fault) => self.machine.abort(fault),
-            Wake::Event(Event::Control(message)) => {
+            Wake::Heard(message) => {
                 self.told_by_peer |= matches!(message, Message::Refuse(_));
                 let asked = if let Message::Page(page) = &message { self.asked.check(&page.entries) } else { Ok(()) };
                 match asked {
@@ -159,12 +166,13 @@ impl Loop<'_> {
                 self.machine.handle_lane_ended(now, end.id, end.landed);
                 self.fit_buffers();
             }
-            Wake::Event(Event::Arrived(mut arrival)) => {
+            Wake::Event(Event::Arrived(mut arrival, pass)) => {
                 self.course.progressed = Some(Instant::now());
                 self.course.totals.moved(1);
                 self.arrived += 1;
                 self.writing.keep(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
+                self.bare.extend(pass);
             }
             Wake::Event(Event::Wrote(report)) => self.absorb_report(report),
             // All is settled and said; that the sender goes without a word changes nothing. (Its last word may be among
@@ -174,7 +182,12 @@ impl Loop<'_> {
             }
             // The link keeps what is said of lanes and rates to itself.
             Wake::Event(
-                Event::ControlEnded(_) | Event::Undialled(_) | Event::OwnRate(_) | Event::Sent(_) | Event::Read(_),
+                Event::Heard(_)
+                | Event::ControlEnded(_)
+                | Event::Undialled(_)
+                | Event::OwnRate(_)
+                | Event::Sent(_)
+                | Event::Read(_),
             ) => {}
         }
     }
@@ -185,9 +198,13 @@ impl Loop<'_> {
             return Ok(());
         }
         let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
+        let gate = self.gate.clone();
         let started = self.link.start_lane(joined, move |joined, Reins { pulse, pacer, .. }| {
             let id = joined.id;
-            let deliver = |arrival| drop(sink.send(Event::Arrived(arrival)));
+            let deliver = |arrival: Arrival| {
+                let pass = arrival.slot.is_none().then(|| gate.enter());
+                let _ = sink.send(Event::Arrived(arrival, pass));
+            };
             let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
             let (landed, result) = lane::receive::run(joined, means, deliver);
             LaneEnd { id, fault: result.err(), unfinished: None, landed }
@@ -262,11 +279,14 @@ impl Loop<'_> {
 
     /// Has done what the machine orders, and tells the counters.
     fn settle(&mut self) {
+        let is_backlogged = self.link.is_backlogged() || self.writing.is_swamped();
+        self.machine.handle_backlog(self.link.now(), is_backlogged);
         while self.verdict.is_none()
             && let Some(action) = self.machine.poll_action()
         {
             self.act(action);
         }
+        self.bare.clear();
         if self.machine.is_draining() {
             self.writing.hurry();
         }
@@ -391,6 +411,7 @@ impl Loop<'_> {
         totals.io = Some(io.report());
         totals.add_stages(self.link.times.seconds());
         self.slab.close();
+        self.gate.close();
         let Loop { link, writing, .. } = self;
         link.end().await;
         // Waits for what is outstanding: not on the runtime's own threads.

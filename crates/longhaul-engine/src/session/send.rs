@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
 use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
 use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
@@ -17,11 +18,13 @@ use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
 use super::course::{Known, SendCourse, Source, Wanted};
+use super::dirs::Dirs;
 use super::drain::Drain;
 use super::lanes::{LaneEnd, Reins};
 use super::limit::WaitsFor;
 use super::link::Wake;
-use super::reading::{ChunkOrder, Origin, Reading, Report};
+use super::orders::ChunkOrder;
+use super::reading::{Origin, Reading, Report};
 use super::receive::tell_settled;
 use super::{Event, Link, unsent};
 use crate::api::{self, Progress};
@@ -57,8 +60,10 @@ struct Loop<'a> {
     depth: usize,
     course: &'a mut SendCourse,
     outstanding: HashMap<FileId, Known>,
-    /// Directories that are settled and whose end is not.
-    dirs: HashMap<RelPath, Known>,
+    /// Bytes of their names.
+    names_bytes: usize,
+    /// Directories that were offered and whose end is not settled.
+    dirs: Dirs,
     scan_end_said: bool,
     landing: Landing,
     preserve: Preserve,
@@ -85,15 +90,17 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
             return;
         }
     };
+    let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_USER_MIN).map_or(chunk, |least| least.min(chunk));
     let mut this = Loop {
         link,
-        machine: Sender::new(Config { chunk, chunk_max, bundled_max }),
+        machine: Sender::new(Config { chunk, chunk_min, chunk_max, bundled_max }),
         reading,
         slab,
         depth,
         course,
         outstanding: HashMap::new(),
-        dirs: HashMap::new(),
+        names_bytes: 0,
+        dirs: Dirs::default(),
         scan_end_said: false,
         landing: Landing::beneath(),
         preserve,
@@ -104,7 +111,7 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
         told_by_peer: false,
     };
     while this.verdict.is_none() {
-        let has_room = this.machine.has_room();
+        let has_room = this.has_room();
         let wake = match this.course.scan() {
             Some(scan) if has_room => tokio::select! {
                 biased;
@@ -127,17 +134,25 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
 }
 
 impl Loop<'_> {
+    /// Whether another entry can be offered: what was offered already is bounded, and so is what follows from it.
+    fn has_room(&self) -> bool {
+        self.machine.has_room() && self.names_bytes < NAMES_BYTES_MAX && !self.reading.is_swamped()
+    }
+
     /// Takes what else was scanned or happened already, as far as there is room.
     fn take_ready(&mut self) {
-        while let Some(wake) = self.link.try_next() {
-            self.absorb(wake);
+        for _ in 0..EVENTS_AT_ONCE {
+            match self.link.try_next() {
+                Some(wake) => self.absorb(wake),
+                None => break,
+            }
         }
-        while self.machine.has_room()
+        while self.has_room()
             && let Some(known) = self.course.again.pop_front()
         {
             self.offer_again(known);
         }
-        while self.machine.has_room()
+        while self.has_room()
             && let Some(scan) = self.course.scan()
         {
             match scan.try_recv() {
@@ -174,18 +189,23 @@ impl Loop<'_> {
 
     fn offer_new(&mut self, entry: Entry, source: Source) {
         self.course.totals.found(&entry.kind);
-        self.offer(entry, source, false);
+        let held = self.offer(entry);
+        self.outstanding.insert(held.id, Known { held, source, begun: false, told: false });
     }
 
     /// Offers what an earlier session left without outcome.
     fn offer_again(&mut self, known: Known) {
-        self.offer(known.held.entry.clone(), known.source, known.begun);
+        let held = self.offer(known.held.entry.clone());
+        self.outstanding.insert(held.id, Known { held, ..known });
     }
 
-    fn offer(&mut self, entry: Entry, source: Source, begun: bool) {
+    fn offer(&mut self, entry: Entry) -> Arc<Held> {
         let placed = self.place(&entry);
         let id = self.machine.handle_scanned(entry.clone());
-        self.outstanding.insert(id, Known { held: Arc::new(Held { id, entry, placed }), source, begun });
+        self.dirs.offered(id, &entry.kind);
+        let held = Arc::new(Held { id, entry, placed });
+        self.names_bytes += name_bytes(&held);
+        held
     }
 
     /// Where the receiver says that it puts an entry; its own name if it does not say.
@@ -197,7 +217,7 @@ impl Loop<'_> {
         match wake {
             Wake::Time => {}
             Wake::Stop(fault) => self.machine.abort(fault),
-            Wake::Event(Event::Control(message)) => self.hear(message),
+            Wake::Heard(message) => self.hear(message),
             Wake::Event(Event::Lane(joined)) => {
                 if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
@@ -221,7 +241,12 @@ impl Loop<'_> {
             Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
             // The link keeps what is said of lanes and rates to itself.
             Wake::Event(
-                Event::ControlEnded(_) | Event::Undialled(_) | Event::OwnRate(_) | Event::Arrived(_) | Event::Wrote(_),
+                Event::Heard(_)
+                | Event::ControlEnded(_)
+                | Event::Undialled(_)
+                | Event::OwnRate(_)
+                | Event::Arrived(..)
+                | Event::Wrote(_),
             ) => {}
         }
     }
@@ -288,6 +313,9 @@ impl Loop<'_> {
     }
 
     fn settle(&mut self) {
+        let is_backlogged = self.link.is_backlogged();
+        self.machine.handle_backlog(is_backlogged);
+        self.reading.hold(is_backlogged);
         if let Some((file, fault)) = self.drain.as_mut().and_then(|drain| drain.drained(Instant::now())) {
             self.machine.handle_unreadable(file, &fault);
         }
@@ -309,7 +337,7 @@ impl Loop<'_> {
 
     /// What a lane that has nothing in hand waits for.
     fn waits_for(&mut self) -> WaitsFor {
-        let scanning = self.machine.has_room() && self.course.scan().is_some();
+        let scanning = self.has_room() && self.course.scan().is_some();
         if self.reading.is_behind() || scanning { WaitsFor::Source } else { WaitsFor::Wants }
     }
 
@@ -321,7 +349,12 @@ impl Loop<'_> {
                 self.link.ending = true;
                 self.link.say(Message::Bye(Ending { cpu_us, ..ending }));
             }
-            Action::Send(message) => self.link.say(message),
+            Action::Send(message) => {
+                if let Message::FileFault(fault) = &message {
+                    self.reading.forget(fault.file);
+                }
+                self.link.say(message);
+            }
             Action::ReadChunk { file, index, attempt, map, expect } => {
                 self.course.totals.begin_moving();
                 if let Some(drain) = &mut self.drain {
@@ -353,13 +386,18 @@ impl Loop<'_> {
     fn settled(&mut self, file: FileId, outcome: Outcome) {
         self.reading.forget(file);
         let Some(known) = self.outstanding.remove(&file) else { return };
+        self.names_bytes -= name_bytes(&known.held);
         let (held, begun) = (known.held.clone(), known.begun);
         let bytes = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
         match held.entry.kind {
-            EntryKind::Dir if !matches!(outcome, Outcome::Failed(_)) => {
-                self.dirs.insert(held.entry.path.clone(), known.clone());
+            EntryKind::Dir => {
+                let has_failed = matches!(outcome, Outcome::Failed(_));
+                self.dirs.settled(file, Known { told: has_failed, ..known.clone() });
+                if has_failed && known.told {
+                    return;
+                }
             }
-            EntryKind::DirEnd => drop(self.dirs.remove(&held.entry.path)),
+            EntryKind::DirEnd => self.dirs.ended(file),
             _ => {}
         }
         let outcome = match (outcome, known.source) {
@@ -428,7 +466,7 @@ impl Loop<'_> {
             let begun = known.begun || machine.is_begun(id);
             Known { begun, ..known }
         });
-        self.course.keep(unsettled, self.dirs);
+        self.course.keep(unsettled, self.dirs.into_settled());
         self.reading.close();
         let Loop { link, reading, .. } = self;
         // The lanes' queue ends when the last read is through, so reading goes first.
@@ -436,3 +474,14 @@ impl Loop<'_> {
         link.end().await;
     }
 }
+
+/// What a name costs that is offered: as it is sent and as it is placed.
+fn name_bytes(held: &Held) -> usize {
+    held.entry.path.as_bytes().len() + held.placed.as_bytes().len()
+}
+
+/// Events absorbed before their consequences are ordered.
+const EVENTS_AT_ONCE: usize = 64;
+/// Names of entries without outcome: three times what an honest receiver, which lets no more be outstanding than it holds itself, ever lets it
+/// come to.
+const NAMES_BYTES_MAX: usize = 32 << 20;

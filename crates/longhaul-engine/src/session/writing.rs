@@ -107,6 +107,8 @@ pub(crate) struct Writing {
     /// Held once by each write, and by each job, that is under way or waits for its turn.
     writes: Arc<()>,
     jobs: Arc<()>,
+    /// Held once by each entry that is at its end and is still to be put away.
+    chores: Arc<()>,
     depth: usize,
     payload: HashMap<Ticket, Payload>,
     /// Directories that this session made and whose content is still coming: no more than a path has levels.
@@ -146,6 +148,8 @@ struct Payload {
 const STAGERS: usize = 4;
 /// Group syncs at a time.
 const SYNCERS: usize = 2;
+/// Entries that wait to be put away before no more are taken in, at some 500 bytes each: what ends while a slow disk syncs once.
+const CHORES_WAITING_MAX: usize = 64 << 10;
 
 impl Writing {
     /// Starts the target side.
@@ -169,6 +173,7 @@ impl Writing {
             sink,
             writes: Arc::default(),
             jobs: Arc::default(),
+            chores: Arc::default(),
             payload: HashMap::new(),
             fresh: Arc::default(),
             files: HashMap::new(),
@@ -214,6 +219,11 @@ impl Writing {
         let under_way = |held: &Arc<()>| Arc::strong_count(held) - 1;
         let jobs = under_way(&self.jobs);
         jobs >= STAGERS || under_way(&self.writes) + jobs >= self.depth
+    }
+
+    /// Whether more entries that are at their end wait to be put away than the disk does in a moment.
+    pub(crate) fn is_swamped(&self) -> bool {
+        Arc::strong_count(&self.chores) > CHORES_WAITING_MAX
     }
 
     /// Makes a temporary file, or opens the one of a partial.
@@ -344,13 +354,20 @@ impl Writing {
         self.versions.forget(held.id);
         let Some(ledger) = self.ledger.clone() else { return };
         if held.entry.kind == EntryKind::DirEnd && matches!(outcome, Outcome::Committed(_)) {
-            let placed = held.placed.clone();
+            let (placed, chore) = (held.placed.clone(), self.chores.clone());
             // Behind what is still discarded there.
-            return self.journal.run(move || ledger.leave_dir(&placed));
+            return self.journal.run(move || {
+                ledger.leave_dir(&placed);
+                drop(chore);
+            });
         }
         if ledger.concerns(held) {
             let (tree, held, outcome) = (self.tree.clone(), held.clone(), outcome.clone());
-            self.journal.run(move || ledger.settled(&*tree, &held, &outcome));
+            let chore = self.chores.clone();
+            self.journal.run(move || {
+                ledger.settled(&*tree, &held, &outcome);
+                drop(chore);
+            });
         }
     }
 
@@ -369,7 +386,7 @@ impl Writing {
     /// Removes what was made for a file.
     pub(crate) fn discard(&mut self, file: FileId) {
         let (open, staged) = (self.files.remove(&file), self.staged_or_in_batch(file));
-        let ledger = self.ledger.clone();
+        let (ledger, chore) = (self.ledger.clone(), self.chores.clone());
         // In the journal's order: what is dropped is dropped before it is put away.
         self.journal.run(move || {
             if let Some(open) = open {
@@ -381,6 +398,7 @@ impl Writing {
             if let Some(ledger) = ledger {
                 ledger.discard(file);
             }
+            drop(chore);
         });
     }
 

@@ -28,6 +28,7 @@ impl Receiver {
         self.pages.last_seen = page.last;
         let mut survey = Vec::with_capacity(count);
         for (id, entry) in (page.first.0..).map(FileId).zip(page.entries) {
+            self.open_dirs.take(&entry)?;
             survey.push(self.hold(id, entry)?);
         }
         self.next_entry = FileId(page.first.0 + count as u64);

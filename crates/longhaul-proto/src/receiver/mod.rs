@@ -11,6 +11,7 @@ mod audit;
 mod chunks;
 mod commit;
 mod compare;
+mod dirs;
 mod doubt;
 mod drain;
 mod entries;
@@ -39,6 +40,7 @@ use crate::wire::message::{Ending, Message, Offer, Outcome, PageCredit, Settleme
 use arrivals::Arrivals;
 pub use chunks::{ChunkEvent, ChunkState};
 use commit::Committer;
+use dirs::OpenDirs;
 use drain::Drain;
 use journal::JournalFlow;
 pub use journal::Record;
@@ -68,6 +70,7 @@ pub struct Receiver {
     busy: BTreeSet<RelPath>,
     /// The id that the next page must begin with.
     next_entry: FileId,
+    open_dirs: OpenDirs,
     pages: Pages,
     /// Large files that wait for a descriptor, and those that still have chunks to want.
     to_create: BTreeSet<FileId>,
@@ -90,6 +93,8 @@ pub struct Receiver {
     bytes_resent: u64,
     /// A failure of one file that will be every other's, too.
     fatal: Option<Fault>,
+    /// More waits for the connection, or for the disk, than the sender is behind with.
+    is_backlogged: bool,
     phase: Phase,
     drain: Option<Drain>,
 }
@@ -163,6 +168,7 @@ impl Receiver {
             dir_ends: 0,
             busy: BTreeSet::new(),
             next_entry: FileId(0),
+            open_dirs: OpenDirs::default(),
             pages: Pages { credit: PAGES_UNANSWERED_MAX, ..Pages::default() },
             to_create: BTreeSet::new(),
             to_want: BTreeSet::new(),
@@ -180,6 +186,7 @@ impl Receiver {
             tally: Tally::default(),
             bytes_resent: 0,
             fatal: None,
+            is_backlogged: false,
             phase: Phase::Running,
             drain: None,
             config: Config {
@@ -233,6 +240,14 @@ impl Receiver {
             other => Err(Fault::protocol(format_args!("a sender does not say {}", other.name()))),
         };
         self.after(now, result);
+    }
+
+    /// Whether more waits for the connection than an honest sender is behind with, or for the disk: then no page is asked for, no
+    /// file is begun and no chunk wanted. What is owed already is taken in and said all the same.
+    pub fn handle_backlog(&mut self, now: Timestamp, is_backlogged: bool) {
+        if std::mem::replace(&mut self.is_backlogged, is_backlogged) != is_backlogged && !self.is_over() {
+            self.settle_down(now);
+        }
     }
 
     /// The counters.
@@ -290,8 +305,10 @@ impl Receiver {
         if self.is_draining() {
             return self.drain_down(now);
         }
-        self.grant_pages();
-        self.create_and_want();
+        if !self.is_backlogged {
+            self.grant_pages();
+            self.create_and_want();
+        }
         self.sync_groups(now);
         self.write_journal();
         self.finish_dirs();

@@ -6,11 +6,10 @@
 use std::collections::HashSet;
 
 use longhaul_core::digest::Digest;
-use longhaul_core::limits::ATTEMPTS_MAX;
 use longhaul_core::{Attempt, Blame, BundleId, Fault, FaultCode, FileId, Unit};
 
 use super::lanes::Carrier;
-use super::{Action, Sender, Sent, Small, once_too_often, wrong_digest};
+use super::{Action, Sender, Sent, Small, may_be_said, wrong_digest};
 use crate::wire::message::Finding;
 
 /// A bundle that was not sent, or has no good verdict.
@@ -18,10 +17,31 @@ use crate::wire::message::Finding;
 pub(super) struct Bundle {
     pub(super) files: Vec<Small>,
     pub(super) attempt: Attempt,
+    /// The digest of this attempt, once its lane has reported it.
     pub(super) sent: Option<Digest>,
-    /// A good verdict that overtook the lane's report.
-    pub(super) good: Option<Digest>,
+    /// A verdict on this attempt that overtook the lane's report: it takes effect when that has come.
+    pub(super) overtook: Option<Finding>,
     pub(super) carrier: Carrier,
+}
+
+impl Bundle {
+    pub(super) fn new(files: Vec<Small>) -> Bundle {
+        Bundle { files, attempt: Attempt::FIRST, sent: None, overtook: None, carrier: Carrier::None }
+    }
+
+    /// Takes it for lost with what carried it: it is packed for the same sending, or for the next if it was judged bad all the
+    /// same, so that it did arrive.
+    pub(super) fn lose(&mut self) {
+        if self.overtook == Some(Finding::Again) {
+            self.want_again();
+        } else {
+            (self.carrier, self.sent) = (Carrier::Lost, None);
+        }
+    }
+
+    fn want_again(&mut self) {
+        *self = Bundle { attempt: self.attempt.next(), ..Bundle::new(std::mem::take(&mut self.files)) };
+    }
 }
 
 impl Sender {
@@ -29,21 +49,11 @@ impl Sender {
         let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == sent.attempt) else { return };
         bundle.sent = Some(sent.digest);
         bundle.carrier = Carrier::of(sent);
-        if let Some(good) = bundle.good
-            && let Err(fault) = self.acknowledge_bundle(id, good)
+        if let Some(finding) = bundle.overtook.take()
+            && let Err(fault) = self.bundle_judged(id, finding)
         {
             self.abort(fault);
         }
-    }
-
-    fn acknowledge_bundle(&mut self, id: BundleId, good: Digest) -> Result<(), Fault> {
-        let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
-        match bundle.sent {
-            None => bundle.good = Some(good),
-            Some(sent) if sent != good => return Err(wrong_digest(Unit::Bundle(id))),
-            Some(_) => drop(self.forget_bundle(id)),
-        }
-        Ok(())
     }
 
     fn forget_bundle(&mut self, id: BundleId) -> Vec<Small> {
@@ -72,12 +82,25 @@ impl Sender {
     }
 
     pub(super) fn on_bundle_verdict(&mut self, id: BundleId, attempt: Attempt, finding: Finding) -> Result<(), Fault> {
-        let Some(bundle) = self.bundles.get_mut(&id).filter(|b| b.attempt == attempt) else {
-            return Err(Fault::protocol(format_args!("a verdict on {} that was not sent so", Unit::Bundle(id))));
+        let unit = Unit::Bundle(id);
+        let bundle = self.bundles.get_mut(&id).filter(|b| b.attempt == attempt && b.overtook.is_none());
+        let Some(bundle) = bundle else {
+            return Err(Fault::protocol(format_args!("a verdict on {unit} that was not sent so")));
         };
+        may_be_said(unit, attempt, finding)?;
+        if bundle.sent.is_none() {
+            bundle.overtook = Some(finding);
+            return Ok(());
+        }
+        self.bundle_judged(id, finding)
+    }
+
+    /// Does what follows from a verdict on a bundle that was sent.
+    fn bundle_judged(&mut self, id: BundleId, finding: Finding) -> Result<(), Fault> {
+        let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
         match finding {
-            Finding::Good(digest) => self.acknowledge_bundle(id, digest),
-            Finding::Again if attempt.0 >= ATTEMPTS_MAX => Err(once_too_often(Unit::Bundle(id))),
+            Finding::Good(digest) if bundle.sent != Some(digest) => return Err(wrong_digest(Unit::Bundle(id))),
+            Finding::Good(_) => drop(self.forget_bundle(id)),
             Finding::Again => {
                 // Where files are read back, those that stand have their outcome already.
                 let before = bundle.files.len();
@@ -87,20 +110,16 @@ impl Sender {
                     self.bundles.remove(&id);
                     return Ok(());
                 }
-                bundle.attempt = attempt.next();
-                bundle.sent = None;
-                bundle.good = None;
-                bundle.carrier = Carrier::None;
+                bundle.want_again();
                 let pack = Action::Pack { bundle: id, attempt: bundle.attempt, files: bundle.files.clone() };
                 self.actions.push_back(pack);
-                Ok(())
             }
             Finding::GivenUp => {
                 let fault = Fault::new(FaultCode::Mismatch, Blame::Path, "its bundle arrived damaged every time");
                 let files = self.forget_bundle(id);
                 files.iter().for_each(|small| self.say_file_fault(small.file, &fault));
-                Ok(())
             }
         }
+        Ok(())
     }
 }

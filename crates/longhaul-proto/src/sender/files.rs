@@ -6,11 +6,10 @@
 use std::collections::BTreeMap;
 
 use longhaul_core::digest::{Digest, Hash32, RootMerger};
-use longhaul_core::limits::ATTEMPTS_MAX;
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, DigestKind, Fault, FaultCode, FileId, Unit};
 
 use super::lanes::Carrier;
-use super::{Action, CHUNKS_OUTSTANDING_MAX, Sender, Sent, State, once_too_often, wrong_digest};
+use super::{Action, CHUNKS_OUTSTANDING_MAX, Sender, Sent, State, may_be_said, wrong_digest};
 use crate::wire::message::{FileEnd, Finding, Message, Resume};
 
 /// A file that goes in chunks.
@@ -23,8 +22,10 @@ pub(super) struct Large {
     /// Chunks that are wanted and have no good verdict.
     chunks: BTreeMap<ChunkIndex, Chunk>,
     ended: bool,
-    /// The receiver said all that it holds of it.
+    /// The receiver said all that it holds of it, ...
     resumed: bool,
+    /// ... which were so many pieces.
+    parts_held: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +35,14 @@ struct Chunk {
     first: Option<Digest>,
     /// The digest of this attempt, once its lane has reported it.
     sent: Option<Digest>,
-    /// A good verdict that overtook the lane's report.
-    good: Option<Digest>,
-    /// A bad verdict did: the chunk is read again once it is known what was sent.
-    again: bool,
+    /// A verdict on this attempt that overtook the lane's report: it takes effect when that has come.
+    overtook: Option<Finding>,
     carrier: Carrier,
 }
 
 impl Chunk {
     fn wanted(attempt: Attempt, first: Option<Digest>) -> Chunk {
-        Chunk { attempt, first, sent: None, good: None, again: false, carrier: Carrier::None }
+        Chunk { attempt, first, sent: None, overtook: None, carrier: Carrier::None }
     }
 }
 
@@ -56,6 +55,7 @@ impl Large {
             chunks: BTreeMap::new(),
             ended: false,
             resumed: false,
+            parts_held: 0,
         }
     }
 
@@ -69,7 +69,7 @@ impl Large {
     pub(super) fn lose(&mut self, down: impl Fn(&Carrier) -> bool) -> Vec<(ChunkIndex, Attempt)> {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
         let lose = |(index, chunk): (&ChunkIndex, &mut Chunk)| {
-            if chunk.again {
+            if chunk.overtook == Some(Finding::Again) {
                 *chunk = Chunk::wanted(chunk.attempt.next(), chunk.first);
             } else {
                 (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
@@ -87,6 +87,11 @@ impl Large {
 
     pub(super) fn map(&self) -> ChunkMap {
         self.map
+    }
+
+    /// Pieces in which the receiver said that it holds it.
+    pub(super) fn parts_held(&self) -> usize {
+        self.parts_held
     }
 
     /// The root, once it was said to the receiver.
@@ -108,15 +113,15 @@ impl Sender {
         let refused = |what: &dyn std::fmt::Display| {
             Err(Fault::protocol(format_args!("the receiver holds part of entry {}, {what}", resume.file.0)))
         };
-        let chunk_max = self.config.chunk_max.bytes();
+        let sizes = self.config.chunk_min.bytes()..=self.config.chunk_max.bytes();
         let large = match self.entries.get_mut(&resume.file) {
             Some(State::Large(large)) => large,
             Some(State::Idle) => return Ok(()),
             None if self.manifest.was_sent(resume.file) => return Ok(()),
             _ => return refused(&"which goes in no chunks"),
         };
-        if large.next.0 > 0 || large.resumed || resume.chunk.bytes() > chunk_max {
-            return refused(&"of which it wanted chunks already, or in chunks larger than agreed");
+        if large.next.0 > 0 || large.resumed || !sizes.contains(&resume.chunk.bytes()) {
+            return refused(&"of which it wanted chunks already, or in chunks of a size that was not agreed");
         }
         if large.merger.inserted() == 0 {
             **large = Large::new(ChunkMap::new(large.map.len(), resume.chunk));
@@ -126,8 +131,10 @@ impl Sender {
                 return refused(&e);
             }
         }
-        if large.merger.parts_held() > PARTS_MAX {
-            return refused(&"in more pieces than any file is left in");
+        let parts = large.merger.parts_held();
+        self.parts_held = self.parts_held.saturating_sub(std::mem::replace(&mut large.parts_held, parts)) + parts;
+        if self.parts_held > PARTS_HELD_MAX {
+            return refused(&"in more pieces than files are left in");
         }
         if !resume.more {
             large.resumed = true;
@@ -187,7 +194,7 @@ impl Sender {
         let Some(large) = self.large(file) else { return };
         let Some(chunk) = large.chunks.get_mut(&index).filter(|chunk| chunk.attempt == sent.attempt) else { return };
         (chunk.sent, chunk.carrier) = (Some(digest), Carrier::of(sent));
-        let (good, again) = (chunk.good, chunk.again);
+        let overtook = chunk.overtook.take();
         let first = *chunk.first.get_or_insert(digest);
         if first != digest {
             let fault = Fault::new(
@@ -197,15 +204,34 @@ impl Sender {
             );
             return self.say_file_fault(file, &fault);
         }
-        let result = self.merge_first(file, index, digest).and_then(|()| match good {
-            Some(good) => self.acknowledge(file, index, good),
-            None => Ok(()),
-        });
-        if again {
-            self.read_again(file, index);
-        }
-        if let Err(fault) = result {
+        let merged = self.merge_first(file, index, digest);
+        let judged = overtook.map_or(Ok(()), |finding| self.chunk_judged(file, index, finding));
+        if let Err(fault) = merged.and(judged) {
             self.abort(fault);
+        }
+    }
+
+    /// Does what follows from a verdict on a chunk that was sent.
+    fn chunk_judged(&mut self, file: FileId, index: ChunkIndex, finding: Finding) -> Result<(), Fault> {
+        match finding {
+            Finding::Good(digest) => self.acknowledge(file, index, digest),
+            Finding::Again => {
+                self.read_again(file, index);
+                Ok(())
+            }
+            // Its file fails at the receiver, which says so next.
+            Finding::GivenUp => {
+                self.forget_chunk(file, index);
+                Ok(())
+            }
+        }
+    }
+
+    fn forget_chunk(&mut self, file: FileId, index: ChunkIndex) {
+        if let Some(large) = self.large(file)
+            && large.chunks.remove(&index).is_some()
+        {
+            self.chunks_outstanding -= 1;
         }
     }
 
@@ -232,17 +258,14 @@ impl Sender {
 
     /// A chunk is verified at the receiver, which says what digest it computed.
     fn acknowledge(&mut self, file: FileId, index: ChunkIndex, good: Digest) -> Result<(), Fault> {
-        let Some(large) = self.large(file) else { return Ok(()) };
-        let Some(chunk) = large.chunks.get_mut(&index) else { return Ok(()) };
-        match chunk.sent {
-            None => chunk.good = Some(good),
-            Some(sent) if sent != good => return Err(wrong_digest(Unit::Chunk { file, index })),
-            Some(_) => {
-                large.chunks.remove(&index);
-                self.chunks_outstanding -= 1;
+        let sent = self.large(file).and_then(|large| large.chunks.get(&index)).and_then(|chunk| chunk.sent);
+        match sent {
+            Some(sent) if sent != good => Err(wrong_digest(Unit::Chunk { file, index })),
+            _ => {
+                self.forget_chunk(file, index);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// A chunk could not be read.
@@ -281,23 +304,18 @@ impl Sender {
             Some(State::Idle) => return Ok(()),
             _ => return Err(Fault::protocol(format_args!("a verdict on {unit}, which is not outstanding"))),
         };
-        let Some(chunk) = large.chunks.get_mut(&index).filter(|c| c.attempt == attempt && !c.again) else {
+        let Some(chunk) = large.chunks.get_mut(&index).filter(|c| c.attempt == attempt && c.overtook.is_none()) else {
             return Err(Fault::protocol(format_args!("a verdict on {unit} that was not sent so")));
         };
-        match finding {
-            Finding::Good(digest) => return self.acknowledge(file, index, digest),
-            Finding::Again if attempt.0 >= ATTEMPTS_MAX => return Err(once_too_often(unit)),
-            Finding::Again if chunk.sent.is_none() => chunk.again = true,
-            Finding::Again => self.read_again(file, index),
-            Finding::GivenUp => {
-                large.chunks.remove(&index);
-                self.chunks_outstanding -= 1;
-            }
+        may_be_said(unit, attempt, finding)?;
+        if chunk.sent.is_none() {
+            chunk.overtook = Some(finding);
+            return Ok(());
         }
-        Ok(())
+        self.chunk_judged(file, index, finding)
     }
 }
 
-/// Pieces that a receiver may hold a file in: as many as chunks were outstanding at once when a session ended, over many
-/// sessions.
-const PARTS_MAX: usize = 64 << 10;
+/// Pieces that a receiver may hold files without outcome in, all together. A session that ends leaves as many as chunks were
+/// outstanding then, of all its files: so it takes a hundred of them, none of which ended a file, and a sender holds some 8 MiB.
+const PARTS_HELD_MAX: usize = 128 << 10;

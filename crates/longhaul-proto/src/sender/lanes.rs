@@ -133,8 +133,7 @@ impl Sender {
         let mut bundles: Vec<_> = self.bundles.iter_mut().filter(|(_, bundle)| down(&bundle.carrier)).collect();
         bundles.sort_by_key(|(id, _)| **id);
         for (id, bundle) in bundles {
-            bundle.carrier = Carrier::Lost;
-            bundle.sent = None;
+            bundle.lose();
             let files = bundle.files.clone();
             self.actions.push_back(Action::Pack { bundle: *id, attempt: bundle.attempt, files });
         }

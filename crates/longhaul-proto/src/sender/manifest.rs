@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId};
 
 use super::files::Large;
-use super::lanes::Carrier;
 use super::{Action, Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, Small, State};
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
@@ -51,6 +50,15 @@ impl Sender {
             && !self.manifest.scanned
             && !self.manifest.is_full()
             && self.entries.len() < ENTRIES_OUTSTANDING_MAX
+            && !self.is_backlogged
+    }
+
+    /// Whether more waits for the connection than the receiver is behind with: then no page leaves and no entry is taken.
+    pub fn handle_backlog(&mut self, is_backlogged: bool) {
+        let was = std::mem::replace(&mut self.is_backlogged, is_backlogged);
+        if was && !is_backlogged && !self.over && (self.manifest.is_full() || self.manifest.scanned) {
+            self.send_page();
+        }
     }
 
     /// The scan found an entry; only when [`Sender::has_room`]. Gives its id.
@@ -110,6 +118,7 @@ impl Sender {
         if manifest.last_sent
             || !manifest.offered
             || manifest.sent >= manifest.credit
+            || self.is_backlogged
             || (manifest.page.is_empty() && !last)
         {
             return;
@@ -189,8 +198,7 @@ impl Sender {
             self.files_bundled += files.len();
             let (bundle, attempt) = (self.next_bundle, Attempt::FIRST);
             self.next_bundle = BundleId(bundle.0 + 1);
-            let carrier = Carrier::None;
-            self.bundles.insert(bundle, Bundle { files: files.clone(), attempt, sent: None, good: None, carrier });
+            self.bundles.insert(bundle, Bundle::new(files.clone()));
             self.actions.push_back(Action::Pack { bundle, attempt, files });
         }
         if self.files_bundled > FILES_BUNDLED_MAX {
@@ -222,7 +230,7 @@ mod tests {
     #[test]
     fn a_bundle_is_short_enough_to_share_files_among_lanes_and_a_longer_file_goes_alone() {
         let chunk = ChunkSize::DEFAULT;
-        let mut sender = Sender::new(Config { chunk, chunk_max: chunk, bundled_max: 256 << 10 });
+        let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 << 10 });
         sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: String::new() }));
         let lens = [vec![4096; 64], vec![200 << 10, 100]].concat();
         for (at, len) in lens.iter().enumerate() {

@@ -18,7 +18,7 @@ use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_M
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FileId, LaneId, Unit};
 
 use crate::wire::bundle::bundled_max;
-use crate::wire::message::{Declared, Ending, FileFault, Message, Outcome, Settlement, Tally, Verdict};
+use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
 
 use bundles::Bundle;
 use files::Large;
@@ -102,6 +102,8 @@ pub struct Sent {
 pub struct Config {
     /// The chunk size of files that the receiver does not hold part of.
     pub chunk: ChunkSize,
+    /// The smallest chunk in which a receiver may hold part of a file: what any session may have begun it with.
+    pub chunk_min: ChunkSize,
     /// The largest chunk that buffers hold.
     pub chunk_max: ChunkSize,
     /// Files up to this length go in bundles, as far as [`crate::wire::bundle::bundled_max`] allows.
@@ -124,6 +126,10 @@ pub struct Sender {
     /// What was sent on `safe` lanes and not yet declared.
     undeclared: Vec<Declared>,
     chunks_outstanding: usize,
+    /// Pieces in which the receiver said that it holds files without outcome.
+    parts_held: usize,
+    /// More waits for the connection than the receiver is behind with.
+    is_backlogged: bool,
     bytes_sent: u64,
     bytes_resent: u64,
     tally: Tally,
@@ -157,6 +163,8 @@ impl Sender {
             lanes: Lanes::default(),
             undeclared: Vec::new(),
             chunks_outstanding: 0,
+            parts_held: 0,
+            is_backlogged: false,
             bytes_sent: 0,
             bytes_resent: 0,
             tally: Tally::default(),
@@ -294,7 +302,7 @@ impl Sender {
         }
         let state = self.entries.remove(&file).ok_or_else(not_outstanding)?;
         if let State::Large(large) = state {
-            self.chunks_outstanding -= large.outstanding();
+            self.release(&large);
             let root = match outcome {
                 Outcome::Committed(root) => Some(root),
                 Outcome::Equal(root) => Some(Some(root)),
@@ -322,25 +330,37 @@ impl Sender {
         Ok(())
     }
 
+    /// Gives back what a file of chunks occupied.
+    fn release(&mut self, large: &Large) {
+        self.chunks_outstanding -= large.outstanding();
+        self.parts_held -= large.parts_held();
+    }
+
     /// Says that a file cannot be sent; its outcome is the receiver's to give.
     fn say_file_fault(&mut self, file: FileId, fault: &Fault) {
         let Some(state) = self.entries.get_mut(&file) else { return };
-        if let State::Large(large) = state {
-            self.chunks_outstanding -= large.outstanding();
+        if let State::Large(large) = std::mem::replace(state, State::Idle) {
+            self.release(&large);
         }
-        *state = State::Idle;
         let (code, message) = (fault.code, fault.message.clone());
         self.actions.push_back(Action::Send(Message::FileFault(FileFault { file, code, message })));
     }
 }
 
+/// Whether a receiver may find this of a sending: the last one is not wanted again, and no other given up.
+fn may_be_said(unit: Unit, attempt: Attempt, finding: Finding) -> Result<(), Fault> {
+    let what = match finding {
+        Finding::Again if attempt.0 >= ATTEMPTS_MAX => "wants it again",
+        Finding::GivenUp if attempt.0 < ATTEMPTS_MAX => "gives it up",
+        _ => return Ok(()),
+    };
+    let sendings = attempt.0;
+    Err(Fault::protocol(format_args!("after {sendings} of {ATTEMPTS_MAX} sendings of {unit} the receiver {what}")))
+}
+
 /// A receiver that acknowledges what was not sent: its build or its memory is broken.
 fn wrong_digest(unit: Unit) -> Fault {
     Fault::protocol(format_args!("the receiver acknowledges another digest of {unit} than was sent"))
-}
-
-fn once_too_often(unit: Unit) -> Fault {
-    Fault::protocol(format_args!("the receiver wants {unit} after {ATTEMPTS_MAX} sendings"))
 }
 
 /// Declarations in one message; at some 80 bytes each they stay below the message bound.

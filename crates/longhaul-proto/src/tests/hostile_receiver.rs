@@ -1,17 +1,20 @@
 //! A receiver that lies: the sender reads only what it offered, no more than it must, and holds bounded state.
 
+use longhaul_core::digest::Part;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX, PAGE_ENTRIES_MAX};
-use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkSize, Digest, Fault, FaultCode, FileId, LaneId, Unit};
+use longhaul_core::{
+    Attempt, BundleId, ChunkIndex, ChunkSize, Digest, EntryKind, Fault, FaultCode, FileId, LaneId, Unit,
+};
 
 use super::plan::{CHUNK, file, many};
 use crate::sender::{Action, Config, Sender, Sent};
 use crate::wire::message::{
-    Answer, CheckFiles, Ending, Finding, Message, Offer, Outcome, PageCredit, Settlement, Verdict, WantChunks,
+    Answer, CheckFiles, Ending, Finding, Message, Offer, Outcome, PageCredit, Resume, Settlement, Verdict, WantChunks,
 };
 
 fn new_sender() -> Sender {
     let chunk = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
-    Sender::new(Config { chunk, chunk_max: chunk, bundled_max: u64::MAX })
+    Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: u64::MAX })
 }
 
 fn offer(pages: u64) -> Message {
@@ -149,6 +152,136 @@ fn a_chunk_or_bundle_is_not_sent_again_without_end() {
     sender.handle_message(want(0, 0, 4));
     (0..2).for_each(|_| sender.handle_message(verdict(chunk(0), 1, Finding::Again)));
     assert_refused(sender, "a second verdict on one sending");
+}
+
+#[test]
+fn a_unit_is_given_up_after_its_last_sending_and_only_then() {
+    for unit in [chunk(0), Unit::Bundle(BundleId(0))] {
+        for sendings in 1..ATTEMPTS_MAX {
+            let mut sender = asked_for(vec![file("large", 4 * CHUNK)]);
+            sender.handle_message(want(0, 0, 4));
+            for attempt in 1..sendings {
+                sender.handle_sent(sent(unit, attempt, Digest::Cv([1; 32])));
+                sender.handle_message(verdict(unit, attempt, Finding::Again));
+            }
+            sender.handle_message(verdict(unit, sendings, Finding::GivenUp));
+            assert_refused(sender, "given up too soon");
+        }
+        let mut sender = asked_for(vec![file("large", 4 * CHUNK)]);
+        sender.handle_message(want(0, 0, 4));
+        let before = sender.outstanding();
+        for attempt in 1..ATTEMPTS_MAX {
+            sender.handle_sent(sent(unit, attempt, Digest::Cv([1; 32])));
+            sender.handle_message(verdict(unit, attempt, Finding::Again));
+        }
+        // The last verdict overtakes the report of what it is about: until that comes the unit is outstanding.
+        sender.handle_message(verdict(unit, ATTEMPTS_MAX, Finding::GivenUp));
+        assert_eq!(sender.outstanding(), before);
+        sender.handle_sent(sent(unit, ATTEMPTS_MAX, Digest::Cv([1; 32])));
+        assert_ne!(sender.outstanding(), before);
+        let actions = actions(&mut sender);
+        let faults = actions.iter().filter(|a| matches!(a, Action::Send(Message::FileFault(_)))).count();
+        assert_eq!(faults, if unit == chunk(0) { 0 } else { 7 }, "{actions:?}");
+    }
+}
+
+#[test]
+fn a_second_verdict_on_what_was_not_reported_yet_ends_the_session() {
+    let good = Finding::Good(Digest::Cv([1; 32]));
+    for unit in [chunk(0), Unit::Bundle(BundleId(0))] {
+        for (first, second) in [(good, good), (good, Finding::Again), (Finding::Again, good)] {
+            let mut sender = asked_for(vec![file("large", 4 * CHUNK)]);
+            sender.handle_message(want(0, 0, 4));
+            sender.handle_message(verdict(unit, 1, first));
+            sender.handle_message(verdict(unit, 1, second));
+            assert_refused(sender, "a second verdict");
+        }
+    }
+}
+
+#[test]
+fn verdicts_on_bundles_that_were_never_sent_order_nothing() {
+    let unit = Unit::Bundle(BundleId(0));
+    let mut sender = asked_for(vec![]);
+    assert_eq!(actions(&mut sender).iter().filter(|a| matches!(a, Action::Pack { .. })).count(), 1);
+    sender.handle_message(verdict(unit, 1, Finding::Again));
+    assert!(actions(&mut sender).is_empty(), "it is packed again when it was sent");
+    sender.handle_sent(sent(unit, 1, Digest::Root([1; 32])));
+    assert!(matches!(actions(&mut sender)[..], [Action::Pack { attempt: Attempt(2), .. }]));
+}
+
+#[test]
+fn what_is_held_comes_in_chunks_that_a_session_may_have_begun_it_with() {
+    let held = |file, log2, parts| {
+        let chunk = ChunkSize::from_log2(log2).expect("a size");
+        Message::Resume(Resume { file: FileId(file), chunk, parts, more: false })
+    };
+    let sender = || {
+        let sizes = [12, 11, 14].map(|log2| ChunkSize::from_log2(log2).expect("a size"));
+        let [chunk, chunk_min, chunk_max] = sizes;
+        let mut sender = Sender::new(Config { chunk, chunk_min, chunk_max, bundled_max: 100 });
+        sender.handle_message(offer(8));
+        sender.handle_scanned(file("large", 100 << 10).entry);
+        sender.handle_scan_end();
+        sender.handle_message(answer(0, &[1]));
+        sender
+    };
+    for (log2, fine) in [(10, false), (11, true), (12, true), (14, true), (15, false)] {
+        let mut sender = sender();
+        sender.handle_message(held(0, log2, Vec::new()));
+        if fine {
+            assert!(!sender.is_over(), "{log2}");
+        } else {
+            assert_refused(sender, "chunks of that size");
+        }
+    }
+}
+
+#[test]
+fn pieces_in_which_files_are_held_are_not_remembered_without_end() {
+    let mut sender = new_sender();
+    sender.handle_message(offer(8));
+    let chunks = 128 << 10;
+    for at in 0..8 {
+        let mut entry = file(&format!("f{at}"), 0).entry;
+        entry.kind = EntryKind::File { len: (chunks * CHUNK) as u64, sparse: false, inode: Default::default() };
+        sender.handle_scanned(entry);
+    }
+    sender.handle_scan_end();
+    sender.handle_message(answer(0, &[0xff]));
+    // Every other chunk: none of them are neighbours that could be taken together.
+    let part = |at: u64| Part { start: ChunkIndex(2 * at), chunks: 1, digest: Digest::Cv([0; 32]) };
+    let mut told = 0;
+    for file in 0..8 {
+        for first in (0..chunks as u64 / 2).step_by(1024) {
+            let parts = (first..first + 1024).map(part).collect();
+            let chunk = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
+            sender.handle_message(Message::Resume(Resume { file: FileId(file), chunk, parts, more: true }));
+            if sender.is_over() {
+                assert!(told <= 128 << 10, "{told} pieces");
+                return assert_refused(sender, "pieces without end");
+            }
+            told += 1024;
+        }
+        // An entry that is at its end is held in no pieces.
+        if file == 0 {
+            sender.handle_message(settled(0, Outcome::Skipped));
+            told = 0;
+        }
+    }
+    panic!("all pieces were remembered");
+}
+
+#[test]
+fn a_receiver_that_is_behind_with_reading_is_sent_no_more_pages() {
+    let mut sender = new_sender();
+    sender.handle_message(offer(u64::MAX));
+    sender.handle_backlog(true);
+    assert!(!sender.has_room(), "no entry is taken");
+    sender.handle_scan_end();
+    assert!(actions(&mut sender).is_empty(), "no page leaves");
+    sender.handle_backlog(false);
+    assert!(matches!(actions(&mut sender)[..], [Action::Send(Message::Page(_))]));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use longhaul_core::limits::{
 use longhaul_core::{Attempt, BundleId, Digest, Entry, EntryKind, FaultCode, FileId, LaneId, Unit};
 
 use super::plan::{CHUNK, file, item};
-use super::victim::{CV, Victim, chunk, fault};
+use super::victim::{CV, NOW, Victim, chunk, fault};
 use crate::receiver::{Action, Landed, LandedRow, Ticket};
 use crate::time::Timestamp;
 use crate::wire::message::{Declared, Ending, FileEnd, Finding, Message, Outcome, Page};
@@ -52,6 +52,44 @@ fn pages_beyond_the_credit_end_the_session() {
         victim.page(vec![file(&format!("f{at}"), 1).entry]);
     }
     victim.assert_refused(FaultCode::Protocol, "a page more");
+}
+
+#[test]
+fn directories_that_never_end_end_the_session() {
+    let dir = |name: &str| item(name, EntryKind::Dir).entry;
+    for (what, entries) in [
+        ("one beside another that is open", vec![dir("a"), dir("b")]),
+        ("the end of another one", vec![dir("a"), dir("a/b"), item("a", EntryKind::DirEnd).entry]),
+        ("the end of none", vec![item("a", EntryKind::DirEnd).entry]),
+    ] {
+        let mut victim = Victim::new();
+        victim.page(entries);
+        victim.assert_refused(FaultCode::Protocol, what);
+    }
+    let mut victim = Victim::new();
+    victim.page(vec![dir("a"), dir("a/b")]);
+    victim.obey();
+    victim.page(vec![dir("a/c")]);
+    victim.assert_refused(FaultCode::Protocol, "one on a later page");
+}
+
+#[test]
+fn a_sender_that_is_behind_with_reading_is_asked_for_nothing_more() {
+    let mut victim = Victim::new();
+    victim.receiver.handle_backlog(NOW, true);
+    let large = (0..PAGES_UNANSWERED_MAX).map(|at| file(&format!("large{at}"), 4 * CHUNK).entry);
+    large.for_each(|entry| victim.page(vec![entry]));
+    let asks = |action: &Action| {
+        matches!(action, Action::Create(..) | Action::Send(Message::PageCredit(_) | Message::WantChunks(_)))
+    };
+    let actions = victim.obey();
+    assert!(!actions.iter().any(asks), "{actions:?}");
+    assert_eq!(actions.iter().filter(|a| matches!(a, Action::Send(Message::Answer(_)))).count(), 8, "what is owed");
+    victim.receiver.handle_backlog(NOW, false);
+    let actions = victim.obey();
+    let count = |is: fn(&Action) -> bool| actions.iter().filter(|action| is(action)).count();
+    assert_eq!(count(|a| matches!(a, Action::Send(Message::PageCredit(_)))), 1, "{actions:?}");
+    assert_eq!(count(|a| matches!(a, Action::Send(Message::WantChunks(_)))), 8, "{actions:?}");
 }
 
 #[test]

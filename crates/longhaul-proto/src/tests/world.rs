@@ -84,7 +84,12 @@ impl World {
         let mut world = World {
             rng: Rng::new(plan.seed ^ 0x5eed),
             now: Timestamp(0),
-            sender: Sender::new(sender::Config { chunk, chunk_max: config.chunk_max, bundled_max: plan.bundled_max }),
+            sender: Sender::new(sender::Config {
+                chunk,
+                chunk_min: chunk,
+                chunk_max: config.chunk_max,
+                bundled_max: plan.bundled_max,
+            }),
             receiver: Receiver::new(config, "/somewhere".to_owned()),
             source: Source::new(&plan),
             target: Target::new(&plan),

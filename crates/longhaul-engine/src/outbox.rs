@@ -1,0 +1,455 @@
+//! What a session has said and its control connection has not taken yet, counted in bytes.
+//!
+//! In: messages from a session loop, which never waits. Out: bytes for the writer, the urgent class first, and a [`Gauge`] for the
+//! session: what a peer does not read stops what is begun for it, then what is read of it, and ends the session. Knows nothing of
+//! streams, nor of what messages mean but for those of which only the latest counts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{Class, Heartbeat};
+use tokio::sync::Notify;
+
+/// Where a session loop puts messages. Dropping it closes it: the writer ends when all is written.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    pub(crate) queue: Arc<Queue>,
+}
+
+/// Messages between a loop and its writer.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: Mutex<Waiting>,
+    /// There is something to write, or nothing more will come.
+    filled: Notify,
+    /// Something was written.
+    written: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    classes: [VecDeque<Word>; 3],
+    /// Messages of which only the latest counts, by number. Each has one place in its class.
+    latest: BTreeMap<u8, Message>,
+    /// Bytes that words in `classes` occupy.
+    queued: usize,
+    /// Bytes that the writer has in hand.
+    in_hand: usize,
+    /// Bytes that the connection took so far.
+    taken: u64,
+    /// Nothing more will be said.
+    closed: bool,
+    /// The connection broke: whatever is said goes nowhere.
+    broken: bool,
+}
+
+#[derive(Debug)]
+enum Word {
+    /// A message as it travels.
+    Encoded(Vec<u8>),
+    /// The place of the latest message of a number.
+    Latest(u8),
+}
+
+/// How much waits in an outbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gauge {
+    /// Bytes that the connection has not taken.
+    pub(crate) waiting: usize,
+    /// Bytes that it took so far.
+    pub(crate) taken: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Outbox {
+        Outbox { queue: Arc::default() }
+    }
+
+    /// Queues a message in its class. After the channel broke it goes nowhere: the reader says so.
+    pub(crate) fn send(&self, message: Message) {
+        let mut waiting = self.queue.lock();
+        if !waiting.broken {
+            waiting.push(message);
+            self.queue.filled.notify_one();
+        }
+    }
+
+    /// How much waits.
+    pub(crate) fn gauge(&self) -> Gauge {
+        self.queue.gauge()
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.queue.lock().closed = true;
+        self.queue.filled.notify_one();
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gauge(&self) -> Gauge {
+        let waiting = self.lock();
+        Gauge { waiting: waiting.queued + waiting.in_hand, taken: waiting.taken }
+    }
+
+    /// Fills `batch`, which is empty, with what leaves next; false when nothing more will come.
+    pub(crate) async fn fill(&self, batch: &mut Vec<u8>) -> bool {
+        loop {
+            {
+                let mut waiting = self.lock();
+                waiting.fill(batch);
+                if !batch.is_empty() || waiting.closed {
+                    return !batch.is_empty();
+                }
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// The connection took so many bytes of the batch.
+    pub(crate) fn took(&self, bytes: usize) {
+        let mut waiting = self.lock();
+        waiting.in_hand = waiting.in_hand.saturating_sub(bytes);
+        waiting.taken += bytes as u64;
+        drop(waiting);
+        self.written.notify_one();
+    }
+
+    /// The connection broke.
+    pub(crate) fn break_off(&self) {
+        let mut waiting = self.lock();
+        *waiting = Waiting { broken: true, closed: true, taken: waiting.taken, ..Waiting::default() };
+        drop(waiting);
+        self.written.notify_one();
+    }
+
+    /// Waits until there is room for what may follow from another message of the peer.
+    pub(crate) async fn has_room(&self) {
+        while self.gauge().stops_reading() {
+            self.written.notified().await;
+        }
+    }
+}
+
+impl Waiting {
+    fn push(&mut self, message: Message) {
+        let class = match message.class() {
+            Class::Verdict => 0,
+            Class::Want => 1,
+            Class::Page => 2,
+        };
+        let number = message.number();
+        let word = if only_the_latest_counts(&message) {
+            let message = match self.latest.remove(&number) {
+                Some(earlier) => {
+                    self.latest.insert(number, merged(&earlier, message));
+                    return;
+                }
+                None => message,
+            };
+            self.latest.insert(number, message);
+            Word::Latest(number)
+        } else {
+            let mut bytes = message.encode();
+            // It grew by doubling.
+            bytes.shrink_to_fit();
+            Word::Encoded(bytes)
+        };
+        self.queued += word.bytes();
+        self.classes[class].push_back(word);
+    }
+
+    fn fill(&mut self, batch: &mut Vec<u8>) {
+        while batch.len() < BATCH_BYTES
+            && let Some(word) = self.classes.iter_mut().find_map(VecDeque::pop_front)
+        {
+            self.queued = self.queued.saturating_sub(word.bytes());
+            match word {
+                Word::Encoded(bytes) => batch.extend_from_slice(&bytes),
+                Word::Latest(number) => {
+                    batch.extend(self.latest.remove(&number).map(|message| message.encode()).unwrap_or_default());
+                }
+            }
+        }
+        self.in_hand += batch.len();
+    }
+}
+
+impl Word {
+    /// What it occupies in memory.
+    fn bytes(&self) -> usize {
+        WORD_BYTES + if let Word::Encoded(bytes) = self { bytes.capacity() } else { 0 }
+    }
+}
+
+/// Whether a message makes earlier ones of its kind meaningless: what is said again and again as time passes does not pile up before
+/// a peer that does not read.
+fn only_the_latest_counts(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Heartbeat(_) | Message::Tally(_) | Message::Limiting(_) | Message::Rate(_) | Message::LaneTarget(_)
+    )
+}
+
+/// The one message that is said in place of two. A question stays one.
+fn merged(earlier: &Message, later: Message) -> Message {
+    match (earlier, later) {
+        (Message::Heartbeat(earlier), Message::Heartbeat(later)) => {
+            Message::Heartbeat(Heartbeat { answer: earlier.answer || later.answer, ..later })
+        }
+        (_, later) => later,
+    }
+}
+
+impl Gauge {
+    /// Whether more waits than an honest peer is behind with: nothing new is begun for it.
+    pub(crate) fn is_backlogged(self) -> bool {
+        self.waiting > BACKLOG_BYTES_MAX
+    }
+
+    /// Whether more waits than follows from all that a peer was allowed: a receiver reads no more of it.
+    pub(crate) fn stops_reading(self) -> bool {
+        self.waiting > READ_AHEAD_BYTES_MAX
+    }
+
+    /// Whether more waits than can follow from what was begun.
+    pub(crate) fn is_over(self) -> bool {
+        self.waiting > OUTBOX_BYTES_MAX
+    }
+}
+
+/// Watches whether a peer takes in what it is told.
+#[derive(Debug)]
+pub(crate) struct Uptake {
+    since: Instant,
+    taken: u64,
+    /// How long it may take nothing in.
+    patience: Duration,
+}
+
+impl Uptake {
+    pub(crate) fn new(now: Instant, patience: Duration) -> Uptake {
+        Uptake { since: now, taken: 0, patience }
+    }
+
+    /// Why the session ends, if the peer has taken in nothing for too long; next to nothing, where too much waits for it.
+    pub(crate) fn look(&mut self, now: Instant, gauge: Gauge) -> Option<Fault> {
+        let enough = if gauge.is_backlogged() { UPTAKE_BYTES_MIN } else { 1 };
+        if gauge.waiting == 0 || gauge.taken - self.taken >= enough {
+            (self.since, self.taken) = (now, gauge.taken);
+        }
+        (now.saturating_duration_since(self.since) >= self.patience).then(|| not_taken_in(gauge, self.patience))
+    }
+}
+
+fn not_taken_in(gauge: Gauge, patience: Duration) -> Fault {
+    let (seconds, bytes) = (patience.as_secs(), gauge.waiting);
+    Fault::new(
+        FaultCode::TimedOut,
+        Blame::Peer,
+        format_args!("the other side did not take in what it was told for {seconds} s: {bytes} bytes wait for it"),
+    )
+    .hint("run the same command again; if it happens again, look at the load of the other host and at the path to it")
+}
+
+/// More waits for the other side than an honest one can be behind with.
+pub(crate) fn too_far_behind(gauge: Gauge) -> Fault {
+    let bytes = gauge.waiting;
+    Fault::new(
+        FaultCode::Protocol,
+        Blame::Peer,
+        format_args!("the other side does not take in what it is told: {bytes} bytes wait for it"),
+    )
+}
+
+/// Messages that wait together leave in one write of about this size.
+pub(crate) const BATCH_BYTES: usize = 128 << 10;
+/// What the place of a message costs besides its bytes, with the allocator's part.
+const WORD_BYTES: usize = 64;
+/// While more than this waits, no page is asked for or sent, no chunk wanted and none read. What an ordinary session says stays below it,
+/// so that a path of 300 ms loses nothing: a sender at most 8 pages of 72 KiB and, on safe lanes, a declaration of 85 bytes for
+/// each of 33,792 units, 3.5 MB; a receiver 60 bytes of verdict and 60 of outcome for each of 15,000 files a second, 0.6 MB in a
+/// round trip, and 4 MB if all 32,768 entries without outcome end at once.
+const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// While more than this waits, a receiver reads nothing. It holds what may still follow after it stopped asking: 32,768 entries that all fail
+/// with 300 bytes of reasons are 10 MB. A sender never stops reading, so that two honest sides never wait for each other.
+const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
+/// With this much the session ends at once: three texts of a fault can have 3 KiB, but names of such lengths narrow the window.
+const OUTBOX_BYTES_MAX: usize = 64 << 20;
+/// What a peer that is far behind must take in within its patience: 70 kbit/s, for 30 s. A byte now and then keeps no session.
+const UPTAKE_BYTES_MIN: u64 = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX, PAGES_UNANSWERED_MAX};
+    use longhaul_core::{FileId, LaneId, Unit};
+    use longhaul_proto::wire::message::{
+        LaneTarget, Limiting, Outcome, PageCredit, Rate, Settlement, Tally, Transport,
+    };
+
+    use super::*;
+
+    fn heartbeat(stalled: bool, answer: bool) -> Message {
+        Message::Heartbeat(Heartbeat { stalled, answer })
+    }
+
+    fn settled(fault: Fault) -> Message {
+        let list = (0..200).map(|id| Settlement { file: FileId(id), outcome: Outcome::Failed(fault.clone()) });
+        Message::Settled(list.collect())
+    }
+
+    /// All messages that wait, in the order in which they leave.
+    async fn left(outbox: Outbox) -> Vec<Message> {
+        let queue = outbox.queue.clone();
+        drop(outbox);
+        let (mut messages, mut batch) = (Vec::new(), Vec::new());
+        while queue.fill(&mut batch).await {
+            let mut rest = &batch[..];
+            while let Some((len, body)) = rest.split_first_chunk::<4>() {
+                let (body, behind) = body.split_at(u32::from_le_bytes(*len) as usize);
+                messages.push(Message::decode(body).expect("a message"));
+                rest = behind;
+            }
+            queue.took(batch.len());
+            batch.clear();
+        }
+        assert_eq!(queue.gauge().waiting, 0);
+        messages
+    }
+
+    #[tokio::test]
+    async fn messages_leave_by_class_and_within_it_in_order() {
+        let outbox = Outbox::new();
+        let credit = |upto| Message::PageCredit(PageCredit { upto });
+        let lost = |lane| Message::LaneLost(longhaul_proto::wire::message::LaneLost { lane: LaneId(lane) });
+        let page = Message::Page(longhaul_proto::wire::message::Page { first: FileId(0), last: true, entries: vec![] });
+        for message in [page.clone(), credit(1), lost(1), credit(2), lost(2)] {
+            outbox.send(message);
+        }
+        assert_eq!(left(outbox).await, [lost(1), lost(2), credit(1), credit(2), page]);
+    }
+
+    #[tokio::test]
+    async fn of_what_is_said_again_and_again_only_the_latest_waits_and_a_question_is_not_lost() {
+        let outbox = Outbox::new();
+        outbox.send(heartbeat(false, true));
+        let tally = |received| Message::Tally(Tally { received, ..Tally::default() });
+        let target = |count| Message::LaneTarget(LaneTarget { count, transport: Transport::Tcp });
+        let rate = |bytes_per_s| Message::Rate(Rate { bytes_per_s });
+        for at in 0..100_000u32 {
+            outbox.send(heartbeat(true, false));
+            outbox.send(tally(at.into()));
+            outbox.send(Message::Limiting(Limiting { by: None }));
+            outbox.send(rate(at.into()));
+            outbox.send(target(at));
+        }
+        assert!(outbox.gauge().waiting < 1024, "{:?}", outbox.gauge());
+        let limiting = Message::Limiting(Limiting { by: None });
+        let latest = [heartbeat(true, true), tally(99_999), limiting, rate(99_999), target(99_999)];
+        assert_eq!(left(outbox).await, latest);
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_counted_until_the_connection_took_it() {
+        let outbox = Outbox::new();
+        let message = settled(Fault::new(FaultCode::Io, Blame::Local, "x".repeat(400)));
+        let bytes = message.encode().len();
+        let mut sent = 0;
+        while !outbox.gauge().is_backlogged() {
+            outbox.send(message.clone());
+            sent += 1;
+        }
+        let gauge = outbox.gauge();
+        assert!(
+            (sent * bytes..sent * (2 * bytes + WORD_BYTES)).contains(&gauge.waiting),
+            "{sent} of {bytes}: {gauge:?}"
+        );
+        let mut batch = Vec::new();
+        assert!(outbox.queue.fill(&mut batch).await);
+        // In hand is not written.
+        let in_hand = outbox.gauge();
+        assert_eq!(in_hand.taken, 0);
+        outbox.queue.took(1);
+        assert_eq!(outbox.gauge(), Gauge { waiting: in_hand.waiting - 1, taken: 1 });
+        outbox.queue.took(batch.len() - 1);
+        assert!(!outbox.gauge().is_backlogged());
+    }
+
+    #[test]
+    fn what_honest_sides_say_under_full_credit_is_no_backlog() {
+        let digest = longhaul_core::Digest::Cv([7; 32]);
+        let unit = Unit::Chunk { file: FileId(u64::MAX >> 20), index: longhaul_core::ChunkIndex(u64::MAX >> 20) };
+        let declared = longhaul_proto::wire::message::Declared {
+            lane: LaneId(4095),
+            seq: u64::MAX >> 20,
+            unit,
+            attempt: longhaul_core::Attempt(3),
+            digest,
+        };
+        let sender = Outbox::new();
+        for _ in 0..(ENTRIES_UNSETTLED_MAX + CHUNKS_WANTED_MAX) / 1024 {
+            sender.send(Message::Digests(vec![declared.clone(); 1024]));
+        }
+        let path = longhaul_core::RelPath::new("p".repeat(60)).expect("a path");
+        let kind = longhaul_core::EntryKind::DirEnd;
+        let entry = longhaul_core::Entry { path, kind, meta: longhaul_core::Meta::default() };
+        for _ in 0..PAGES_UNANSWERED_MAX {
+            let (first, entries) = (FileId(0), vec![entry.clone(); 900]);
+            sender.send(Message::Page(longhaul_proto::wire::message::Page { first, last: false, entries }));
+        }
+        assert!(!sender.gauge().is_backlogged(), "{:?}", sender.gauge());
+        let receiver = Outbox::new();
+        let outcome = Outcome::Committed(Some([7; 32]));
+        for _ in 0..ENTRIES_UNSETTLED_MAX / 1024 {
+            let list = vec![Settlement { file: FileId(u64::MAX >> 20), outcome: outcome.clone() }; 1024];
+            receiver.send(Message::Settled(list));
+        }
+        assert!(!receiver.gauge().is_backlogged(), "{:?}", receiver.gauge());
+        let fault =
+            Fault::new(FaultCode::Io, Blame::Local, "m".repeat(100)).about("o".repeat(100)).hint("h".repeat(80));
+        for _ in 0..ENTRIES_UNSETTLED_MAX / 200 {
+            receiver.send(settled(fault.clone()));
+        }
+        assert!(!receiver.gauge().stops_reading(), "{:?}", receiver.gauge());
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_in_is_noticed_and_one_that_takes_little_where_much_waits() {
+        let (begun, patience) = (Instant::now(), Duration::from_secs(30));
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let ends = |waiting: usize, bytes_each_second: u64| {
+            let mut uptake = Uptake::new(begun, patience);
+            let look = |s| uptake.look(at(s), Gauge { waiting, taken: s * bytes_each_second }).is_some();
+            (0..300).find({
+                let mut look = look;
+                move |s| look(*s)
+            })
+        };
+        assert_eq!(ends(1, 0), Some(30), "it reads nothing");
+        assert_eq!(ends(1, 1), None, "slowly, and little waits");
+        assert_eq!(ends(5 << 20, 1), Some(30), "a byte now and then");
+        assert_eq!(ends(5 << 20, 10_000), None, "a slow path");
+        assert_eq!(ends(0, 0), None, "there is nothing to read");
+        let mut uptake = Uptake::new(begun, patience);
+        assert!(uptake.look(at(100), Gauge { waiting: 0, taken: 0 }).is_none());
+        assert!(uptake.look(at(129), Gauge { waiting: 9, taken: 0 }).is_none(), "it counts from when something waits");
+    }
+
+    #[tokio::test]
+    async fn after_the_connection_broke_nothing_is_kept() {
+        let outbox = Outbox::new();
+        outbox.send(heartbeat(false, false));
+        outbox.queue.break_off();
+        outbox.send(settled(Fault::new(FaultCode::Io, Blame::Local, "x")));
+        assert_eq!(outbox.gauge().waiting, 0);
+        outbox.queue.has_room().await;
+    }
+}

@@ -1,0 +1,131 @@
+//! What the other side said and the session loop has not dealt with yet, counted in bytes.
+//!
+//! In: the control channel. Out: messages in the loop's queue of events, each with the room that it takes there. The reader waits for the loop,
+//! which waits for nobody, and at a receiver for an [`Outbox`](crate::outbox::Outbox) that holds more than may follow from what it was asked for.
+//! Knows nothing of what messages mean.
+
+use std::sync::Arc;
+
+use longhaul_core::Fault;
+use longhaul_core::limits::MESSAGE_BYTES_MAX;
+use longhaul_proto::Message;
+use longhaul_proto::wire::frame::LENGTH_BYTES;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Event;
+use crate::control::{ReadHalf, decode, read_frame};
+use crate::outbox::Queue;
+
+/// A message, and the room in the inbox that it gives back when it was dealt with.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(super) message: Message,
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+/// The room for messages that wait for the loop.
+#[derive(Clone, Debug)]
+pub(super) struct Inbox(Arc<Semaphore>);
+
+impl Inbox {
+    pub(super) fn new() -> Inbox {
+        Inbox(Arc::new(Semaphore::new(INBOX_BYTES_MAX)))
+    }
+
+    /// From now on the other side is heard out, and what it says is forgotten.
+    pub(super) fn close(&self) {
+        self.0.close();
+    }
+
+    /// Room for a message of so many bytes; none once nobody listens any more.
+    async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = (bytes + LENGTH_BYTES).clamp(MESSAGE_COST_MIN, INBOX_BYTES_MAX);
+        self.0.clone().acquire_many_owned(u32::try_from(bytes).ok()?).await.ok()
+    }
+}
+
+/// Reads the control channel to its end. A receiver gives its `outbox`: nothing is read while that has no room.
+pub(super) async fn read_all(
+    mut reader: ReadHalf,
+    inbox: Inbox,
+    outbox: Option<Arc<Queue>>,
+    sink: UnboundedSender<Event>,
+) {
+    let ended = loop {
+        if let Some(outbox) = &outbox {
+            outbox.has_room().await;
+        }
+        match next(&mut reader, &inbox).await {
+            Ok(Some(Some(heard))) => {
+                if sink.send(Event::Heard(heard)).is_err() {
+                    return;
+                }
+            }
+            Ok(Some(None)) => {}
+            Ok(None) => break None,
+            Err(fault) => break Some(fault),
+        }
+    };
+    let _ = sink.send(Event::ControlEnded(ended));
+}
+
+/// The next message, if anybody listens; `None` at the end of the channel. What it becomes when it is decoded may take many times its
+/// bytes, so it has its room before.
+async fn next(reader: &mut ReadHalf, inbox: &Inbox) -> Result<Option<Option<Heard>>, Fault> {
+    let Some(frame) = read_frame(reader).await? else { return Ok(None) };
+    let Some(room) = inbox.room(frame.len()).await else { return Ok(Some(None)) };
+    Ok(Some(Some(Heard { message: decode(&frame)?, room })))
+}
+
+/// Bytes of messages that wait for the loop, as they came: two of the longest. Decoded, a settlement takes 50 times its two bytes, so
+/// this is 13 MB at most; a loop takes them in within milliseconds, and what comes meanwhile waits in the connection's buffers.
+const INBOX_BYTES_MAX: usize = 256 << 10;
+const _: () = assert!(MESSAGE_BYTES_MAX + 1 + LENGTH_BYTES <= INBOX_BYTES_MAX, "the longest message must fit");
+/// A short message costs its place in the queue, too.
+const MESSAGE_COST_MIN: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_proto::wire::message::Heartbeat;
+    use tokio::io::{AsyncWriteExt, duplex, split};
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    fn heartbeat() -> Vec<u8> {
+        Message::Heartbeat(Heartbeat { stalled: false, answer: true }).encode()
+    }
+
+    #[tokio::test]
+    async fn messages_that_nobody_deals_with_are_not_read_without_end() {
+        let (near, far) = duplex(1 << 10);
+        let (sink, mut events) = unbounded_channel();
+        let inbox = Inbox::new();
+        let reader = tokio::spawn(read_all(Box::new(split(near).0), inbox.clone(), None, sink));
+        let flood = tokio::spawn(async move {
+            let (_reads, mut far) = split(far);
+            for _ in 0..20_000 {
+                far.write_all(&heartbeat()).await.expect("it is heard out");
+            }
+        });
+        while inbox.0.available_permits() >= MESSAGE_COST_MIN {
+            tokio::task::yield_now().await;
+        }
+        // The reader can do nothing more, however often it is its turn.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(events.len(), INBOX_BYTES_MAX / MESSAGE_COST_MIN);
+        // What is dealt with makes room for others.
+        drop(events.recv().await);
+        while events.len() < INBOX_BYTES_MAX / MESSAGE_COST_MIN {
+            tokio::task::yield_now().await;
+        }
+        // At the end of the session the rest is read, so that the connection is closed and not reset.
+        inbox.close();
+        flood.await.expect("everything was read");
+        reader.await.expect("it ends");
+        assert_eq!(events.len(), INBOX_BYTES_MAX / MESSAGE_COST_MIN + 1, "and that it ended");
+    }
+}
