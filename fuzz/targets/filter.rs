@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     let rules = lines.take(16).filter_map(|line| {
         let pattern = String::from_utf8(line.to_vec()).ok()?;
         let kind = if pattern.len() % 2 == 0 { RuleKind::Include } else { RuleKind::Exclude };
-        Some(Rule { kind, pattern })
+        Some(Rule { kind, pattern: pattern.into() })
     });
     let Ok(filter) = Filter::new(rules.collect()) else { return };
     let Ok(path) = path else { return };

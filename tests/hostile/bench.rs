@@ -26,7 +26,7 @@ fn whoever_pulls_gets_no_more_than_is_allowed() {
     let mut client = client(&site);
     assert_eq!(client.agree(endless(Role::Receiver)).memory_bytes, ALLOWED);
     client.lane();
-    let offer = longhaul_proto::wire::message::Offer { pages: 8, renamed: None, base: String::new() };
+    let offer = longhaul_proto::wire::message::Offer { pages: 8, renamed: None, base: "".into() };
     client.speech.say(&Message::Offer(offer));
     client.speech.say(&Message::PageCredit(longhaul_proto::wire::message::PageCredit { upto: 8 }));
     let (entries, last) = client

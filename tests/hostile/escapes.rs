@@ -9,7 +9,7 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Outcome, Request};
 
 use super::assert_serves;
-use super::peer::{Client, entry, file, forged, hello, page, push_to, rel};
+use super::peer::{Client, entry, file, forged, hello, page, push_to, rel, word};
 use crate::fixture::tree::{self, Kind, Tree};
 use crate::fixture::{Site, files};
 
@@ -72,7 +72,7 @@ fn names_that_are_no_names_end_the_session_that_says_them() {
         assert_eq!(destination.speech.end(), "protocol", "{shown:?} as a destination");
 
         let mut lister = prison.client();
-        let asked = hello(Request::List { root: "data".to_owned(), path: rel(honest) });
+        let asked = hello(Request::List { root: word("data"), path: rel(honest) });
         lister.speech.say_bytes(&forged(&asked, from, to));
         assert_eq!(lister.speech.end(), "protocol", "{shown:?} to list");
 

@@ -22,6 +22,7 @@ mod senders;
 mod server;
 mod silence;
 mod sources;
+mod words;
 
 use std::net::SocketAddr;
 

@@ -9,7 +9,7 @@ use longhaul_core::digest::{Hash32, digest_of};
 use longhaul_core::filter::Rule;
 use longhaul_core::{
     Attempt, BundleId, ChunkIndex, ChunkSize, DigestKind, Entry, EntryKind, FileId, FileOffset, IfExists, LaneId, Meta,
-    Mtime, Preserve, RelPath, Role, Unit,
+    Mtime, Preserve, RelPath, Role, Unit, Word,
 };
 use longhaul_net::{
     Control, GreetLimits, Greeted, Identity, LaneOptions, LaneStream, Listener, PeerCheck, PublicKey, ServerTls,
@@ -329,7 +329,7 @@ pub(super) fn hello(request: Request) -> Message {
 /// What a client says that wants to send into `root`.
 pub(super) fn push_to(root: &str, path: &str) -> Transfer {
     let far = Far::Destination {
-        root: root.to_owned(),
+        root: word(root),
         path: rel(path),
         placing: Placing::Beneath,
         if_exists: IfExists::SkipSame,
@@ -363,7 +363,7 @@ pub(super) fn pull(sources: Vec<FarSource>, rules: Vec<Rule>) -> Transfer {
 
 /// One source.
 pub(super) fn source(root: &str, path: &str) -> FarSource {
-    FarSource { root: root.to_owned(), path: rel(path), contents: false }
+    FarSource { root: word(root), path: rel(path), contents: false }
 }
 
 /// A page that begins with entry `first` and is the last one.
@@ -379,6 +379,11 @@ pub(super) fn file(path: &str, len: u64) -> Entry {
 /// Any entry.
 pub(super) fn entry(path: &str, kind: EntryKind) -> Entry {
     Entry { path: rel(path), kind, meta: Meta { mode: 0o644, mtime: Mtime { secs: 1_000_000_000, nanos: 0 } } }
+}
+
+/// A name that can be one.
+pub(super) fn word(text: &str) -> Word {
+    Word::try_from(text).expect("a word")
 }
 
 /// A path that can be one.

@@ -26,7 +26,7 @@ fn a_receiver_that_breaks_the_rules_is_refused() {
 }
 
 fn offer(c: &mut Client) {
-    c.speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: String::new() }));
+    c.speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: "".into() }));
 }
 
 /// Offers, hears all pages, and wants everything that has content. Gives the id of the file that comes in chunks.
@@ -168,7 +168,7 @@ fn a_receiver_without_measure_gets_no_more_than_a_window() {
         let mut client = client(&site);
         client.agree(pull(vec![FarSource { contents: true, ..source("data", "") }], vec![]));
         client.lane();
-        client.speech.say(&Message::Offer(Offer { pages: u64::MAX, renamed: None, base: String::new() }));
+        client.speech.say(&Message::Offer(Offer { pages: u64::MAX, renamed: None, base: "".into() }));
         let mut heard = 0;
         // Whatever comes is answered, and nothing is ever settled, until nothing more comes.
         while let Some(message) = client.speech.hear() {

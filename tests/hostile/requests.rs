@@ -76,5 +76,5 @@ const OPENINGS: &[Abuse] = &[
 ];
 
 fn rule(pattern: &str) -> Rule {
-    Rule { kind: RuleKind::Exclude, pattern: pattern.to_owned() }
+    Rule { kind: RuleKind::Exclude, pattern: pattern.into() }
 }

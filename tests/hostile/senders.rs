@@ -115,7 +115,7 @@ const SENDERS: &[Abuse] = &[
     (
         "the failure of no file",
         |c| {
-            let message = String::new();
+            let message = Default::default();
             c.speech.say(&Message::FileFault(FileFault { file: FileId(7), code: FaultCode::Io, message }));
         },
         "protocol",

@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+use crate::text::PlainText;
+
 /// The stable name of a failure. Codes are only ever appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -65,26 +67,66 @@ pub enum Blame {
     Bug,
 }
 
-/// A failure, ready to be said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
+/// The host that worded a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Author {
+    /// This one: its words are the program's own.
+    #[default]
+    Local,
+    /// The other one, which may say anything: its words are quoted wherever they are shown.
+    Peer,
+}
+
+/// A failure, ready to be said. Where the peer worded it, its display says so.
+///
+/// Nothing of the author is on the wire: what is read off it is the peer's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Its stable name.
     pub code: FaultCode,
     /// Whose fault.
     pub blame: Blame,
     /// What it concerns: a path, an address; escaped for people. May be empty.
-    pub object: String,
+    pub object: PlainText,
     /// What happened and why, one line, lower case, no full stop.
-    pub message: String,
+    pub message: PlainText,
     /// What to do next. May be empty.
-    pub hint: String,
+    pub hint: PlainText,
+    /// Who says all this.
+    #[serde(skip, default = "Author::of_what_is_read")]
+    pub author: Author,
+}
+
+impl std::error::Error for Fault {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.author {
+            Author::Local => write!(f, "{}", self.message),
+            Author::Peer => write!(f, "the other side says: {}", self.message),
+        }
+    }
+}
+
+impl Author {
+    const fn of_what_is_read() -> Author {
+        Author::Peer
+    }
+
+    /// The name scripts see in events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Author::Local => "local",
+            Author::Peer => "peer",
+        }
+    }
 }
 
 impl Fault {
     /// A fault that concerns nothing in particular.
     pub fn new(code: FaultCode, blame: Blame, message: impl fmt::Display) -> Fault {
-        Fault { code, blame, object: String::new(), message: message.to_string(), hint: String::new() }
+        let (object, hint) = Default::default();
+        Fault { code, blame, object, message: PlainText::of(message), hint, author: Author::Local }
     }
 
     /// A breach of the protocol by the peer.
@@ -96,20 +138,35 @@ impl Fault {
     /// The same, naming what it concerns.
     #[must_use]
     pub fn about(mut self, object: impl fmt::Display) -> Fault {
-        self.object = object.to_string();
+        self.object = PlainText::of(object);
         self
     }
 
     /// The same, saying what to do next.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Fault {
-        self.hint = hint.to_string();
+        self.hint = PlainText::of(hint);
+        self
+    }
+
+    /// The same fault in words of the other host.
+    #[must_use]
+    pub fn said_by_peer(mut self) -> Fault {
+        self.author = Author::Peer;
+        self
+    }
+
+    /// The same fault as its words are read here, where both hosts are this one.
+    #[must_use]
+    pub fn said_here(mut self) -> Fault {
+        self.author = Author::Local;
         self
     }
 
     /// The same fault as the other host sees it.
     #[must_use]
     pub fn seen_from_afar(mut self) -> Fault {
+        self.author = Author::Peer;
         self.blame = match self.blame {
             Blame::Local => Blame::Peer,
             Blame::Peer => Blame::Local,

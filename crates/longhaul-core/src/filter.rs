@@ -9,6 +9,8 @@ pub use pattern::PatternFault;
 
 use globset::{Candidate, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::string::FromUtf8Error;
 
 use crate::limits::FILTERS_MAX;
 use crate::path::{Escaped, RelPath};
@@ -33,7 +35,56 @@ pub struct Rule {
     /// What a match decides.
     pub kind: RuleKind,
     /// What matches, as the user wrote it.
-    pub pattern: String,
+    pub pattern: Pattern,
+}
+
+/// The text of a filter's pattern, which may name a file of any characters and so is kept as it is. It travels as bytes, like
+/// a path, and is shown [`Escaped`] only.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// The text, not fit to be shown.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A form for people.
+    pub fn escaped(&self) -> Escaped<'_> {
+        Escaped(self.0.as_bytes())
+    }
+}
+
+impl From<String> for Pattern {
+    fn from(text: String) -> Pattern {
+        Pattern(text)
+    }
+}
+
+impl From<&str> for Pattern {
+    fn from(text: &str) -> Pattern {
+        Pattern(text.to_owned())
+    }
+}
+
+impl TryFrom<Vec<u8>> for Pattern {
+    type Error = FromUtf8Error;
+    fn try_from(bytes: Vec<u8>) -> Result<Pattern, FromUtf8Error> {
+        String::from_utf8(bytes).map(Pattern)
+    }
+}
+
+impl From<Pattern> for Vec<u8> {
+    fn from(pattern: Pattern) -> Vec<u8> {
+        pattern.0.into_bytes()
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pattern({})", self.escaped())
+    }
 }
 
 /// Rules made ready for matching. The default has none and sends everything.
@@ -53,10 +104,10 @@ struct Decision {
 
 /// A pattern that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot use the filter pattern '{}'", Escaped(pattern.as_bytes()))]
+#[error("cannot use the filter pattern '{}'", pattern.escaped())]
 pub struct FilterError {
     /// The pattern, as the user wrote it.
-    pub pattern: String,
+    pub pattern: Pattern,
     /// What is wrong with it.
     #[source]
     pub why: PatternFault,
@@ -77,7 +128,7 @@ impl Filter {
             if count >= FILTERS_MAX {
                 return Err(fault(PatternFault::TooMany));
             }
-            for part in pattern::compile(&rule.pattern).map_err(fault)? {
+            for part in pattern::compile(rule.pattern.as_str()).map_err(fault)? {
                 glob_bytes += part.glob.glob().len();
                 if glob_bytes > GLOB_BYTES_MAX {
                     return Err(fault(PatternFault::TooMuch));

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::FaultCode;
 use crate::path::RelPath;
+use crate::text::PlainText;
 
 /// One name of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +46,7 @@ pub enum EntryKind {
         /// The code of the failure; none where it is no failure (a fifo, a socket, a device, a link that is not wanted).
         failure: Option<FaultCode>,
         /// What it is, or what went wrong with it, for people.
-        why: String,
+        why: PlainText,
     },
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX, RESERVED_PREFIX};
+use crate::text::is_deceptive;
 
 /// A path beneath a root: components of 1 to 255 bytes joined by `/`, at most 4095 bytes, any bytes but NUL and `/`.
 ///
@@ -183,15 +184,16 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// Shows bytes to a person on one line: control characters (C0, DEL, C1 with its 0x9b), line separators, direction
-/// marks, backslashes and bytes that are not UTF-8 as `\xNN`; the rest as it is. Cannot move a cursor or forge a log line.
+/// Shows bytes to a person on one line: [deceptive](is_deceptive) characters (controls, separators of lines, marks of direction
+/// and all that shows nothing), backslashes and bytes that are not UTF-8 as `\xNN`; the rest as it is. Cannot move a cursor or
+/// forge a log line.
 pub struct Escaped<'a>(pub &'a [u8]);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in self.0.utf8_chunks() {
             for c in part.valid().chars() {
-                if c.is_control() || c == '\\' || is_invisible(c) {
+                if c == '\\' || is_deceptive(c) {
                     let mut utf8 = [0; 4];
                     for b in c.encode_utf8(&mut utf8).bytes() {
                         write!(f, "\\x{b:02x}")?;
@@ -206,11 +208,6 @@ impl fmt::Display for Escaped<'_> {
         }
         Ok(())
     }
-}
-
-/// Characters that change how the rest of a line is shown: separators, direction marks and overrides, zero widths.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -265,5 +262,7 @@ mod tests {
     fn shown_names_cannot_move_a_cursor() {
         let shown = Escaped(b"a\nb\x1b[2J\xc2\x9b1m\xff\xe2\x80\xae\\ \xc3\xa9").to_string();
         assert_eq!(shown, "a\\x0ab\\x1b[2J\\xc2\\x9b1m\\xff\\xe2\\x80\\xae\\x5c \u{e9}");
+        let hidden = Escaped("\u{61c}\u{ad}\u{2800}\u{3164}\u{fe0f}".as_bytes()).to_string();
+        assert_eq!(hidden, "\\xd8\\x9c\\xc2\\xad\\xe2\\xa0\\x80\\xe3\\x85\\xa4\\xef\\xb8\\x8f");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath};
+use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath, Word};
 use longhaul_disk::{DirectMode, EngineKind, EngineReport};
 use longhaul_net::{Congestion, Identity, NetPath, Protection, PublicKey};
 use longhaul_proto::receiver::SyncGroup;
@@ -66,7 +66,7 @@ pub struct LocalDest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemotePath {
     /// The name of the root.
-    pub root: String,
+    pub root: Word,
     /// The path beneath it.
     pub path: RelPath,
     /// Given with a trailing slash.

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn rules_hold_for_every_directory_above_and_links_may_be_left_out() {
-        let rule = Rule { kind: RuleKind::Exclude, pattern: "out/".to_owned() };
+        let rule = Rule { kind: RuleKind::Exclude, pattern: "out/".into() };
         let asked = Asked::passing(Filter::new(vec![rule]).expect("rules"));
         let link = || EntryKind::Symlink { target: b"x".to_vec() };
         assert!(covers(&asked, "in/x", link()));
@@ -159,10 +159,10 @@ mod tests {
 
     #[test]
     fn what_is_not_sent_may_be_named_by_its_directory() {
-        let rule = |kind, pattern: &str| Rule { kind, pattern: pattern.to_owned() };
+        let rule = |kind, pattern: &str| Rule { kind, pattern: pattern.into() };
         let rules = vec![rule(RuleKind::Include, "d/"), rule(RuleKind::Exclude, "*")];
         let asked = Asked::passing(Filter::new(rules).expect("rules"));
-        let unsent = || EntryKind::Unsent { failure: None, why: "reserved name .longhaul-x".to_owned() };
+        let unsent = || EntryKind::Unsent { failure: None, why: "reserved name .longhaul-x".into() };
         assert!(covers(&asked, "d", unsent()) && !covers(&asked, "e", unsent()));
         assert!(!covers(&asked, "d", EntryKind::Symlink { target: b"x".to_vec() }));
     }

@@ -29,10 +29,11 @@ pub use api::{
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
 pub use list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
+pub use longhaul_core::Rights;
 pub use longhaul_disk::{DirectMode, EngineKind, EngineReport, IoMode, SourceTree, TargetTree, VoidSource, VoidTarget};
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
-pub use service::{ClientConfig, Rights, RootConfig, ServeConfig, Service};
+pub use service::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use transfer::bench::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,
     bench_net, io_mode,

@@ -47,7 +47,7 @@ impl Observer for Failed {
         if let Event::File(file) = event
             && let FileStatus::Failed(fault) = file.status
         {
-            self.0.lock().expect("no panic").push((file.path.escaped().to_string(), fault.message));
+            self.0.lock().expect("no panic").push((file.path.escaped().to_string(), fault.message.to_string()));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, SessionTag, TempName, Unit,
+    IfExists, LaneId, Meta, Mtime, Part, Preserve, RelPath, Rights, Role, SessionTag, TempName, Unit, Word,
 };
 use longhaul_proto::Message;
 use longhaul_proto::join::{Claim, JoinKey, Opening, Prover};
@@ -24,12 +24,16 @@ fn path(text: &str) -> RelPath {
     RelPath::new(text).expect("a path")
 }
 
+fn word(text: &str) -> Word {
+    Word::try_from(text).expect("a word")
+}
+
 fn meta() -> Meta {
     Meta { mode: 0o644, mtime: Mtime { secs: -2, nanos: 300 } }
 }
 
 fn fault() -> Fault {
-    Fault::new(FaultCode::Denied, Blame::Local, "no").about("a").hint("b")
+    Fault::new(FaultCode::Denied, Blame::Local, "no").about("a").hint("b").said_by_peer()
 }
 
 fn transfer(far: Far) -> Message {
@@ -46,13 +50,7 @@ fn transfer(far: Far) -> Message {
         far,
         run: [0x22; 16],
         read_back: true,
-        flow: Flow {
-            lanes_max: 300,
-            congestion: "bbr".to_owned(),
-            rate: 300,
-            transport: Transport::Quic,
-            choose: true,
-        },
+        flow: Flow { lanes_max: 300, congestion: word("bbr"), rate: 300, transport: Transport::Quic, choose: true },
     };
     hello(Request::Transfer(Box::new(transfer)))
 }
@@ -63,7 +61,7 @@ fn hello(request: Request) -> Message {
 
 fn push() -> Message {
     transfer(Far::Destination {
-        root: "data".to_owned(),
+        root: word("data"),
         path: path("in/box"),
         placing: Placing::BeneathIfDir,
         if_exists: IfExists::Fail,
@@ -72,8 +70,8 @@ fn push() -> Message {
 
 fn pull() -> Message {
     transfer(Far::Sources {
-        sources: vec![FarSource { root: "data".to_owned(), path: path("out"), contents: true }],
-        rules: vec![Rule { kind: RuleKind::Exclude, pattern: "*.o".to_owned() }],
+        sources: vec![FarSource { root: word("data"), path: path("out"), contents: true }],
+        rules: vec![Rule { kind: RuleKind::Exclude, pattern: "*.o".into() }],
         names: Some(vec![path("n")]),
     })
 }
@@ -94,7 +92,7 @@ fn page() -> Message {
 
 fn unsent() -> Message {
     let entry = |failure, why: &str| {
-        let kind = EntryKind::Unsent { failure, why: why.to_owned() };
+        let kind = EntryKind::Unsent { failure, why: why.into() };
         Entry { path: path("u"), kind, meta: Meta::default() }
     };
     let entries = vec![entry(None, "fifo"), entry(Some(FaultCode::Denied), "no")];
@@ -105,10 +103,10 @@ fn listed_partial() -> Message {
     let partial = ListedPartial {
         held: 4,
         since_unix: 300,
-        principal: "key:k".to_owned(),
-        owner: "o".to_owned(),
+        principal: "key:k".into(),
+        owner: "o".into(),
         temp: TempName::new(SessionTag([0x11; 8]), [0x22; 8]),
-        user: Some("u".to_owned()),
+        user: Some("u".into()),
     };
     let kind = ListedKind::Partial(Box::new(partial));
     let names = vec![Listed { name: b"d/n".to_vec(), kind, len: 5, meta: meta() }];
@@ -121,7 +119,7 @@ fn listing() -> Message {
         ListedKind::Dir,
         ListedKind::Symlink { target: b"f".to_vec() },
         ListedKind::Special,
-        ListedKind::Root { rights: vec!["read".to_owned()] },
+        ListedKind::Root { rights: Rights { read: true, ..Rights::default() } },
     ];
     let names = kinds.map(|kind| Listed { name: b"n".to_vec(), kind, len: 5, meta: meta() }).to_vec();
     Message::Listing(Listing { names, last: true })
@@ -151,7 +149,7 @@ fn ending() -> Ending {
 
 /// One of each number, some in several forms, and the bytes that they travel as.
 fn messages() -> Vec<(Message, &'static str)> {
-    let offer = Offer { pages: 8, renamed: Some(b"new".to_vec()), base: "/d".to_owned() };
+    let offer = Offer { pages: 8, renamed: Some(b"new".to_vec()), base: "/d".into() };
     let declared = Declared {
         lane: LaneId(2),
         seq: 300,
@@ -170,8 +168,8 @@ fn messages() -> Vec<(Message, &'static str)> {
         rate: 300,
         memory_bytes: 300,
     };
-    let list = Request::List { root: "data".to_owned(), path: path("x") };
-    let partials = Request::Partials { root: "data".to_owned(), path: path("x") };
+    let list = Request::List { root: word("data"), path: path("x") };
+    let partials = Request::Partials { root: word("data"), path: path("x") };
     vec![
         (push(), GOLDEN[0]),
         (pull(), GOLDEN[1]),
@@ -191,7 +189,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::Digests(vec![declared]), GOLDEN[12]),
         (Message::FileEnd(FileEnd { file: FileId(301), root: [0xab; 32] }), GOLDEN[13]),
         (
-            Message::FileFault(FileFault { file: FileId(301), code: FaultCode::Changed, message: "grew".to_owned() }),
+            Message::FileFault(FileFault { file: FileId(301), code: FaultCode::Changed, message: "grew".into() }),
             GOLDEN[14],
         ),
         (verdicts(), GOLDEN[15]),

@@ -18,6 +18,7 @@ use crate::cli::{Cli, Verb};
 use crate::config::{ClientFile, Places};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::output::LogLines;
 use crate::settings::{Environment, Layers, Talk, variable};
 
 /// What surrounds a command.
@@ -49,9 +50,9 @@ impl<'a> Context<'a> {
     fn log(&self, level: &str) {
         let variable = (self.environment)("LONGHAUL_LOG").and_then(|text| text.into_string().ok());
         let filter = variable.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(level));
+        let lines = || LogLines::new(std::io::stderr());
         // A subscriber that stands already was set by whoever embeds this library.
-        let _ =
-            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines).with_ansi(false).try_init();
     }
 }
 

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use longhaul_core::{Escaped, PathError, RelPath};
+use longhaul_core::{Escaped, PathError, RelPath, Word};
 use longhaul_engine::RemotePath;
 
 use crate::error::Error;
@@ -182,7 +182,7 @@ fn parse_daemon(rest: &[u8]) -> Result<DaemonPath, LocationFlaw> {
     let slash = matches!(names.last(), Some(&b"" | &b"."));
     let mut names = names.into_iter().filter(|name| !name.is_empty() && *name != b".");
     let Some(root) = names.next() else { return Ok(DaemonPath { host, port, path: None }) };
-    let root = parse_root(root)?;
+    let root = Word::try_from(parse_root(root)?.as_str()).map_err(|_| LocationFlaw::Root)?;
     let path = names.try_fold(RelPath::root(), |path, name| path.join(name))?;
     Ok(DaemonPath { host, port, path: Some(RemotePath { root, path, slash }) })
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod events;
 mod human;
+mod log;
 mod meter;
 mod narrator;
 mod progress;
@@ -15,6 +16,7 @@ mod units;
 pub use bench::{MatrixCell, MatrixTelling, NetTelling};
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
+pub use log::LogLines;
 pub use narrator::{End, Narrator, Telling};
 pub use progress::Show;
 pub use speaker::Speaker;

@@ -226,7 +226,7 @@ fn filter(args: &ChoiceOptions, layers: &Layers) -> Result<Filter, Error> {
         }
     }
     let rules = texts.into_iter().map(|(kind, origin, text)| match text.into_string() {
-        Ok(pattern) => Ok(Rule { kind, pattern }),
+        Ok(pattern) => Ok(Rule { kind, pattern: pattern.into() }),
         Err(_) => Err(Error::Option { origin, flaw: Flaw::NotUtf8 }),
     });
     Ok(Filter::new(rules.collect::<Result<_, _>>()?)?)

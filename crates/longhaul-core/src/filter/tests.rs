@@ -5,7 +5,7 @@ use super::*;
 fn rule(text: &str) -> Rule {
     let (sign, pattern) = text.split_at(2);
     let kind = if sign == "+ " { RuleKind::Include } else { RuleKind::Exclude };
-    Rule { kind, pattern: pattern.to_owned() }
+    Rule { kind, pattern: pattern.into() }
 }
 
 /// A filter of rules written as in rsync's filter files: `+ x` or `- x`.

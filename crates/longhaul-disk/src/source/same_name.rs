@@ -114,7 +114,7 @@ mod tests {
             let contents = text.ends_with('/');
             SourceSpec { path: top.join(text.trim_end_matches('/')), contents }
         };
-        let rule = |pattern: &&str| Rule { kind: RuleKind::Exclude, pattern: (*pattern).to_owned() };
+        let rule = |pattern: &&str| Rule { kind: RuleKind::Exclude, pattern: (*pattern).into() };
         let filter = Filter::new(exclude.iter().map(rule).collect()).expect("rules");
         let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None };
         let source = FsSource::open(sources.iter().map(spec).collect(), DirectMode::Auto);

@@ -5,7 +5,7 @@
 
 use std::sync::Weak;
 
-use longhaul_core::{Fault, Meta, Mtime, RelPath, SessionTag};
+use longhaul_core::{Fault, Meta, Mtime, PlainText, RelPath, SessionTag};
 use longhaul_disk::JournalReader;
 use longhaul_proto::journal::{Opened, Partial, Replay, Replayed};
 use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
@@ -106,10 +106,10 @@ fn listed(name: Vec<u8>, partial: &Partial, opened: &Opened, written: Mtime, use
     let kind = ListedKind::Partial(Box::new(ListedPartial {
         held: partial.held.bytes(file.map),
         since_unix: opened.at_unix,
-        principal: opened.principal.clone(),
-        owner: opened.owner.clone(),
+        principal: opened.principal.as_str().into(),
+        owner: opened.owner.as_str().into(),
         temp: file.temp,
-        user,
+        user: user.map(PlainText::from),
     }));
     Listed { name, kind, len: file.map.len(), meta: Meta { mode: MODE, mtime: written } }
 }

@@ -1,27 +1,9 @@
 //! Who may do what: a request needs the right from the root and from the client. Pure rules on a configuration.
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights};
 use longhaul_net::{Protection, PublicKey};
 
-use super::{ClientConfig, Daemon, Rights, RootConfig};
-
-impl Rights {
-    /// What both grant.
-    #[must_use]
-    pub const fn and(self, other: Rights) -> Rights {
-        Rights {
-            read: self.read && other.read,
-            create: self.create && other.create,
-            modify: self.modify && other.modify,
-        }
-    }
-
-    /// The names of the rights that are granted.
-    pub fn names(self) -> Vec<String> {
-        let all = [(self.read, "read"), (self.create, "create"), (self.modify, "modify")];
-        all.iter().filter(|(granted, _)| *granted).map(|(_, name)| (*name).to_owned()).collect()
-    }
-}
+use super::{ClientConfig, Daemon, RootConfig};
 
 impl Daemon {
     /// Whether a client has this key.

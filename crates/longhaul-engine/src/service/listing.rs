@@ -48,7 +48,7 @@ impl Names {
     pub(super) fn roots(daemon: &Daemon, client: &ClientConfig) -> Names {
         let listed = |name: &String| {
             let (_, rights) = daemon.root(client, name).ok()?;
-            let kind = ListedKind::Root { rights: rights.names() };
+            let kind = ListedKind::Root { rights };
             Some(Listed { name: name.clone().into_bytes(), kind, len: 0, meta: Meta::default() })
         };
         Names { rest: None, page: daemon.roots.keys().filter_map(listed).collect() }

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode};
+use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, Rights};
 use longhaul_disk::{DirectMode, EngineKind, Tree};
 use longhaul_net::{
     GreetLimits, Greeted, Identity, Listener, NetError, Protection, PublicKey, QuicListener, ServerTls, greet,
@@ -38,17 +38,6 @@ use lanes::Registry;
 use lobby::Lobby;
 use rates::Rates;
 use runs::Runs;
-
-/// What a client may do beneath a root. A request needs it from the root and from the client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rights {
-    /// List and get.
-    pub read: bool,
-    /// Make new names.
-    pub create: bool,
-    /// Replace what stands.
-    pub modify: bool,
-}
 
 /// A directory tree offered under a name.
 #[derive(Clone, Debug)]

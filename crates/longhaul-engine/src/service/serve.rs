@@ -208,7 +208,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
 }
 
 fn congestion(flow: &Flow) -> Congestion {
-    if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.clone()) }
+    if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.to_string()) }
 }
 
 /// What the session may carry: a pull from several roots stands beneath the caps of the first.
@@ -267,7 +267,7 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
                 need(rights.read, "read", config)?;
                 need_protection(protection, config)?;
                 let (tree, _) = daemon.root_parts(&source.root).await?;
-                places.push((source.root.clone(), tree, source.path.clone(), source.contents));
+                places.push((source.root.to_string(), tree, source.path.clone(), source.contents));
             }
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
             let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };

@@ -306,7 +306,7 @@ mod tests {
         assert!(!course.is_news(&file("a")) && !course.is_news(&file("c")));
         assert!(course.is_news(&entry("d", EntryKind::Dir)) && course.is_news(&entry("d", EntryKind::DirEnd)));
         course.begin();
-        let reserved = || entry("d", EntryKind::Unsent { failure: None, why: "reserved name .longhaul-x".to_owned() });
+        let reserved = || entry("d", EntryKind::Unsent { failure: None, why: "reserved name .longhaul-x".into() });
         assert!(course.is_news(&reserved()) && !course.is_news(&entry("d", EntryKind::DirEnd)));
         course.begin();
         assert!(!course.is_news(&reserved()));

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX, PEER_TEXT_BYTES_MAX};
+use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_proto::tuning::limit::Spent;
 use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Limit, Limited, Limiting, Rate};
@@ -439,13 +439,7 @@ impl Link {
     /// Says `fault` to the other side, unless it said so itself, and closes the lanes at once.
     pub(crate) fn refuse(&mut self, fault: &Fault, told_by_peer: bool) {
         if !told_by_peer {
-            let mut said = fault.clone();
-            for text in [&mut said.message, &mut said.object, &mut said.hint] {
-                while text.len() > PEER_TEXT_BYTES_MAX {
-                    text.pop();
-                }
-            }
-            self.say(Message::Refuse(said));
+            self.say(Message::Refuse(fault.clone()));
             self.refused = true;
         }
         self.ending = true;

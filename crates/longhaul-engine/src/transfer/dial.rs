@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Role};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Role, Word};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, PublicKey,
@@ -116,7 +116,7 @@ impl Run {
             far,
             run: dialling.run,
             read_back: self.settings.verify == Verify::Disk,
-            flow: self.flow(lanes_max),
+            flow: self.flow(lanes_max)?,
         }));
         let again = dialling.patience.met();
         // On a long path their handshakes need not wait for the answer. A daemon that has an earlier session to end takes its time.
@@ -172,13 +172,15 @@ impl Run {
     }
 
     /// How the data may flow.
-    fn flow(&self, lanes_max: u32) -> Flow {
+    fn flow(&self, lanes_max: u32) -> Result<Flow, Fault> {
         let congestion = match &self.settings.congestion {
-            Congestion::Auto => String::new(),
-            Congestion::Named(name) => name.clone(),
+            Congestion::Auto => Word::default(),
+            Congestion::Named(name) => Word::try_from(name.as_str()).map_err(|e| {
+                Fault::new(FaultCode::Usage, Blame::Local, format_args!("not a congestion control: {e}"))
+            })?,
         };
         let (transport, choose) = (self.transport(), self.may_change_transport());
-        Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose }
+        Ok(Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose })
     }
 
     /// How lanes are connected, to whichever session they will belong.

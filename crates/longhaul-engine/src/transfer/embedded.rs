@@ -13,7 +13,7 @@ use longhaul_proto::wire::message::{self, VERSION, Welcome};
 
 use super::Run;
 use super::link::start;
-use crate::api::{Event, LocalDest, LocalSource, Observer, Start};
+use crate::api::{Event, FileEvent, FileStatus, LocalDest, LocalSource, Observer, Start};
 use crate::asked::Asked;
 use crate::budget::{self, LANES_DEFAULT, Machinery, Means};
 use crate::faults::net_fault;
@@ -130,19 +130,20 @@ impl Run {
             base: destination.base,
             ledger: destination.ledger,
         };
-        let near = self.half_link(ours, near, Role::Sender, self.observer.clone(), Arc::default());
-        let far = self.half_link(theirs, far, Role::Receiver, hears_receiver, destination.presence);
+        let hears_sender = Arc::new(OneHost(self.observer.clone()));
+        let near = self.half_link(ours, near, Role::Sender, hears_sender, Arc::default());
+        let far = self.half_link(theirs, far, Role::Receiver, Arc::new(OneHost(hears_receiver)), destination.presence);
         let receiver = tokio::spawn(async move {
             let mut course = ReceiveCourse::default();
             session::receive::run(far, receiving, &mut course).await;
-            course.totals
+            said_here(course.totals)
         });
         let mut course = SendCourse::default();
         session::send::run(near, sending, &mut course).await;
         let received = receiver
             .await
             .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
-        Ok((course.totals, received))
+        Ok((said_here(course.totals), received))
     }
 
     /// The link of one half of a copy.
@@ -205,6 +206,33 @@ pub(super) fn merge_halves(totals: &mut Totals, received: Totals) {
     totals.sender_cpu_us = cpu_us(&totals.stages);
     totals.receiver_cpu_us = cpu_us(&received.stages);
     totals.stages = totals.stages.iter().zip(&received.stages).map(|((name, a), (_, b))| (*name, a + b)).collect();
+}
+
+/// The observer of a half of a copy: the other half is no stranger whose words were to be quoted.
+struct OneHost(Arc<dyn Observer>);
+
+impl Observer for OneHost {
+    fn event(&self, event: Event) {
+        self.0.event(match event {
+            Event::File(FileEvent { status: FileStatus::Failed(fault), path, placed, regular, bytes, b3 }) => {
+                Event::File(FileEvent {
+                    status: FileStatus::Failed(fault.said_here()),
+                    path,
+                    placed,
+                    regular,
+                    bytes,
+                    b3,
+                })
+            }
+            Event::Fault(fault) => Event::Fault(fault.said_here()),
+            other => other,
+        });
+    }
+}
+
+fn said_here(mut totals: Totals) -> Totals {
+    totals.fault = totals.fault.map(Fault::said_here);
+    totals
 }
 
 /// An observer for the half of a copy that nobody watches.

@@ -282,5 +282,5 @@ enum Answered {
 fn at_the_sender(code: FaultCode, why: &str) -> Fault {
     let code = if code.ends_session() { FaultCode::Io } else { code };
     let blame = if code == FaultCode::Mismatch { Blame::Path } else { Blame::Peer };
-    Fault::new(code, blame, why)
+    Fault::new(code, blame, why).said_by_peer()
 }

@@ -159,7 +159,8 @@ enum Phase {
 impl Receiver {
     /// A receiver that begins with its offer. `base` is where the destination stands, for people.
     pub fn new(config: Config, base: String) -> Receiver {
-        let offer = Offer { pages: PAGES_UNANSWERED_MAX, renamed: config.landing.renamed().map(<[u8]>::to_vec), base };
+        let renamed = config.landing.renamed().map(<[u8]>::to_vec);
+        let offer = Offer { pages: PAGES_UNANSWERED_MAX, renamed, base: base.into() };
         Receiver {
             actions: VecDeque::from([Action::Send(Message::Offer(offer))]),
             says: Says::default(),

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 
 use super::order::Action;
 use crate::wire::message::{Message, Outcome, Settlement, Verdict};
-use crate::wire::text::clean_fault;
 
 /// What is found and not yet said.
 #[derive(Debug, Default)]
@@ -28,8 +27,10 @@ impl Says {
     pub(super) fn settled(&mut self, mut settlement: Settlement, actions: &mut VecDeque<Action>) {
         self.settled_bytes += SETTLEMENT_BYTES;
         if let Outcome::Failed(fault) = &mut settlement.outcome {
-            *fault = clean_fault(fault);
-            self.settled_bytes += fault.object.len() + fault.message.len() + fault.hint.len();
+            for text in [&mut fault.object, &mut fault.message, &mut fault.hint] {
+                *text = std::mem::take(text).cut();
+                self.settled_bytes += text.len();
+            }
         }
         self.settled.push(settlement);
         if self.settled.len() >= LIST_MAX || self.settled_bytes >= SETTLED_BYTES_MAX {

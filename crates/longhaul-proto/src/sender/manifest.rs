@@ -3,7 +3,9 @@
 //! Takes entries from the scan and answers from the receiver; gives each wanted file on to `files` or to a bundle. Knows
 //! nothing of what becomes of them.
 
-use longhaul_core::limits::{BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
+use longhaul_core::limits::{
+    BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PEER_TEXT_BYTES_MAX,
+};
 use std::collections::VecDeque;
 
 use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId};
@@ -12,7 +14,6 @@ use super::files::Large;
 use super::{Action, Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, Small, State};
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
-use crate::wire::text::clean;
 
 /// The page that is being filled and how many may leave.
 #[derive(Debug, Default)]
@@ -212,7 +213,7 @@ impl Sender {
 fn entry_bytes(entry: &Entry) -> usize {
     let text = match &entry.kind {
         EntryKind::Symlink { target } => target.len() + 3,
-        EntryKind::Unsent { why, .. } => clean(why).len() + 5,
+        EntryKind::Unsent { why, .. } => why.len().min(PEER_TEXT_BYTES_MAX) + 5,
         _ => 0,
     };
     entry.path.as_bytes().len() + text + ENTRY_NUMBERS_BYTES
@@ -231,7 +232,7 @@ mod tests {
     fn a_bundle_is_short_enough_to_share_files_among_lanes_and_a_longer_file_goes_alone() {
         let chunk = ChunkSize::DEFAULT;
         let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 << 10 });
-        sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: String::new() }));
+        sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: Default::default() }));
         let lens = [vec![4096; 64], vec![200 << 10, 100]].concat();
         for (at, len) in lens.iter().enumerate() {
             let path = RelPath::new(format!("f{at}").as_bytes()).expect("a path");

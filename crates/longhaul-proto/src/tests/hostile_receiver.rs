@@ -18,7 +18,7 @@ fn new_sender() -> Sender {
 }
 
 fn offer(pages: u64) -> Message {
-    Message::Offer(Offer { pages, renamed: None, base: String::new() })
+    Message::Offer(Offer { pages, renamed: None, base: "".into() })
 }
 
 /// A sender that has sent `items` and was asked for all of them.

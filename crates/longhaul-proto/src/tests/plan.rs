@@ -203,7 +203,7 @@ pub(crate) fn item(name: &str, kind: EntryKind) -> Item {
 
 /// Something that is not sent.
 pub(crate) fn unsent(name: &str, failure: Option<FaultCode>) -> Item {
-    item(name, EntryKind::Unsent { failure, why: "odd".to_owned() })
+    item(name, EntryKind::Unsent { failure, why: "odd".into() })
 }
 
 /// A file of `chunks` chunks of which every other is a hole.

@@ -121,5 +121,5 @@ pub(crate) fn chunk(index: u64) -> Unit {
 
 /// The sender cannot send an entry.
 pub(crate) fn fault(file: u64, code: FaultCode) -> Message {
-    Message::FileFault(FileFault { file: FileId(file), code, message: "no".to_owned() })
+    Message::FileFault(FileFault { file: FileId(file), code, message: "no".into() })
 }

@@ -6,4 +6,3 @@ pub mod bundle;
 pub mod data;
 pub mod frame;
 pub mod message;
-pub mod text;

@@ -2,6 +2,7 @@
 //! made up panics, reads back as something else, or takes memory that it did not pay for.
 
 mod strategies;
+mod texts;
 
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::limits::{BUNDLE_FILES_MAX, MESSAGE_BYTES_MAX};
@@ -206,7 +207,7 @@ fn lengths_beyond_the_bound_are_refused_before_anything_is_read() {
 
 #[test]
 fn a_hello_that_no_peer_accepts_is_an_error_before_it_is_sent() {
-    let rule = Rule { kind: RuleKind::Include, pattern: "x".repeat(4000) };
+    let rule = Rule { kind: RuleKind::Include, pattern: "x".repeat(4000).into() };
     let far = Far::Sources { sources: vec![], rules: vec![rule; 100], names: None };
     let transfer = Transfer {
         role: Role::Receiver,

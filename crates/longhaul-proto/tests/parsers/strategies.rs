@@ -3,7 +3,8 @@
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, Inode, LaneId, Meta, Mtime, Part, Preserve, RelPath, Role, SessionTag, TempName, Unit,
+    IfExists, Inode, LaneId, Meta, Mtime, Part, PlainText, Preserve, RelPath, Rights, Role, SessionTag, TempName, Unit,
+    Word,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -12,6 +13,18 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
+
+fn texts(like: &'static str) -> impl Strategy<Value = PlainText> {
+    like.prop_map(PlainText::from)
+}
+
+fn word(text: &str) -> Word {
+    Word::try_from(text).expect("a word")
+}
+
+fn words() -> impl Strategy<Value = Word> {
+    "[a-z]{1,9}".prop_map(|text| word(&text))
+}
 
 fn paths() -> impl Strategy<Value = RelPath> {
     vec("[a-z\u{e9}\n]{1,20}", 0..6).prop_map(|names| RelPath::new(names.join("/")).expect("a path"))
@@ -62,8 +75,9 @@ fn faults() -> impl Strategy<Value = Fault> {
     let codes = prop_oneof![Just(FaultCode::Io), Just(FaultCode::NoSpace), Just(FaultCode::Internal)];
     let blames = prop_oneof![Just(Blame::Local), Just(Blame::Peer), Just(Blame::Path), Just(Blame::Bug)];
     // Clean texts, which read back as they are; others are cleaned on the way.
-    (codes, blames, "[ -Z]{0,40}", "[a-z ]{0,40}", "[a-z]{0,9}")
-        .prop_map(|(code, blame, object, message, hint)| Fault { code, blame, object, message, hint })
+    (codes, blames, "[ -Z]{0,40}", "[a-z ]{0,40}", "[a-z]{0,9}").prop_map(|(code, blame, object, message, hint)| {
+        Fault::new(code, blame, message).about(object).hint(hint).said_by_peer()
+    })
 }
 
 fn entries() -> impl Strategy<Value = Entry> {
@@ -72,7 +86,7 @@ fn entries() -> impl Strategy<Value = Entry> {
         Just(EntryKind::Dir),
         Just(EntryKind::DirEnd),
         vec(any::<u8>(), 0..50).prop_map(|target| EntryKind::Symlink { target }),
-        (any::<bool>(), "[ -Z]{0,40}")
+        (any::<bool>(), texts("[ -Z]{0,40}"))
             .prop_map(|(failed, why)| EntryKind::Unsent { failure: failed.then_some(FaultCode::Denied), why }),
     ];
     (paths(), kinds, metas()).prop_map(|(path, kind, meta)| Entry { path, kind, meta })
@@ -96,13 +110,13 @@ fn endings() -> impl Strategy<Value = Ending> {
 
 fn fars() -> impl Strategy<Value = Far> {
     let sources =
-        ("[a-z]{1,9}", paths(), any::<bool>()).prop_map(|(root, path, contents)| FarSource { root, path, contents });
+        (words(), paths(), any::<bool>()).prop_map(|(root, path, contents)| FarSource { root, path, contents });
     let rules = ("[a-z*]{1,9}", any::<bool>()).prop_map(|(pattern, include)| Rule {
         kind: if include { RuleKind::Include } else { RuleKind::Exclude },
-        pattern,
+        pattern: pattern.into(),
     });
     prop_oneof![
-        ("[a-z]{1,9}", paths(), placings()).prop_map(|(root, path, placing)| Far::Destination {
+        (words(), paths(), placings()).prop_map(|(root, path, placing)| Far::Destination {
             root,
             path,
             placing,
@@ -137,15 +151,15 @@ fn requests() -> impl Strategy<Value = Request> {
             read_back,
             flow: Flow {
                 lanes_max: lanes,
-                congestion: if safe { "cubic".to_owned() } else { String::new() },
+                congestion: if safe { word("cubic") } else { Word::default() },
                 rate: u64::from(lanes) << 7,
                 transport: if dry_run { Transport::Quic } else { Transport::Tcp },
                 choose: read_back,
             },
         }))
     });
-    let lists = ("[a-z]{1,9}", paths()).prop_map(|(root, path)| Request::List { root, path });
-    let partials = ("[a-z]{1,9}", paths()).prop_map(|(root, path)| Request::Partials { root, path });
+    let lists = (words(), paths()).prop_map(|(root, path)| Request::List { root, path });
+    let partials = (words(), paths()).prop_map(|(root, path)| Request::Partials { root, path });
     prop_oneof![transfers, Just(Request::Roots), lists, partials]
 }
 
@@ -166,7 +180,8 @@ fn listed() -> impl Strategy<Value = Listed> {
         Just(ListedKind::Dir),
         vec(any::<u8>(), 0..9).prop_map(|target| ListedKind::Symlink { target }),
         Just(ListedKind::Special),
-        vec("[a-z]{1,9}", 0..3).prop_map(|rights| ListedKind::Root { rights }),
+        any::<[bool; 3]>()
+            .prop_map(|[read, create, modify]| ListedKind::Root { rights: Rights { read, create, modify } }),
         listed_partials().prop_map(|partial| ListedKind::Partial(Box::new(partial))),
     ];
     (vec(any::<u8>(), 0..9), kinds, any::<u64>(), metas()).prop_map(|(name, kind, len, meta)| Listed {
@@ -178,7 +193,7 @@ fn listed() -> impl Strategy<Value = Listed> {
 }
 
 fn listed_partials() -> impl Strategy<Value = ListedPartial> {
-    let texts = ("[a-z:0-9]{1,9}", "[a-z ']{0,9}", option::of("[a-z]{0,9}"));
+    let texts = (texts("[a-z:0-9]{1,9}"), texts("[a-z ']{0,9}"), option::of(texts("[a-z]{0,9}")));
     (any::<[u64; 2]>(), texts, any::<[[u8; 8]; 2]>()).prop_map(
         |([held, since_unix], (principal, owner, user), [tag, random])| ListedPartial {
             held,
@@ -228,7 +243,7 @@ fn opening_messages() -> impl Strategy<Value = Message> {
 
 fn manifest_messages() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (any::<u64>(), option::of(vec(any::<u8>(), 0..20)), "[a-z/]{0,20}")
+        (any::<u64>(), option::of(vec(any::<u8>(), 0..20)), texts("[a-z/]{0,20}"))
             .prop_map(|(pages, renamed, base)| Message::Offer(Offer { pages, renamed, base })),
         any::<u64>().prop_map(|upto| Message::PageCredit(PageCredit { upto })),
         (any::<u64>(), any::<bool>(), vec(entries(), 0..5)).prop_map(|(first, last, entries)| Message::Page(Page {
@@ -272,7 +287,7 @@ fn unit_messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         vec(declared, 0..5).prop_map(Message::Digests),
         (any::<u64>(), hashes()).prop_map(|(file, root)| Message::FileEnd(FileEnd { file: FileId(file), root })),
-        (any::<u64>(), "[a-z ]{0,40}").prop_map(|(file, message)| {
+        (any::<u64>(), texts("[a-z ]{0,40}")).prop_map(|(file, message)| {
             Message::FileFault(FileFault { file: FileId(file), code: FaultCode::Vanished, message })
         }),
         vec(verdicts, 0..5).prop_map(Message::Verdicts),

@@ -69,7 +69,7 @@ fn add_client(args: &AuthorizeArgs, talker: Talker, context: Context) -> Result<
 
 fn trust(args: &TrustArgs, talker: Talker, context: Context) -> Result<Exit, Error> {
     let (host, port) = parse_host(args.host.as_bytes())
-        .map_err(|flaw| Error::Location { location: output::clean(&args.host).into_owned(), flaw })?;
+        .map_err(|flaw| Error::Location { location: output::clean(&args.host).to_string(), flaw })?;
     let path = file(&args.known_hosts, "known_hosts", context)?;
     let key = parse_key(&args.key)?;
     KnownHosts::load(&path)?.append(&host, port, key)?;

@@ -133,7 +133,7 @@ fn long_line(listed: &Listed) -> String {
     let name = Escaped(&listed.name);
     let kind = match &listed.kind {
         ListedKind::Partial(partial) => return long_partial_line(listed, partial),
-        ListedKind::Root { rights } => return format!("{name}/  {}\n", rights.join(",")),
+        ListedKind::Root { rights } => return format!("{name}/  {}\n", rights.names().collect::<Vec<_>>().join(",")),
         ListedKind::File => '-',
         ListedKind::Dir => 'd',
         ListedKind::Symlink { .. } => 'l',
@@ -151,15 +151,14 @@ fn long_line(listed: &Listed) -> String {
 /// `run7/a.dat  3 GiB of 10 GiB since 2026-11-20T13:42:25Z by client 'tester'`
 fn partial_line(listed: &Listed, partial: &ListedPartial) -> String {
     let (name, held, len) = (Escaped(&listed.name), ByteCount(partial.held), ByteCount(listed.len));
-    let (since, owner) = (since(partial), Escaped(partial.owner.as_bytes()));
+    let (since, owner) = (since(partial), &partial.owner);
     format!("{name}  {held} of {len} since {since} by {owner}{}\n", in_use(partial))
 }
 
 /// The same with exact bytes, when it was written last, whose it is, and its temporary's name.
 fn long_partial_line(listed: &Listed, partial: &ListedPartial) -> String {
     let ListedPartial { held, principal, owner, temp, .. } = partial;
-    let (name, owner, principal) = (Escaped(&listed.name), Escaped(owner.as_bytes()), Escaped(principal.as_bytes()));
-    let (since, written) = (since(partial), time(listed.meta.mtime));
+    let (name, since, written) = (Escaped(&listed.name), since(partial), time(listed.meta.mtime));
     let used = in_use(partial);
     format!(
         "{held:>14} of {:>14} since {since} written {written} by {owner} {principal} {name} in {temp}{used}\n",
@@ -172,7 +171,7 @@ fn since(partial: &ListedPartial) -> String {
 }
 
 fn in_use(partial: &ListedPartial) -> String {
-    partial.user.as_ref().map_or_else(String::new, |user| format!(", in use by {}", Escaped(user.as_bytes())))
+    partial.user.as_ref().map_or_else(String::new, |user| format!(", in use by {user}"))
 }
 
 /// `rwxr-x---`; setuid, setgid and sticky are never carried and not shown.
@@ -189,7 +188,7 @@ fn permissions(mode: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_core::{Meta, Mtime};
+    use longhaul_core::{Meta, Mtime, Rights};
 
     fn listed(name: &[u8], kind: ListedKind) -> Listed {
         Listed { name: name.to_vec(), kind, len: 12, meta: Meta { mode: 0o751, mtime: Mtime { secs: 0, nanos: 0 } } }
@@ -206,7 +205,7 @@ mod tests {
         assert_eq!(long_line(&listed(b"f", ListedKind::File)), "-rwxr-x--x             12 1970-01-01T00:00:00Z f\n");
         let link = listed(b"l", ListedKind::Symlink { target: b"to\n".to_vec() });
         assert!(long_line(&link).ends_with(" l -> to\\x0a\n"));
-        let root = listed(b"atlas", ListedKind::Root { rights: vec!["read".to_owned(), "create".to_owned()] });
+        let root = listed(b"atlas", ListedKind::Root { rights: Rights { read: true, create: true, modify: false } });
         assert_eq!(long_line(&root), "atlas/  read,create\n");
     }
 }

@@ -14,8 +14,11 @@ fn local(path: &str, slash: bool) -> Result<Location, LocationFlaw> {
 }
 
 fn daemon(host: &str, port: u16, path: Option<(&str, &[u8], bool)>) -> Result<Location, LocationFlaw> {
-    let path =
-        path.map(|(root, path, slash)| RemotePath { root: root.to_owned(), path: RelPath::new(path).unwrap(), slash });
+    let path = path.map(|(root, path, slash)| RemotePath {
+        root: Word::try_from(root).unwrap(),
+        path: RelPath::new(path).unwrap(),
+        slash,
+    });
     Ok(Location::Daemon(DaemonPath { host: host.to_owned(), port, path }))
 }
 

@@ -5,17 +5,19 @@
 
 mod printable;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_core::{Fault, Mtime};
+use longhaul_core::{Author, Fault, Mtime, Rights};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
     PathFigures, Progress, Protection, Report, Start,
 };
 use serde::Serialize;
 
+use super::human::PEER_SAYS;
 use super::meter::Pace;
 use super::units;
 use crate::exit::Exit;
@@ -170,7 +172,8 @@ struct FaultBody<'a> {
     retry: bool,
     object: &'a str,
     message: &'a str,
-    hint: &'a str,
+    hint: Cow<'a, str>,
+    author: &'static str,
 }
 
 #[derive(Serialize)]
@@ -182,7 +185,7 @@ struct EntryBody<'a> {
     mode: String,
     mtime: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rights: Option<&'a [String]>,
+    rights: Option<Rights>,
     #[serde(flatten)]
     partial: Option<PartialBody<'a>>,
 }
@@ -292,9 +295,13 @@ impl<W: Write> JsonLines<W> {
 
     /// Something went wrong.
     pub fn fault(&mut self, fault: &Fault) -> io::Result<()> {
-        let Fault { object, message, hint, .. } = fault;
-        let (code, blame, retry) = (fault.code.name(), fault.blame.name(), fault.retry());
-        self.say("fault", FaultBody { code, blame, retry, object, message, hint })
+        let Fault { code, blame, object, message, hint, author } = fault;
+        let hint = match author {
+            Author::Peer if !hint.is_empty() => format!("{PEER_SAYS}{hint}").into(),
+            _ => hint.as_str().into(),
+        };
+        let (code, blame, retry, author) = (code.name(), blame.name(), fault.retry(), author.name());
+        self.say("fault", FaultBody { code, blame, retry, object, message, hint, author })
     }
 
     /// The last line of every run.
@@ -313,7 +320,7 @@ impl<W: Write> JsonLines<W> {
             ListedKind::File => ("file", None),
             ListedKind::Dir => ("dir", None),
             ListedKind::Symlink { .. } => ("symlink", None),
-            ListedKind::Root { rights } => ("root", Some(rights.as_slice())),
+            ListedKind::Root { rights } => ("root", Some(*rights)),
             ListedKind::Partial(_) => ("partial", None),
             _ => ("special", None),
         };

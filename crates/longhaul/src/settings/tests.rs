@@ -28,7 +28,7 @@ fn fault(args: &[&str], variables: &[(&str, &str)], file: &str) -> Fault {
 
 fn patterns(args: &[&str], variables: &[(&str, &str)], file: &str) -> Vec<(RuleKind, String)> {
     let (settings, _) = merge(args, variables, file).unwrap();
-    settings.engine.filter.rules().iter().map(|rule| (rule.kind, rule.pattern.clone())).collect()
+    settings.engine.filter.rules().iter().map(|rule| (rule.kind, rule.pattern.as_str().to_owned())).collect()
 }
 
 #[test]

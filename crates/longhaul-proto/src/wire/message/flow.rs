@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use longhaul_core::digest::{Digest, Hash32, Part};
-use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Entry, Fault, FaultCode, FileId, LaneId, Unit};
+use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Entry, Fault, FaultCode, FileId, LaneId, PlainText, Unit};
 
 /// What a receiver holds when a session begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Offer {
     /// The one source takes this name instead of its own (mapping, for display and dry runs).
     pub renamed: Option<Vec<u8>>,
     /// Where the destination stands, for people.
-    pub base: String,
+    pub base: PlainText,
 }
 
 /// How many pages the sender may have sent since the session's start.
@@ -122,7 +122,7 @@ pub struct FileFault {
     /// The reason.
     pub code: FaultCode,
     /// In words.
-    pub message: String,
+    pub message: PlainText,
 }
 
 /// The receiver's judgement of a unit that arrived.

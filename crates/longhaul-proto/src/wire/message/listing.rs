@@ -4,9 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::{Meta, TempName};
-
-use crate::wire::text::clean;
+use longhaul_core::{Meta, PlainText, Rights, TempName};
 
 /// Names in answer to a list request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +44,8 @@ pub enum ListedKind {
     Special,
     /// A root, with the rights that the asking key has.
     Root {
-        /// `read`, `create`, `modify`.
-        rights: Vec<String>,
+        /// What it may do there.
+        rights: Rights,
     },
     /// What is left of an unfinished file, or arrives of one at this moment.
     Partial(Box<ListedPartial>),
@@ -61,27 +59,11 @@ pub struct ListedPartial {
     /// When the session began that wrote it last, in seconds since 1970.
     pub since_unix: u64,
     /// Whose it is: `key:FINGERPRINT` or `uid:N`.
-    pub principal: String,
+    pub principal: PlainText,
     /// Who that is, for people.
-    pub owner: String,
+    pub owner: PlainText,
     /// What it is called in the directory of its final name.
     pub temp: TempName,
     /// Who is writing it now, for people; none if nobody is.
-    pub user: Option<String>,
-}
-
-impl Listed {
-    /// The same with clean texts.
-    pub(super) fn cleaned(&self) -> Listed {
-        let kind = match &self.kind {
-            ListedKind::Partial(partial) => ListedKind::Partial(Box::new(ListedPartial {
-                principal: clean(&partial.principal),
-                owner: clean(&partial.owner),
-                user: partial.user.as_deref().map(clean),
-                ..**partial
-            })),
-            kind => kind.clone(),
-        };
-        Listed { kind, name: self.name.clone(), ..*self }
-    }
+    pub user: Option<PlainText>,
 }

@@ -1,13 +1,14 @@
 //! Control messages. Numbers and fields are only ever appended; `docs/WIRE.md` and the golden bytes hold them fast.
 //!
-//! Who may send what, and under whose credit, stands with each message.
+//! Who may send what, and under whose credit, stands with each message. No message holds a `String`: what a peer says in words
+//! has a type that cleans it or refuses it as it is read.
 
 mod flow;
 mod limiting;
 mod listing;
 mod opening;
 
-use longhaul_core::{Entry, EntryKind, Fault};
+use longhaul_core::Fault;
 
 pub use flow::*;
 pub use limiting::*;
@@ -15,7 +16,6 @@ pub use listing::*;
 pub use opening::*;
 
 use super::frame::{self, FrameError};
-use super::text::{clean, clean_fault};
 
 /// The protocol version that this build speaks.
 pub const VERSION: u16 = 1;
@@ -29,25 +29,32 @@ macro_rules! messages {
         pub enum Message { $($(#[$doc])* $name($body),)* }
 
         impl Message {
-            /// The message with its length and number, ready to be sent; texts for people are cut and cleaned. What
+            /// The message with its length and number, ready to be sent; texts for people are cut. What
             /// the machines say always fits the bound; for what a user or a directory says, see
             /// [`Message::try_encode`].
             pub fn encode(&self) -> Vec<u8> {
-                let cleaned = self.cleaned();
-                match cleaned.as_ref().unwrap_or(self) { $(Message::$name(body) => frame::encode($number, body),)* }
+                match self { $(Message::$name(body) => frame::encode($number, body),)* }
             }
 
-            /// Reads number and body (the length is consumed already). Texts for people come out cut and cleaned.
+            /// Reads number and body (the length is consumed already). Every text in it is a
+            /// [`PlainText`](longhaul_core::PlainText), a [`Word`](longhaul_core::Word) or of a set that is known here.
             ///
             /// # Errors
             /// [`FrameError`] says what does not fit.
             pub fn decode(bytes: &[u8]) -> Result<Message, FrameError> {
                 let (&number, body) = bytes.split_first().ok_or(FrameError::Empty)?;
-                let message = match number {
+                match number {
                     $($number => frame::decode(number, body).map(Message::$name),)*
                     number => Err(FrameError::Unknown { number }),
-                }?;
-                Ok(message.cleaned().unwrap_or(message))
+                }
+            }
+
+            /// Gives what stands behind the number to a serializer of any format: to whoever walks its fields.
+            ///
+            /// # Errors
+            /// What the serializer returns.
+            pub fn serialize_body<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self { $(Message::$name(body) => serde::Serialize::serialize(body, serializer),)* }
             }
 
             /// The number under which it travels.
@@ -146,44 +153,4 @@ impl Message {
     pub fn try_encode(&self) -> Result<Vec<u8>, FrameError> {
         frame::check(self.encode())
     }
-
-    /// The same with clean texts, where it has any.
-    fn cleaned(&self) -> Option<Message> {
-        let failed = |s: &Settlement| matches!(s.outcome, Outcome::Failed(_));
-        let unsent = |e: &Entry| matches!(e.kind, EntryKind::Unsent { .. });
-        let partial = |l: &Listed| matches!(l.kind, ListedKind::Partial(_));
-        Some(match self {
-            Message::Refuse(fault) => Message::Refuse(clean_fault(fault)),
-            Message::Offer(offer) => Message::Offer(Offer { base: clean(&offer.base), ..offer.clone() }),
-            Message::FileFault(fault) => {
-                Message::FileFault(FileFault { message: clean(&fault.message), ..fault.clone() })
-            }
-            Message::Page(page) if page.entries.iter().any(unsent) => {
-                Message::Page(Page { entries: page.entries.iter().map(clean_entry).collect(), ..*page })
-            }
-            Message::Listing(listing) if listing.names.iter().any(partial) => {
-                Message::Listing(Listing { names: listing.names.iter().map(Listed::cleaned).collect(), ..*listing })
-            }
-            Message::Settled(list) if list.iter().any(failed) => {
-                Message::Settled(list.iter().map(clean_settlement).collect())
-            }
-            _ => return None,
-        })
-    }
-}
-
-fn clean_entry(entry: &Entry) -> Entry {
-    let kind = match &entry.kind {
-        EntryKind::Unsent { failure, why } => EntryKind::Unsent { failure: *failure, why: clean(why) },
-        other => other.clone(),
-    };
-    Entry { kind, ..entry.clone() }
-}
-
-fn clean_settlement(settlement: &Settlement) -> Settlement {
-    let outcome = match &settlement.outcome {
-        Outcome::Failed(fault) => Outcome::Failed(clean_fault(fault)),
-        other => other.clone(),
-    };
-    Settlement { file: settlement.file, outcome }
 }

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use longhaul_core::filter::Rule;
-use longhaul_core::{ChunkSize, IfExists, LaneId, Preserve, RelPath, Role};
+use longhaul_core::{ChunkSize, IfExists, LaneId, Preserve, RelPath, Role, Word};
 
 /// The first message of a session, from its initiator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,14 +35,14 @@ pub enum Request {
     /// To list what stands at a path.
     List {
         /// Name of the root.
-        root: String,
+        root: Word,
         /// Path beneath it.
         path: RelPath,
     },
     /// To list what is left of this key's unfinished files, at a path and anywhere beneath it.
     Partials {
         /// Name of the root.
-        root: String,
+        root: Word,
         /// Path beneath it.
         path: RelPath,
     },
@@ -88,7 +88,7 @@ pub struct Flow {
     /// does not look.
     pub lanes_max: u32,
     /// The congestion control that a sending acceptor shall use, by its name in the kernel, at most 15 bytes; empty: it chooses.
-    pub congestion: String,
+    pub congestion: Word,
     /// The sender keeps all lanes together below this, bytes/s; 0: there is no such rate.
     pub rate: u64,
     /// What lanes run over at first.
@@ -113,7 +113,7 @@ pub enum Far {
     /// The acceptor receives.
     Destination {
         /// Name of its root.
-        root: String,
+        root: Word,
         /// Path beneath it.
         path: RelPath,
         /// How sources are placed there.
@@ -143,7 +143,7 @@ pub enum Far {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FarSource {
     /// Name of its root.
-    pub root: String,
+    pub root: Word,
     /// Path beneath it.
     pub path: RelPath,
     /// What lies in the directory, not the directory itself.

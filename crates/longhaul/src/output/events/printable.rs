@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::ser::{CompactFormatter, Formatter};
 
-use crate::output::human::is_harmful;
+use longhaul_core::is_deceptive;
 
 /// Keeps characters out of the line that would act on a terminal; to a parser the strings are the same.
 #[derive(Default)]
@@ -14,14 +14,14 @@ pub(super) struct Printable(CompactFormatter);
 
 impl Formatter for Printable {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        if !fragment.chars().any(is_harmful) {
+        if !fragment.chars().any(is_deceptive) {
             return self.0.write_string_fragment(writer, fragment);
         }
         for c in fragment.chars() {
             let mut units = [0; 2];
             match c {
-                harmful if is_harmful(harmful) => {
-                    harmful.encode_utf16(&mut units).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?;
+                deceptive if is_deceptive(deceptive) => {
+                    deceptive.encode_utf16(&mut units).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?;
                 }
                 harmless => write!(writer, "{harmless}")?,
             }

