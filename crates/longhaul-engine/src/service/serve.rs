@@ -13,14 +13,15 @@ use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Policy, SyncGroup};
 use longhaul_proto::wire::message::{Far, Flow, Lanes, Protect, Request, Transfer, Transport, VERSION, Welcome};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use super::access::{need, need_protection};
 use super::lanes::{Expecting, Registered};
-use super::listing::Names;
+use super::listing::{Names, Places};
 use super::memory::{LONGEST, Measured};
 use super::rates::{Claim, Entered};
 use super::runs::Place;
+use super::shares::Share;
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
@@ -51,7 +52,9 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     };
     match admit(&daemon, &mut control).await {
         Ok(Admitted::Listing(names)) => {
-            let _ = names.tell(&mut control).await;
+            if let Err(fault) = names.tell(&mut control.writer).await {
+                tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
+            }
         }
         Ok(Admitted::Session(prepared)) => {
             drop(place);
@@ -93,7 +96,7 @@ struct Prepared {
     chunk_max: ChunkSize,
     machinery: Machinery,
     /// Its place among the runs goes last: then it has let go.
-    held: (OwnedSemaphorePermit, OwnedSemaphorePermit, Place),
+    held: (Share, Share, Place),
 }
 
 /// The daemon's side of a transfer.
@@ -105,20 +108,22 @@ pub(super) enum Side {
 async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, Fault> {
     let request = handshake::hear(&mut control.reader).await?;
     let client = daemon.client(&control.peer_key)?.clone();
+    let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
-        Request::Roots => Ok(Admitted::Listing(Names::roots(daemon, &client))),
+        Request::Roots => Ok(Admitted::Listing(Names::roots(daemon, &client, places()?))),
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
             let (tree, _) = daemon.root_parts(&root).await?;
-            Names::beneath(tree, path).await.map(Admitted::Listing)
+            Names::beneath(tree, path, places()?).await.map(Admitted::Listing)
         }
         Request::Partials { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             // They are its own: who may only push sees them too.
             need(rights.read || rights.create, "read", config)?;
             let Who { principal, .. } = Who::client(&client.key, &client.name);
-            Names::partials(daemon.root_parts(&root).await?, principal, path).await.map(Admitted::Listing)
+            let parts = daemon.root_parts(&root).await?;
+            Names::partials(parts, principal, path, places()?).await.map(Admitted::Listing)
         }
         Request::Transfer(transfer) => {
             prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
@@ -144,7 +149,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     // First of all: the earlier session of this run may hold what the limits would refuse.
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
     let place = daemon.runs.take_over(client.key, run).await?;
-    let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
+    let session = daemon.sessions.claim(client.key, 1).map_err(|full| daemon.sessions.refusal(full))?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;
     }
@@ -165,11 +170,8 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         }
         _ => 0,
     };
-    let buffers = daemon
-        .memory
-        .clone()
-        .try_acquire_many_owned(((memory.get() + reserve) >> 20) as u32)
-        .map_err(|_| busy("memory"))?;
+    let buffers =
+        daemon.memory.claim(client.key, memory.get() + reserve).map_err(|full| daemon.memory.refusal(full))?;
     let slots = budget::slots(memory, chunk_max)?;
     let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
     let means = Means {
