@@ -3,9 +3,11 @@
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
 //! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard; `listing` answers those who
 //! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself;
-//! `shares` says how much of the daemon's sessions, memory and listings each client may have; `memory` says who may measure and how much; `rates` says how fast each session may be; `collect` says when abandoned partials go.
+//! `shares` says how much of the daemon's sessions, memory and listings each client may have, `buffers` how the memory of
+//! one session grows; `memory` says who may measure and how much; `rates` says how fast each session may be; `collect` says when abandoned partials go.
 
 mod access;
+mod buffers;
 mod collect;
 mod lanes;
 mod listing;
@@ -90,8 +92,14 @@ pub struct ServeConfig {
     pub listen: Vec<String>,
     /// Sessions at a time (default 64); at one more, the newcomer is told to come back.
     pub sessions: usize,
-    /// Buffers of all sessions together (default 4 GiB).
+    /// Buffers and listings of all sessions together (default 4 GiB). A session begins with four of its chunks (16 MiB), so that
+    /// 64 fit into 1 GiB, and claims more as its lanes carry data, up to 256 MiB. Too little leaves sessions with few buffers,
+    /// which is slow over long paths; what is more than they use costs nothing.
     pub memory: ByteCount,
+    /// A session in which nothing moved for so long, while no disk of this daemon was at work, ends; its client goes on where it
+    /// ended (default 10 min); none: never. Too short ends sessions whose clients wait for a tape; too long leaves places to
+    /// clients that are stuck, though one that is idle for half a minute makes room for a client that has none.
+    pub idle: Option<Duration>,
     /// Partials that nobody has gone on with for so long are removed, at start and each hour (default 14 days); none: never.
     /// Too short throws away what an interrupted transfer would still use; too long lets it fill the disk.
     pub partials: Option<Duration>,

@@ -116,6 +116,11 @@ impl Shares {
         Ok(Share { shares: self.clone(), client, amount })
     }
 
+    /// Whether a client has any.
+    pub(super) fn has_any(&self, client: PublicKey) -> bool {
+        self.lock().clients.contains_key(&client)
+    }
+
     /// What a client is told that cannot have a share.
     pub(super) fn refusal(&self, full: Full) -> Fault {
         let of = self.of;

@@ -7,6 +7,7 @@
 
 pub(crate) mod course;
 mod drain;
+pub(crate) mod idle;
 mod lanes;
 mod limit;
 mod link;

@@ -107,6 +107,8 @@ pub(crate) struct Writing {
     /// Held once by each write, and by each job, that is under way or waits for its turn.
     writes: Arc<()>,
     jobs: Arc<()>,
+    /// Likewise by what reads back, and reads what stands.
+    reads: Arc<()>,
     depth: usize,
     payload: HashMap<Ticket, Payload>,
     /// Directories that this session made and whose content is still coming: no more than a path has levels.
@@ -169,6 +171,7 @@ impl Writing {
             sink,
             writes: Arc::default(),
             jobs: Arc::default(),
+            reads: Arc::default(),
             payload: HashMap::new(),
             fresh: Arc::default(),
             files: HashMap::new(),
@@ -207,6 +210,11 @@ impl Writing {
             drop(under_way);
             let _ = sink.send(Event::Wrote(report));
         });
+    }
+
+    /// Whether the disk has anything to do.
+    pub(crate) fn is_at_work(&self) -> bool {
+        [&self.jobs, &self.writes, &self.reads].into_iter().any(|held| Arc::strong_count(held) > 1)
     }
 
     /// Whether the disk has all the work that it takes at a time.

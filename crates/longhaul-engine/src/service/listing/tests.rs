@@ -17,6 +17,7 @@ fn shares() -> (Shares, Shares) {
 }
 
 /// The names of a directory with so many files, and the memory that is shared.
+#[allow(clippy::disallowed_methods, reason = "what is to be listed")]
 async fn names(dir: &std::path::Path, files: usize) -> (Names, Shares) {
     (0..files).for_each(|n| fs::write(dir.join(format!("{n:0200}")), b"").expect("a file"));
     let (listings, memory) = shares();
