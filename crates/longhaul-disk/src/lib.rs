@@ -38,4 +38,4 @@ pub use target::{
     Back, FsTarget, Journalled, Made, Place, Reopened, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetId,
     TargetTree, VoidTarget,
 };
-pub use tree::{Listed, ListedPage, Tree};
+pub use tree::{Listed, Lister, Tree};

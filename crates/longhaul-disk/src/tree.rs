@@ -3,15 +3,12 @@
 //! Gives standings and listings to the service, and starting points to [`FsSource`](crate::FsSource) and
 //! [`FsTarget`](crate::FsTarget). Holds nothing open but the root, as it lives as long as the daemon.
 
-use std::collections::BinaryHeap;
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::limits::RESERVED_PREFIX;
 use longhaul_core::{Clock, RelPath, TempName};
-use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, Stat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
@@ -25,46 +22,6 @@ pub struct Tree {
     walk: Walk,
     /// Where the operator said that it is.
     named: PathBuf,
-}
-
-/// A name in a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// The bare name, any bytes.
-    pub name: Vec<u8>,
-    /// What it is.
-    pub standing: Standing,
-}
-
-/// Names that follow each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedPage {
-    /// The names.
-    pub names: Vec<Listed>,
-    /// The name to go on behind; none if nothing follows.
-    pub next: Option<Vec<u8>>,
-}
-
-/// The first names of all that are offered, in any order.
-struct FirstNames {
-    names: BinaryHeap<Vec<u8>>,
-    max: usize,
-    more: bool,
-}
-
-impl FirstNames {
-    fn offer(&mut self, name: &[u8]) {
-        if self.names.len() < self.max {
-            self.names.push(name.to_vec());
-            return;
-        }
-        self.more = true;
-        if let Some(mut last) = self.names.peek_mut()
-            && name < last.as_slice()
-        {
-            *last = name.to_vec();
-        }
-    }
 }
 
 impl Tree {
@@ -91,50 +48,6 @@ impl Tree {
     /// [`DiskError::Escape`] if a link stands above it; what the system says of others.
     pub fn stat(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
         examine(&self.walk, path)
-    }
-
-    /// What lies in the directory at `path`, sorted by name, reserved names left out: the first `max` (at least 1) of the names
-    /// behind `after`. Anything else lists itself. A directory of more names is read once for each page, so that memory goes by
-    /// `max` whatever lies there.
-    ///
-    /// # Errors
-    /// As [`Tree::stat`]; [`ErrorKind::NotFound`] if nothing stands there.
-    pub fn list(&self, path: &RelPath, after: Option<&[u8]>, max: usize) -> Result<ListedPage, DiskError> {
-        match self.stat(path)? {
-            None => Err(DiskError::call("list", path, Errno::NOENT)),
-            Some(Standing::Dir { .. }) => self.list_dir(path, after, max),
-            Some(standing) => {
-                let name = path.name().unwrap_or_default().to_vec();
-                Ok(ListedPage { names: vec![Listed { name, standing }], next: None })
-            }
-        }
-    }
-
-    fn list_dir(&self, path: &RelPath, after: Option<&[u8]>, max: usize) -> Result<ListedPage, DiskError> {
-        let failed = |error| DiskError::call("list", path, error);
-        let fd = self.walk.dir(path)?.readable().map_err(failed)?;
-        let mut scratch = [MaybeUninit::uninit(); SCRATCH_BYTES];
-        let mut entries = RawDir::new(&fd, &mut scratch);
-        let mut first = FirstNames { names: BinaryHeap::new(), max: max.max(1), more: false };
-        while let Some(entry) = entries.next() {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_bytes();
-            let ours = name == b"." || name == b".." || name.starts_with(RESERVED_PREFIX);
-            if !ours && after.is_none_or(|after| name > after) {
-                first.offer(name);
-            }
-        }
-        let names = first.names.into_sorted_vec();
-        let next = names.last().filter(|_| first.more).cloned();
-        let mut listed = Vec::with_capacity(names.len());
-        for name in names {
-            if let Some(standing) =
-                standing(&fd, &name, Clock::Unknown).map_err(|error| shown_beneath(path, &name, error))?
-            {
-                listed.push(Listed { name, standing });
-            }
-        }
-        Ok(ListedPage { names: listed, next })
     }
 
     /// Where the journals of sessions lie that write beneath this tree.
@@ -196,12 +109,9 @@ fn describe(dir: impl AsFd, name: &[u8], stat: &Stat, clock: Clock) -> Result<St
     })
 }
 
-fn shown_beneath(dir: &RelPath, name: &[u8], error: Errno) -> DiskError {
-    let path = if dir.is_root() { name.to_vec() } else { [dir.as_bytes(), name].join(&b'/') };
-    DiskError::call("examine", path.as_slice(), error)
-}
+mod lister;
 
-const SCRATCH_BYTES: usize = 16 << 10;
+pub use lister::{Listed, Lister};
 
 #[cfg(test)]
 mod tests;

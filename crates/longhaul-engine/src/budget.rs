@@ -28,7 +28,7 @@ pub(crate) const FAR: Duration = Duration::from_millis(5);
 /// other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
-const SLOTS_MIN: u64 = 4;
+pub(crate) const SLOTS_MIN: u64 = 4;
 
 /// The slots that `memory` holds.
 ///

@@ -5,17 +5,20 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, RelPath};
-use longhaul_disk::{ErrorKind, Tree};
+use longhaul_disk::{ErrorKind, Lister, Tree};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Request;
 pub use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
+use tokio::time::timeout;
 
 use crate::api::{Remote, RemotePath, Stop};
-use crate::control::write_message;
+use crate::control::{ReadHalf, read_message, write_message};
 use crate::handshake;
 use crate::partials::{Store, Who};
+use crate::service::{NAMES_BYTES, list_page};
 use crate::transfer::connect;
 
 /// Gives `sink` what stands at `path` of a daemon; without one, the roots that this key may see.
@@ -58,16 +61,27 @@ async fn ask_or_stop(
     }
 }
 
-async fn ask(
-    remote: Remote,
-    request: Request,
-    mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
-) -> Result<(), Fault> {
+async fn ask(remote: Remote, request: Request, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
     let mut control = connect(&remote).await?;
     write_message(&mut control.writer, &handshake::hello(request)).await?;
+    hear_names(&mut control.reader, sink).await
+}
+
+async fn hear_names(reader: &mut ReadHalf, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
     loop {
-        let Message::Listing(listing) = handshake::answer(&mut control.reader).await? else {
-            return Err(Fault::protocol("a listing was asked for and something else came"));
+        let Ok(heard) = timeout(SILENCE_MAX, read_message(reader)).await else {
+            let why = format_args!("the daemon said nothing for {} s", SILENCE_MAX.as_secs());
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint("run the same command again"));
+        };
+        let listing = match heard? {
+            Some(Message::Listing(listing)) => listing,
+            Some(Message::Refuse(fault)) => return Err(fault.seen_from_afar()),
+            Some(_) => return Err(Fault::protocol("a listing was asked for and something else came")),
+            None => {
+                let why = "the daemon ended the listing before it was complete";
+                return Err(Fault::new(FaultCode::Lost, Blame::Peer, why)
+                    .hint("it waits half a minute at most for what it says to be read; its log says more"));
+            }
         };
         if sink(listing.names).is_break() || listing.last {
             return Ok(());
@@ -131,12 +145,50 @@ fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Lis
 }
 
 fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
-    let mut after = None;
-    loop {
-        let (names, next) = crate::service::list_page(tree, path, after.as_deref())?;
-        if sink(names).is_break() || next.is_none() {
-            return Ok(());
+    let mut lister = Lister::new(tree, path).map_err(|e| e.fault())?;
+    while !lister.is_over() {
+        if sink(list_page(&mut lister, NAMES_BYTES)?).is_break() {
+            break;
         }
-        after = next;
+    }
+    Ok(())
+}
+
+/// A daemon that reads a large directory says something every few seconds: one that does not for so long is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::Meta;
+    use longhaul_proto::wire::message::Listing;
+    use tokio::io::duplex;
+
+    use super::*;
+    use crate::control::{ReadHalf, WriteHalf};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_falls_silent_in_the_middle_is_waited_for_no_longer_than_half_a_minute() {
+        let (here, there) = duplex(1 << 16);
+        let (mut writer, mut reader): (WriteHalf, ReadHalf) = (Box::new(there), Box::new(here));
+        let name = Listed { name: b"n".to_vec(), kind: ListedKind::File, len: 0, meta: Meta::default() };
+        let page = Message::Listing(Listing { names: vec![name], last: false });
+        write_message(&mut writer, &page).await.expect("said");
+        let (began, mut names) = (tokio::time::Instant::now(), 0);
+        let sink = |page: Vec<Listed>| {
+            names += page.len();
+            ControlFlow::Continue(())
+        };
+        let fault = hear_names(&mut reader, sink).await.expect_err("it says nothing more");
+        assert_eq!((fault.code, names), (FaultCode::TimedOut, 1));
+        assert_eq!(began.elapsed(), SILENCE_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_listing_that_ends_in_the_middle_says_why_that_may_be() {
+        let (here, there) = duplex(1 << 16);
+        drop(there);
+        let mut reader: ReadHalf = Box::new(here);
+        let fault = hear_names(&mut reader, |_| ControlFlow::Continue(())).await.expect_err("it is over");
+        assert!(fault.code == FaultCode::Lost && fault.hint.contains("read"), "{fault:?}");
     }
 }

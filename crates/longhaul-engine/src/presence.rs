@@ -19,6 +19,21 @@ pub(crate) struct Presence {
     eviction: Notify,
 }
 
+/// A sign of life that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    /// Words heard before.
+    heard: u64,
+    at: Instant,
+}
+
+impl Question {
+    /// When it was asked.
+    pub(crate) fn at(self) -> Instant {
+        self.at
+    }
+}
+
 impl Presence {
     /// The other side said something.
     pub(crate) fn hear(&self) {
@@ -31,13 +46,18 @@ impl Presence {
         self.asked.swap(false, Ordering::Relaxed)
     }
 
-    /// Asks, and waits for any word of the other side, for at most `patience`. Blocks.
-    pub(crate) fn answers_within(&self, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *heard;
+    /// Asks for a sign of life; gives what [`Presence::answers`] wants to know. Does not wait.
+    pub(crate) fn ask(&self) -> Question {
+        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         self.asked.store(true, Ordering::Relaxed);
-        while *heard == before {
+        Question { heard, at: Instant::now() }
+    }
+
+    /// Waits for any word of the other side since a question, for at most `patience` from when it was asked. Blocks.
+    pub(crate) fn answers(&self, question: Question, patience: Duration) -> bool {
+        let until = question.at + patience;
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        while *heard == question.heard {
             let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
                 return false;
             };
@@ -69,7 +89,7 @@ mod tests {
     fn a_word_after_the_question_counts_and_none_before() {
         let presence = Arc::new(Presence::default());
         presence.hear();
-        assert!(!presence.answers_within(Duration::from_millis(1)));
+        assert!(!presence.answers(presence.ask(), Duration::from_millis(1)));
         assert!(presence.take_question() && !presence.take_question());
         let answering = presence.clone();
         let thread = std::thread::spawn(move || {
@@ -78,7 +98,7 @@ mod tests {
             }
             answering.hear();
         });
-        assert!(presence.answers_within(Duration::from_secs(60)));
+        assert!(presence.answers(presence.ask(), Duration::from_secs(60)));
         thread.join().expect("it answers");
     }
 }

@@ -34,6 +34,7 @@ fn config(root: &Path) -> ServeConfig {
         listen: vec!["127.0.0.1:0".to_owned()],
         sessions: 1,
         memory: ByteCount(16 << 20),
+        idle: None,
         partials: Some(2 * HOUR),
         sync: SyncGroup::default(),
         roots: vec![root],

@@ -66,6 +66,22 @@ impl Congestion {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).map_err(failed)?;
         set_congestion(&socket, nowhere, self)
     }
+
+    /// Whether it may be used where another host names it: only what this host's administrator lets ordinary users choose, also
+    /// where this process may choose more. The kernel is not asked for any other: it would load a module of that name.
+    ///
+    /// # Errors
+    /// As [`Congestion::try_out`].
+    pub fn try_out_for_peer(&self) -> Result<(), NetError> {
+        if let Congestion::Named(name) = self {
+            let offered = offered();
+            if !offered.split_whitespace().any(|one| one == name) {
+                let source = io::Error::from(io::ErrorKind::PermissionDenied);
+                return Err(NetError::Congestion { asked: name.clone(), offered, source });
+            }
+        }
+        self.try_out()
+    }
 }
 
 impl Congestion {
@@ -401,7 +417,6 @@ pub(crate) fn congestion(socket: &Socket) -> Option<String> {
     (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the kernel answers under /proc, no file system is concerned")]
 fn set_congestion(socket: &Socket, peer: SocketAddr, congestion: &Congestion) -> Result<(), NetError> {
     match congestion {
         Congestion::Auto => {
@@ -411,11 +426,18 @@ fn set_congestion(socket: &Socket, peer: SocketAddr, congestion: &Congestion) ->
             }
             Ok(())
         }
-        Congestion::Named(name) => socket.set_tcp_congestion(name.as_bytes()).map_err(|source| {
-            let offered = fs::read_to_string(CONGESTION_OFFERED).unwrap_or_default();
-            NetError::Congestion { asked: name.clone(), offered: offered.trim().to_owned(), source }
+        Congestion::Named(name) => socket.set_tcp_congestion(name.as_bytes()).map_err(|source| NetError::Congestion {
+            asked: name.clone(),
+            offered: offered(),
+            source,
         }),
     }
+}
+
+/// The congestion controls that an ordinary user may choose, separated by spaces.
+#[expect(clippy::disallowed_methods, reason = "the kernel answers under /proc, no file system is concerned")]
+fn offered() -> String {
+    fs::read_to_string(CONGESTION_OFFERED).unwrap_or_default().trim().to_owned()
 }
 
 pub(crate) fn within_host(socket: &Socket, peer: SocketAddr) -> bool {

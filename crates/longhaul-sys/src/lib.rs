@@ -16,4 +16,4 @@ pub mod tcp;
 pub use fd::{DioAlign, dio_align, set_direct};
 pub use ring::RingSlots;
 pub use rlimit::{memlock_limit, raise_nofile_limit};
-pub use slab::{Slab, Slot};
+pub use slab::{Grow, Slab, Slot};

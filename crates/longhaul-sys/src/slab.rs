@@ -8,9 +8,12 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Asks whoever gives memory for so many slots more; says whether they are given.
+pub type Grow = Box<dyn Fn(usize) -> bool + Send + Sync>;
 
 /// One mapping cut into equal slots. Untouched slots take no memory until a ring registers them.
 pub struct Slab {
@@ -22,6 +25,8 @@ pub struct Slab {
     slots: usize,
     home: Mutex<Home>,
     returned: Condvar,
+    /// By whom memory is given; unset: all of it is there from the start.
+    grow: OnceLock<Grow>,
 }
 
 struct Home {
@@ -29,12 +34,19 @@ struct Home {
     free: Vec<u32>,
     /// Slots that may be out at a time.
     limit: usize,
+    /// Slots for which memory was given.
+    given: usize,
     closed: bool,
 }
 
 impl Home {
     fn take(&mut self, slots: usize) -> Option<u32> {
-        if slots - self.free.len() < self.limit { self.free.pop() } else { None }
+        if slots - self.free.len() < self.limit.min(self.given) { self.free.pop() } else { None }
+    }
+
+    /// Whether more memory would let another slot go.
+    fn wants_memory(&self, slots: usize) -> bool {
+        self.given < self.limit.min(slots) && slots - self.free.len() >= self.given
     }
 }
 
@@ -77,9 +89,19 @@ impl Slab {
             mapping: (start, mapped_bytes),
             slot_bytes,
             slots,
-            home: Mutex::new(Home { free, limit: slots, closed: false }),
+            home: Mutex::new(Home { free, limit: slots, given: slots, closed: false }),
             returned: Condvar::new(),
+            grow: OnceLock::new(),
         }))
+    }
+
+    /// Has memory for the first `given` slots alone (one at least) from now on: for each more that must be out at a time `grow` is
+    /// asked, for twice as many first, as rings register them so. Where it gives nothing a claim waits for a slot to come home. To
+    /// be called once, before any slot is claimed.
+    pub fn grow_from(&self, given: usize, grow: Grow) {
+        if self.grow.set(grow).is_ok() {
+            self.lock().given = given.clamp(1, self.slots);
+        }
     }
 
     /// The next free slot; waits for one. None once the slab is closed.
@@ -89,7 +111,7 @@ impl Slab {
             if home.closed {
                 return None;
             }
-            if let Some(index) = home.take(self.slots) {
+            if let Some(index) = self.take(&mut home) {
                 return Some(Slot { slab: Arc::clone(self), index });
             }
             home = self.returned.wait(home).unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +124,19 @@ impl Slab {
         if home.closed {
             return None;
         }
-        home.take(self.slots).map(|index| Slot { slab: Arc::clone(self), index })
+        self.take(&mut home).map(|index| Slot { slab: Arc::clone(self), index })
+    }
+
+    fn take(&self, home: &mut Home) -> Option<u32> {
+        if home.wants_memory(self.slots)
+            && let Some(grow) = self.grow.get()
+        {
+            let more = home.given.min(self.slots - home.given);
+            home.given += if grow(more) { more } else { usize::from(more > 1 && grow(1)) };
+            // Others wait as well, and there may be more now than one.
+            self.returned.notify_all();
+        }
+        home.take(self.slots)
     }
 
     /// Lets so many slots be out at a time from now on, one at least: those that are out beyond that stay valid. At first all
@@ -263,6 +297,37 @@ mod tests {
         assert_eq!(rx.recv(), Ok(Some(0)));
         waiter.join().expect("waiter").expect("sent");
         assert_eq!(slab.free(), 1);
+    }
+
+    #[test]
+    fn memory_is_asked_for_when_slots_must_be_out_and_not_before() {
+        let slab = Slab::new(4096, 12).expect("slab");
+        let (tx, asked) = mpsc::channel();
+        let left = Mutex::new(5);
+        slab.grow_from(
+            2,
+            Box::new(move |more| {
+                tx.send(more).expect("somebody counts");
+                let mut left = left.lock().expect("no panic");
+                let given = more <= *left;
+                *left -= if given { more } else { 0 };
+                given
+            }),
+        );
+        let mut out: Vec<Slot> = (0..2).map_while(|_| slab.try_claim()).collect();
+        assert_eq!((out.len(), asked.try_iter().count()), (2, 0));
+        out.extend((0..2).map_while(|_| slab.try_claim()));
+        assert_eq!((out.len(), asked.try_iter().collect::<Vec<_>>()), (4, vec![2]));
+        out.extend(slab.try_claim());
+        assert_eq!((out.len(), asked.try_iter().collect::<Vec<_>>()), (5, vec![4, 1]));
+        out.extend((0..9).map_while(|_| slab.try_claim()));
+        assert_eq!(out.len(), 7, "no more was given");
+        asked.try_iter().for_each(drop);
+        out.clear();
+        out.extend((0..7).map_while(|_| slab.try_claim()));
+        assert_eq!((out.len(), asked.try_iter().count()), (7, 0), "what was given stays");
+        slab.set_limit(3);
+        assert!(slab.try_claim().is_none() && asked.try_iter().count() == 0, "it is not memory that is short");
     }
 
     #[test]

@@ -35,16 +35,23 @@ fn what_stands_is_told_without_following() {
 #[test]
 fn listings_are_sorted_without_what_is_ours() {
     let (_dir, tree) = tree();
-    let all = tree.list(&path("d"), None, 100).expect("list");
-    assert_eq!((names(&all), &all.next), (vec!["e", "fifo", "file", "up"], &None));
-    let itself = tree.list(&path("d/file"), None, 1).expect("list");
-    assert_eq!((names(&itself), &itself.next), (vec!["file"], &None));
-    assert_eq!(tree.list(&path("gone"), None, 100).expect_err("gone").kind(), ErrorKind::NotFound);
-    assert_eq!(tree.list(&path("d/up/d"), None, 100).expect_err("link").kind(), ErrorKind::Escape);
+    assert_eq!(listed(&tree, "d", 1 << 20), ["e", "fifo", "file", "up"]);
+    assert_eq!(listed(&tree, "d/file", 1 << 20), ["file"]);
+    assert_eq!(Lister::new(&tree, &path("gone")).expect_err("gone").kind(), ErrorKind::NotFound);
+    assert_eq!(Lister::new(&tree, &path("d/up/d")).expect_err("link").kind(), ErrorKind::Escape);
 }
 
-fn names(page: &ListedPage) -> Vec<&str> {
-    page.names.iter().map(|one| std::str::from_utf8(&one.name).expect("text")).collect()
+/// All that is listed in pages of seven.
+fn listed(tree: &Tree, at: &str, memory: usize) -> Vec<String> {
+    let at = if at.is_empty() { RelPath::root() } else { path(at) };
+    let mut lister = Lister::new(tree, &at).expect("list");
+    let mut all = Vec::new();
+    while !lister.is_over() {
+        let page = lister.next_page(7, usize::MAX, memory).expect("page");
+        assert!(page.len() <= 7);
+        all.extend(page.into_iter().map(|one| String::from_utf8(one.name).expect("text")));
+    }
+    all
 }
 
 #[test]
@@ -54,19 +61,37 @@ fn pages_of_any_size_give_each_name_once_and_in_order() {
     wanted.iter().for_each(|name| std::fs::write(dir.path().join(name), b"").expect("file"));
     wanted.sort();
     let tree = Tree::open(dir.path()).expect("tree");
-    for max in [1, 2, 7, 50, 99, 100, 101] {
-        let (mut listed, mut after) = (Vec::new(), None);
-        loop {
-            let page = tree.list(&RelPath::root(), after.as_deref(), max).expect("list");
-            assert!(page.names.len() <= max, "{max}");
-            listed.extend(names(&page).into_iter().map(str::to_owned));
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        assert_eq!(listed, wanted, "in pages of {max}");
+    for names_held in [1, 2, 7, 50, 99, 100, 101] {
+        assert_eq!(listed(&tree, "", names_held * 50), wanted, "{names_held} names held at a time");
     }
+}
+
+#[test]
+fn a_page_ends_at_its_bytes_and_its_names() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    for n in 0..10 {
+        symlink("t".repeat(1000), dir.path().join(format!("link-{n}"))).expect("link");
+    }
+    let tree = Tree::open(dir.path()).expect("tree");
+    let mut lister = Lister::new(&tree, &RelPath::root()).expect("list");
+    assert_eq!(lister.next_page(100, 3000, 1 << 20).expect("page").len(), 3);
+    assert_eq!(lister.next_page(5, usize::MAX, 1 << 20).expect("page").len(), 5);
+    assert_eq!(lister.next_page(100, usize::MAX, 1 << 20).expect("page").len(), 2);
+    assert!(lister.is_over());
+}
+
+#[test]
+fn names_that_are_held_go_by_the_memory_and_not_by_the_directory() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    (0..2000).for_each(|n| std::fs::write(dir.path().join(format!("{n:0200}")), b"").expect("file"));
+    let tree = Tree::open(dir.path()).expect("tree");
+    let mut lister = Lister::new(&tree, &RelPath::root()).expect("list");
+    let mut all = 0;
+    while !lister.is_over() {
+        assert!(lister.held() * 248 <= 50_000, "{} names are held", lister.held());
+        all += lister.next_page(100, usize::MAX, 50_000).expect("page").len();
+    }
+    assert_eq!(all, 2000);
 }
 
 #[test]
@@ -76,10 +101,12 @@ fn names_of_any_bytes_are_listed_as_they_are() {
     for name in odd {
         std::fs::write(dir.path().join(std::ffi::OsStr::from_bytes(name)), b"").expect("file");
     }
-    let listed = Tree::open(dir.path()).expect("tree").list(&RelPath::root(), None, 100).expect("list");
+    let tree = Tree::open(dir.path()).expect("tree");
+    let mut lister = Lister::new(&tree, &RelPath::root()).expect("list");
+    let page = lister.next_page(100, usize::MAX, 1 << 20).expect("page");
     let mut wanted = odd.map(<[u8]>::to_vec);
     wanted.sort();
-    assert_eq!(listed.names.into_iter().map(|one| one.name).collect::<Vec<_>>(), wanted);
+    assert_eq!(page.into_iter().map(|one| one.name).collect::<Vec<_>>(), wanted);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The only place where payload meets digest and socket. They know headers and digests, nothing of files or sessions.
 
 mod hashing;
+pub(crate) mod holes;
 pub(crate) mod join;
 pub(crate) mod pacer;
 pub(crate) mod pulse;

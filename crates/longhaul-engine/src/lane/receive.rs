@@ -15,6 +15,7 @@ use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
 use longhaul_sys::{Slab, Slot};
 
 use super::hashing::hash_zeros;
+use super::holes::Holes;
 use super::join::hear_taken;
 use super::pacer::Pacer;
 use super::pulse::Pulse;
@@ -44,6 +45,8 @@ pub(crate) struct Means<'a> {
     pub(crate) times: &'a StageTimes,
     /// Its signs of life.
     pub(crate) pulse: &'a Pulse,
+    /// The holes that it may bring.
+    pub(crate) holes: &'a Holes,
 }
 
 /// Receives until the sender is done with the lane, or this side gives no more buffers. Gives the number of units that were
@@ -93,8 +96,10 @@ fn receive_unit(stream: &mut LaneStream, ticket: Ticket, means: Means<'_>) -> Re
     means.pulse.begin();
     let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else { return Ok(None) };
     check(&piece, means.slab, trailers)?;
+    // Behind nothing its digest is here at once: then nothing is hashed of a unit that a broken lane does not bring whole.
+    let early = if trailers && piece.len == 0 { Some(receive_trailer(stream, &piece)?) } else { None };
     let Some((slot, computed)) = receive(stream, &piece, means)? else { return Ok(None) };
-    let declared = if trailers { Some(receive_trailer(stream, &piece)?) } else { None };
+    let declared = if trailers && early.is_none() { Some(receive_trailer(stream, &piece)?) } else { early };
     let (rows, places) = means.times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
     let landed = Landed { ticket, piece, computed, declared, rows };
     Ok(Some(Arrival { landed, slot, rows: places }))
@@ -112,7 +117,7 @@ fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
 fn receive(
     stream: &mut LaneStream,
     piece: &Piece,
-    Means { slab, pacer, times, pulse }: Means<'_>,
+    Means { slab, pacer, times, pulse, holes }: Means<'_>,
 ) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
     let start = match piece.unit {
         Unit::Chunk { index, .. } => index.start(piece.chunk),
@@ -125,6 +130,10 @@ fn receive(
     let mut hasher = ChunkHasher::new(piece.digest, start);
     if piece.same {
         // Nothing came that could be hashed; the machine knows what it holds.
+        return Ok(Some((None, zero_digest(piece.digest))));
+    }
+    if piece.hole && !holes.take(piece) {
+        // Nobody wants it, so its digest matters to nobody: a header must not cost what it says.
         return Ok(Some((None, zero_digest(piece.digest))));
     }
     if piece.len == 0 {
@@ -180,6 +189,7 @@ fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, 
 mod tests {
     use longhaul_core::{FaultCode, LaneId};
 
+    use super::super::holes::tests::{announced, hole, want};
     use super::super::join::confirm;
     use super::*;
 
@@ -193,7 +203,7 @@ mod tests {
         drop(other);
         let slab = Slab::new(4096, 1).expect("a slab");
         let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-        let means = Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
+        let means = Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &Holes::default() };
         run(JoinedLane { id: LaneId(0), stream, taken }, means, |_| {}).1.map_err(|fault| fault.code)
     }
 
@@ -203,5 +213,41 @@ mod tests {
         assert_eq!(ended(false, true), Ok(()));
         assert!(ended(true, true).is_err(), "it is no unit");
         assert!(ended(false, false).is_err(), "a unit is not the word");
+    }
+
+    #[test]
+    fn holes_that_nobody_wants_cost_their_headers_and_no_hashing() {
+        let (stream, mut other) = LaneStream::pair().expect("a pair");
+        let (holes, chunk) = announced(true);
+        holes.say(&want(0, 2));
+        // Two that are wanted, in between a thousand that are not: of other files, again, of no chunk.
+        let mut pieces: Vec<Piece> = (0..1000).map(|n| hole(2 + n % 8, 1, 1 << 20, chunk)).collect();
+        pieces.insert(500, hole(0, 1, 1 << 20, chunk));
+        pieces.insert(0, hole(1, 1, 1 << 20, chunk));
+        pieces.push(hole(0, 1, 1 << 20, chunk));
+        let wanted = |piece: &Piece| matches!(piece.unit, Unit::Chunk { index, .. } if index.0 < 2);
+        let slab = Slab::new(1 << 20, 1).expect("a slab");
+        let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
+        let means = Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &holes };
+        let trailers = stream.protection() == Protection::Private;
+        let sent = pieces.clone();
+        let sending = std::thread::spawn(move || {
+            for piece in sent {
+                let header = Header::Piece(Piece { trailer: trailers, ..piece }).encode();
+                let tail = if trailers { &[0; TRAILER_BYTES][..] } else { &[] };
+                other.send(&[&header, tail]).expect("a hole");
+            }
+            other.send(&[&Header::End.encode()]).expect("an end");
+        });
+        let arrived = std::cell::RefCell::new(Vec::new());
+        let lane = JoinedLane { id: LaneId(0), stream, taken: true };
+        run(lane, means, |arrival| arrived.borrow_mut().push(arrival.landed)).1.expect("an honest end");
+        sending.join().expect("no panic");
+        let arrived = arrived.into_inner();
+        assert_eq!(arrived.len(), pieces.len(), "the machine hears of each");
+        let hashed = arrived.iter().filter(|landed| landed.computed != zero_digest(DigestKind::Cv));
+        assert!(hashed.clone().all(|landed| wanted(&landed.piece)) && hashed.count() == 2);
+        let bytes_hashed = pulse.read().pieces * PIECE_BYTES as u64;
+        assert_eq!(bytes_hashed, 2 << 20, "of {} that were named", pieces.len() << 20);
     }
 }

@@ -3,9 +3,11 @@
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
 //! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard; `listing` answers those who
 //! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself;
-//! `memory` says who may measure and how much; `rates` says how fast each session may be; `collect` says when abandoned partials go.
+//! `shares` says how much of the daemon's sessions, memory and listings each client may have, `buffers` how the memory of
+//! one session grows; `memory` says who may measure and how much; `rates` says how fast each session may be; `collect` says when abandoned partials go.
 
 mod access;
+mod buffers;
 mod collect;
 mod lanes;
 mod listing;
@@ -14,8 +16,9 @@ mod memory;
 mod rates;
 mod runs;
 mod serve;
+mod shares;
 
-pub(crate) use listing::page as list_page;
+pub(crate) use listing::{NAMES_BYTES, page as list_page};
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -29,7 +32,6 @@ use longhaul_net::{
     GreetLimits, Greeted, Identity, Listener, NetError, Protection, PublicKey, QuicListener, ServerTls, greet,
 };
 use longhaul_proto::receiver::SyncGroup;
-use tokio::sync::Semaphore;
 
 use crate::api::{Stop, StopTrigger};
 use crate::faults::net_fault;
@@ -38,6 +40,7 @@ use lanes::Registry;
 use lobby::Lobby;
 use rates::Rates;
 use runs::Runs;
+use shares::Shares;
 
 /// A directory tree offered under a name.
 #[derive(Clone, Debug)]
@@ -78,8 +81,14 @@ pub struct ServeConfig {
     pub listen: Vec<String>,
     /// Sessions at a time (default 64); at one more, the newcomer is told to come back.
     pub sessions: usize,
-    /// Buffers of all sessions together (default 4 GiB).
+    /// Buffers and listings of all sessions together (default 4 GiB). A session begins with four of its chunks (16 MiB), so that
+    /// 64 fit into 1 GiB, and claims more as its lanes carry data, up to 256 MiB. Too little leaves sessions with few buffers,
+    /// which is slow over long paths; what is more than they use costs nothing.
     pub memory: ByteCount,
+    /// A session in which nothing moved for so long, while no disk of this daemon was at work, ends; its client goes on where it
+    /// ended (default 10 min); none: never. Too short ends sessions whose clients wait for a tape; too long leaves places to
+    /// clients that are stuck, though one that is idle for half a minute makes room for a client that has none.
+    pub idle: Option<Duration>,
     /// Partials that nobody has gone on with for so long are removed, at start and each hour (default 14 days); none: never.
     /// Too short throws away what an interrupted transfer would still use; too long lets it fill the disk.
     pub partials: Option<Duration>,
@@ -116,9 +125,10 @@ struct Daemon {
     lobby: Lobby,
     runs: Runs,
     rates: Rates,
-    /// MiB of buffers that are free.
-    memory: Arc<Semaphore>,
-    sessions: Arc<Semaphore>,
+    /// Bytes of buffers.
+    memory: Shares,
+    sessions: Shares,
+    listings: Shares,
     stop: Stop,
 }
 
@@ -138,10 +148,10 @@ impl Service {
         let listeners = listen(&config.listen, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let memory = usize::try_from(config.memory.get() >> 20).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let daemon = Arc::new(Daemon {
-            memory: Arc::new(Semaphore::new(memory)),
-            sessions: Arc::new(Semaphore::new(config.sessions)),
+            memory: Shares::new("memory", config.memory.get(), u64::MAX),
+            sessions: Shares::new("sessions", config.sessions as u64, u64::MAX),
+            listings: Shares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
             registry: Registry::default(),
             lobby: Lobby::default(),
             runs: Runs::default(),
@@ -214,9 +224,8 @@ async fn run(daemon: Arc<Daemon>, listeners: Vec<(Listener, QuicListener)>, tls:
     daemon.stop.clone().stopped().await;
     collecting.abort();
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
-    // Sessions hear the same stop; the semaphore is whole again when the last one has let go.
-    let all = u32::try_from(daemon.config.sessions).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(DRAIN_MAX, daemon.sessions.acquire_many(all)).await;
+    // Sessions hear the same stop.
+    let _ = tokio::time::timeout(DRAIN_MAX, daemon.sessions.all_given_back()).await;
 }
 
 async fn accept(daemon: Arc<Daemon>, listener: Listener, tls: Arc<ServerTls>) {

@@ -52,11 +52,12 @@ pub(super) struct Entered {
 }
 
 impl Claim {
-    /// Of a session of `client` on `root`, if on any, which keeps `own` by itself.
-    pub(super) fn new(client: &ClientConfig, root: Option<&RootConfig>, own: Option<u64>) -> Claim {
-        let of_root = root.and_then(|root| root.rate.map(|rate| (Cap::Root(root.name.clone()), rate)));
+    /// Of a session of `client` on `roots`, if on any, which keeps `own` by itself. It counts beneath the cap of each of them:
+    /// which bytes come from which root is not known before they are read.
+    pub(super) fn new(client: &ClientConfig, roots: &[&RootConfig], own: Option<u64>) -> Claim {
+        let of_roots = roots.iter().filter_map(|root| Some((Cap::Root(root.name.clone()), root.rate?)));
         let of_client = client.rate.map(|rate| (Cap::Client(client.name.clone()), rate));
-        Claim { weight: client.weight, own, caps: of_root.into_iter().chain(of_client).collect() }
+        Claim { weight: client.weight, own, caps: of_roots.chain(of_client).collect() }
     }
 }
 
@@ -210,6 +211,33 @@ mod tests {
             a(&[]),
         ];
         assert_eq!(shared(&claims), [Some(800), Some(200), Some(500), None]);
+    }
+
+    #[test]
+    fn a_session_on_several_roots_stands_beneath_the_caps_of_all() {
+        let root = |name: &str, rate| RootConfig {
+            name: name.to_owned(),
+            dir: std::path::PathBuf::new(),
+            allow: crate::Rights::default(),
+            protect: Vec::new(),
+            rate,
+        };
+        let client = ClientConfig {
+            name: "c".to_owned(),
+            key: longhaul_net::Identity::generate().expect("a key").public(),
+            roots: BTreeMap::new(),
+            rate: None,
+            weight: 1,
+            bench: false,
+        };
+        let (free, slow, slower) = (root("free", None), root("slow", Some(100)), root("slower", Some(50)));
+        for roots in [vec![&free, &slow, &slower], vec![&slower, &slow, &free]] {
+            let both = Claim::new(&client, &roots, None);
+            let alone = Claim::new(&client, &[&slow], None);
+            assert_eq!(shared(&[both, alone]), [Some(50), Some(50)]);
+        }
+        let others = [Claim::new(&client, &[&slow, &free], None), Claim::new(&client, &[&slow], None)];
+        assert_eq!(shared(&others), [Some(50), Some(50)], "each has its part of the cap that both are beneath");
     }
 
     #[test]

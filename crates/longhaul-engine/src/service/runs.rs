@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::api::{Stop, StopTrigger};
 use crate::session::course::Committed;
+use crate::session::idle::Activity;
 
 /// A client's key and what its run shows.
 type Name = (PublicKey, [u8; 16]);
@@ -30,6 +31,8 @@ struct Live {
     trigger: StopTrigger,
     /// Closed when it has let go.
     gone: watch::Receiver<()>,
+    /// Since when nothing moved in it.
+    activity: Activity,
 }
 
 /// The place of a session among the runs; dropped when it has let go of everything.
@@ -39,6 +42,7 @@ pub(super) struct Place {
     trigger: StopTrigger,
     stop: Stop,
     here: watch::Sender<()>,
+    activity: Activity,
 }
 
 impl Runs {
@@ -81,12 +85,38 @@ impl Runs {
         }
         let (here, gone) = watch::channel(());
         let (trigger, stop) = Stop::new();
-        live.insert(name, Live { trigger: trigger.clone(), gone });
-        Ok(Place { runs: self.clone(), name, trigger, stop, here })
+        let activity = Activity::new(Instant::now());
+        live.insert(name, Live { trigger: trigger.clone(), gone, activity: activity.clone() });
+        Ok(Place { runs: self.clone(), name, trigger, stop, here, activity })
+    }
+
+    /// Has the session end in which nothing moved for longest, of the client that has most, in favour of `newcomer`, which has
+    /// none, and waits until it has let go; false if there is none in which nothing moved for a while.
+    pub(super) async fn make_room(&self, newcomer: PublicKey) -> bool {
+        let Some((trigger, mut gone)) = self.most_idle(newcomer, Instant::now()) else { return false };
+        trigger.stop(ROOM_NEEDED);
+        // Nothing is ever sent: it changes by being closed.
+        tokio::time::timeout(LET_GO_MAX, gone.changed()).await.is_ok()
+    }
+
+    fn most_idle(&self, newcomer: PublicKey, now: Instant) -> Option<(StopTrigger, watch::Receiver<()>)> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count: HashMap<PublicKey, usize> = HashMap::new();
+        live.keys().for_each(|(key, _)| *count.entry(*key).or_default() += 1);
+        let idle = |session: &Live| now.saturating_duration_since(session.activity.since());
+        live.iter()
+            .filter(|((key, _), session)| *key != newcomer && idle(session) >= EVICTED_AFTER)
+            .max_by_key(|((key, _), session)| (count.get(key).copied(), idle(session)))
+            .map(|(_, session)| (session.trigger.clone(), session.gone.clone()))
     }
 }
 
 impl Place {
+    /// Where the session shows since when nothing moved in it.
+    pub(super) fn activity(&self) -> Activity {
+        self.activity.clone()
+    }
+
     /// Stops the session when another takes over.
     pub(super) fn stop(&self) -> Stop {
         self.stop.clone()
@@ -128,6 +158,10 @@ impl Drop for Place {
 
 /// Runs that may come back of which is remembered what they committed: at a quarter of a MiB each.
 const LOST_MAX: usize = 64;
+/// The code by which a session knows that its place is needed: it has no other use at a daemon's session.
+const ROOM_NEEDED: FaultCode = FaultCode::Unreachable;
+/// A session in which nothing moved for so long makes room for a client that has none. A slow path's pauses are shorter.
+const EVICTED_AFTER: Duration = Duration::from_secs(30);
 /// A session that is stopped waits for what its disk is at.
 const LET_GO_MAX: Duration = Duration::from_secs(30);
 
@@ -135,6 +169,7 @@ const LET_GO_MAX: Duration = Duration::from_secs(30);
 mod tests {
     use super::*;
     use crate::session::course::ReceiveCourse;
+    use crate::session::idle::{Doings, Idle};
     use longhaul_net::Identity;
     use longhaul_proto::wire::message::Outcome;
 
@@ -194,6 +229,26 @@ mod tests {
         place.end_after(Duration::from_secs(9));
         drop(place);
         assert!(tokio::time::timeout(Duration::from_secs(99), stop.stopped()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_most_idle_session_of_whoever_has_most_makes_room() {
+        let (runs, greedy, modest, newcomer) = (Runs::default(), key(), key(), key());
+        let mut places = Vec::new();
+        for (key, run) in [(modest, 1), (greedy, 2), (greedy, 3)] {
+            places.push(runs.take_over(key, [run; 16]).await.expect("nobody is there"));
+        }
+        let now = Instant::now();
+        assert!(runs.most_idle(newcomer, now + EVICTED_AFTER / 2).is_none(), "all may be at something");
+        let later = now + 2 * EVICTED_AFTER;
+        // What moves is left alone, and so is a client with fewer, however idle.
+        Idle::new(None, places[1].activity()).look(later, Doings { moved: 1, at_work: false, peer_stalls: false });
+        let (trigger, _) = runs.most_idle(newcomer, later).expect("one is idle");
+        trigger.stop(ROOM_NEEDED);
+        let stopped = tokio::time::timeout(Duration::ZERO, places[2].stop().stopped()).await;
+        assert_eq!(stopped.ok(), Some(ROOM_NEEDED));
+        assert!(runs.most_idle(greedy, later).is_some_and(|_| true), "the other's is idle too");
+        drop(places);
     }
 
     #[tokio::test]

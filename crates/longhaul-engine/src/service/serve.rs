@@ -1,5 +1,6 @@
 //! One conversation of the daemon: hello, is it allowed, then a session or a listing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,23 +9,25 @@ use longhaul_core::filter::Filter;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS, SOURCES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, Role};
 use longhaul_disk::{EngineKind, ErrorKind, SourceTree, Tree};
-use longhaul_net::{Congestion, Control};
+use longhaul_net::{Congestion, Control, PublicKey};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::{Config, Policy, SyncGroup};
 use longhaul_proto::wire::message::{Far, Flow, Lanes, Protect, Request, Transfer, Transport, VERSION, Welcome};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use super::access::{need, need_protection};
+use super::buffers::{Buffers, Need};
 use super::lanes::{Expecting, Registered};
-use super::listing::Names;
+use super::listing::{Names, Places};
 use super::memory::{LONGEST, Measured};
 use super::rates::{Claim, Entered};
 use super::runs::Place;
+use super::shares::{Full, Share};
 use super::{ClientConfig, Daemon};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
-use crate::budget::{self, MEMORY_DEFAULT, Machinery, Means};
+use crate::budget::{self, Machinery, Means};
 use crate::control::write_message;
 use crate::faults::net_fault;
 use crate::handshake;
@@ -34,6 +37,7 @@ use crate::partials::{Store, Who, run_of};
 use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
 use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
+use crate::session::idle::Idle;
 use crate::session::receive::Receiving;
 use crate::session::regrow::{Grants, Regrow};
 use crate::session::send::Sending;
@@ -51,7 +55,9 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     };
     match admit(&daemon, &mut control).await {
         Ok(Admitted::Listing(names)) => {
-            let _ = names.tell(&mut control).await;
+            if let Err(fault) = names.tell(&mut control.writer).await {
+                tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
+            }
         }
         Ok(Admitted::Session(prepared)) => {
             drop(place);
@@ -76,7 +82,7 @@ fn busy(what: &str) -> Fault {
 }
 
 enum Admitted {
-    Listing(Names),
+    Listing(Box<Names>),
     Session(Box<Prepared>),
 }
 
@@ -92,8 +98,16 @@ struct Prepared {
     lanes_max: u32,
     chunk_max: ChunkSize,
     machinery: Machinery,
-    /// Its place among the runs goes last: then it has let go.
-    held: (OwnedSemaphorePermit, OwnedSemaphorePermit, Place),
+    /// Bytes of all of its buffers.
+    memory: ByteCount,
+    held: Held,
+}
+
+/// What a session has of the daemon. Its place among the runs goes last: then it has let go.
+struct Held {
+    _session: Share,
+    buffers: Buffers,
+    place: Place,
 }
 
 /// The daemon's side of a transfer.
@@ -105,20 +119,22 @@ pub(super) enum Side {
 async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, Fault> {
     let request = handshake::hear(&mut control.reader).await?;
     let client = daemon.client(&control.peer_key)?.clone();
+    let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
-        Request::Roots => Ok(Admitted::Listing(Names::roots(daemon, &client))),
+        Request::Roots => Ok(Admitted::Listing(Box::new(Names::roots(daemon, &client, places()?)))),
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
             let (tree, _) = daemon.root_parts(&root).await?;
-            Names::beneath(tree, path).await.map(Admitted::Listing)
+            Names::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Partials { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             // They are its own: who may only push sees them too.
             need(rights.read || rights.create, "read", config)?;
             let Who { principal, .. } = Who::client(&client.key, &client.name);
-            Names::partials(daemon.root_parts(&root).await?, principal, path).await.map(Admitted::Listing)
+            let parts = daemon.root_parts(&root).await?;
+            Names::partials(parts, principal, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Transfer(transfer) => {
             prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
@@ -144,7 +160,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     // First of all: the earlier session of this run may hold what the limits would refuse.
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
     let place = daemon.runs.take_over(client.key, run).await?;
-    let session = daemon.sessions.clone().try_acquire_owned().map_err(|_| busy("sessions"))?;
+    let session = session_place(daemon, client.key).await?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;
     }
@@ -158,18 +174,20 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
         Side::Send(..) => transfer.chunk_max,
     };
-    let memory = session_memory(chunk_max);
-    let reserve = match &side {
-        Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify => {
-            chunk_max.bytes() * budget::READ_BACK_SLOTS as u64
-        }
-        _ => 0,
-    };
-    let buffers = daemon
-        .memory
-        .clone()
-        .try_acquire_many_owned(((memory.get() + reserve) >> 20) as u32)
-        .map_err(|_| busy("memory"))?;
+    let chunk_max = chunk_max.min(budget::largest_chunk(daemon.config.memory, transfer.chunk));
+    let mut needed = Need::new(daemon.config.memory, chunk_max)?;
+    let memory = needed.memory;
+    if matches!(&side, Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify) {
+        needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
+    }
+    if transfer.flow.transport == Transport::Quic {
+        needed.reserve += budget::windows(memory.get());
+    }
+    if measured.is_some() {
+        // What it will send is there before it begins.
+        needed.reserve += memory.get() - budget::memory_for(chunk_max).get();
+    }
+    let buffers = Buffers::claim(&daemon.memory, client.key, needed)?;
     let slots = budget::slots(memory, chunk_max)?;
     let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
     let means = Means {
@@ -184,6 +202,9 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         chunk: chunk_max,
     };
     let mut machinery = Machinery::start(transfer.role.other(), means)?;
+    if measured.is_none() {
+        buffers.feed(&machinery.slab);
+    }
     if measured.is_some() && transfer.role == Role::Receiver {
         machinery = blocking(move || {
             machinery.fill_with_noise();
@@ -203,37 +224,44 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         lanes_max: means.lanes,
         chunk_max,
         machinery,
-        held: (session, buffers, place),
+        memory,
+        held: Held { _session: session, buffers, place },
     })
+}
+
+/// One of the sessions that there may be. Where all are taken, one in which nothing moves makes room for a client that has none.
+async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Fault> {
+    match daemon.sessions.claim(client, 1) {
+        Err(Full::Daemon) if !daemon.sessions.has_any(client) && daemon.runs.make_room(client).await => {
+            daemon.sessions.claim(client, 1)
+        }
+        claimed => claimed,
+    }
+    .map_err(|full| daemon.sessions.refusal(full))
 }
 
 fn congestion(flow: &Flow) -> Congestion {
     if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.to_string()) }
 }
 
-/// What the session may carry: a pull from several roots stands beneath the caps of the first.
+/// What the session may carry: a pull from several roots stands beneath the caps of all of them.
 fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Claim, Fault> {
-    let root = match &transfer.far {
-        Far::Destination { root, .. } => Some(root),
-        Far::Sources { sources, .. } => sources.first().map(|source| &source.root),
-        Far::Memory { .. } => None,
+    let roots = match &transfer.far {
+        Far::Destination { root, .. } => BTreeSet::from([root]),
+        Far::Sources { sources, .. } => sources.iter().map(|source| &source.root).collect(),
+        Far::Memory { .. } => BTreeSet::new(),
     };
-    let config = root.map(|root| daemon.root(client, root)).transpose()?.map(|(config, _)| config);
-    Ok(Claim::new(client, config, pacer::Rates::from_wire(transfer.flow.rate)))
+    let configs = roots.into_iter().map(|root| Ok(daemon.root(client, root)?.0)).collect::<Result<Vec<_>, Fault>>()?;
+    Ok(Claim::new(client, &configs, pacer::Rates::from_wire(transfer.flow.rate)))
 }
 
 /// What a client asks for by name must be there when its lanes join.
 fn need_congestion(flow: &Flow) -> Result<(), Fault> {
     let tried = match flow.transport {
-        Transport::Tcp => congestion(flow).try_out(),
+        Transport::Tcp => congestion(flow).try_out_for_peer(),
         Transport::Quic => congestion(flow).try_over_quic(),
     };
     tried.map_err(|e| net_fault(&e))
-}
-
-/// Buffers of one session: the default, or what four of its chunks need.
-fn session_memory(chunk: ChunkSize) -> ByteCount {
-    ByteCount(MEMORY_DEFAULT.get().max(4 * chunk.bytes()))
 }
 
 /// Checks rights and opens this side of the transfer.
@@ -290,7 +318,7 @@ async fn run_session(daemon: &Arc<Daemon>, control: Control, prepared: Prepared)
     let counter = Arc::new(Counter::default());
     if prepared.measured.is_some() {
         // Its own time and the end are within that, or the client is not one that means well.
-        prepared.held.2.end_after(LONGEST + LONGEST / 10);
+        prepared.held.place.end_after(LONGEST + LONGEST / 10);
     }
     let measured = prepared.measured;
     let totals = match welcome(daemon, control, &prepared, counter.clone()).await {
@@ -372,7 +400,7 @@ async fn welcome(
         target: count,
         lanes_max: prepared.lanes_max,
         transport,
-        windows: budget::windows(session_memory(prepared.chunk_max).get()),
+        windows: budget::windows(prepared.memory.get()),
         tuning: (role == Role::Sender).then_some(TuningRules {
             lanes: count,
             lanes_max: prepared.lanes_max,
@@ -384,8 +412,13 @@ async fn welcome(
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
         regrow: Regrow::Grant(Grants::new(count, registered.opener())),
     };
-    let stop = prepared.held.2.stop().or(daemon.stop.clone());
-    let link = Link::start(LinkParts { reader, writer, observer, stop, presence, events, rules });
+    let stop = prepared.held.place.stop().or(daemon.stop.clone());
+    let idle = Idle::new(daemon.config.idle, prepared.held.place.activity());
+    let mut link = Link::start(LinkParts { reader, writer, observer, stop, presence, events, rules });
+    link.set_idle(idle);
+    if transport != Transport::Quic {
+        link.set_quic_room(prepared.held.buffers.room(budget::windows(prepared.memory.get())));
+    }
     Ok((link, (registered, entered), welcome))
 }
 
@@ -408,12 +441,12 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
             };
             let asked = measured.map_or_else(Asked::default, |measured| Asked::one_file(measured.bytes));
             let base = destination.base;
-            let mut course = ReceiveCourse::after(held.2.committed_before());
+            let mut course = ReceiveCourse::after(held.place.committed_before());
             let ledger = destination.ledger;
             let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
             session::receive::run(link, receiving, &mut course).await;
             if course.totals.fault.is_some() {
-                held.2.remember(course.committed);
+                held.place.remember(course.committed);
             }
             course.totals
         }

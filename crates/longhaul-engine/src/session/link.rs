@@ -15,6 +15,7 @@ use longhaul_proto::{Message, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Event;
+use super::idle::{Doings, Idle, moves};
 use super::inbox::{Heard, Inbox, read_all};
 use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
 use super::limit::{Limiter, WaitsFor};
@@ -74,6 +75,14 @@ pub(crate) struct Link {
     start: Instant,
     heard: Instant,
     spoke: Instant,
+    /// Looks whether anything moves, where an idle session is to end.
+    idle: Option<Idle>,
+    /// What moved besides pieces on lanes.
+    moved: u64,
+    /// Whether this side's disk has something to do.
+    pub(crate) at_work: bool,
+    /// Claims memory for what lanes over QUIC keep in this process; `None` where that is claimed or nobody counts it.
+    quic_room: Option<Box<dyn FnMut() -> bool + Send>>,
     /// When the other side last said that its disk stalls.
     peer_stalled: Option<Instant>,
     next_tick: Instant,
@@ -135,6 +144,10 @@ impl Link {
             start: now,
             heard: now,
             spoke: now,
+            idle: None,
+            moved: 0,
+            at_work: false,
+            quic_room: None,
             peer_stalled: None,
             next_tick: now + TICK,
             cpu_start: crate::cpu::process_micros(),
@@ -144,6 +157,33 @@ impl Link {
             deserted: false,
             lane_fault: None,
         }
+    }
+
+    /// The session is to end when nothing moves in it.
+    pub(crate) fn set_idle(&mut self, idle: Idle) {
+        self.idle = Some(idle);
+    }
+
+    /// The fault by which the session ends if nothing moved in it for too long.
+    fn look_idle(&mut self) -> Option<Fault> {
+        let (pieces, _) = self.lanes.pieces();
+        let peer_stalls = self.peer_stalled.is_some_and(|at| at.elapsed() < 2 * HEARTBEAT_EVERY);
+        let doings = Doings { moved: pieces + self.moved, at_work: self.at_work, peer_stalls };
+        self.idle.as_mut()?.look(Instant::now(), doings)
+    }
+
+    /// Lanes over QUIC are taken only if `room` says that there is memory for them.
+    pub(crate) fn set_quic_room(&mut self, room: Box<dyn FnMut() -> bool + Send>) {
+        self.quic_room = Some(room);
+    }
+
+    /// Whether a lane that joined finds the memory that it needs besides buffers.
+    fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
+        let has = !lane.stream.handle().is_quic() || self.quic_room.as_mut().is_none_or(|room| room());
+        if !has {
+            tracing::info!(target: "longhaul::session", lane = lane.id.0, "no memory is left for lanes over QUIC");
+        }
+        has
     }
 
     /// Where threads of this session report.
@@ -211,6 +251,11 @@ impl Link {
     }
 
     fn hear(&mut self, event: Event) -> Wake {
+        self.moved += u64::from(match &event {
+            Event::Control(message) => moves(message),
+            Event::Wrote(_) | Event::Read(_) => true,
+            _ => false,
+        });
         match event {
             Event::Heard(Heard { message, room }) => {
                 match &mut self.heard_room {
@@ -270,6 +315,8 @@ impl Link {
                 }
                 Wake::Time
             }
+            // Dropped, it is closed: the sender goes on over those that it has.
+            Event::Lane(lane) if !self.has_room_for(&lane) => Wake::Time,
             event => Wake::Event(event),
         }
     }
@@ -337,7 +384,7 @@ impl Link {
             return Wake::Event(Event::ControlEnded(None));
         }
         if !self.ending {
-            if let Some(fault) = self.lanes.without_any() {
+            if let Some(fault) = self.lanes.without_any().or_else(|| self.look_idle()) {
                 return Wake::Stop(fault);
             }
             self.tune();
@@ -470,6 +517,14 @@ fn stopped(code: FaultCode) -> Fault {
         FaultCode::Terminated => "terminated",
         FaultCode::Busy => "the daemon is shutting down",
         FaultCode::TimedOut => "it took longer than it may",
+        FaultCode::Unreachable => {
+            return Fault::new(
+                FaultCode::Busy,
+                Blame::Local,
+                "nothing moved, and another key needed the session's place",
+            )
+            .hint("run the same command again: it goes on where this ended");
+        }
         FaultCode::Lost => "the client dialled again and goes on in another session",
         _ => "interrupted",
     };

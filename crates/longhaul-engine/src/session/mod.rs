@@ -10,6 +10,7 @@ mod bare;
 pub(crate) mod course;
 mod dirs;
 mod drain;
+pub(crate) mod idle;
 mod inbox;
 mod lanes;
 mod limit;

@@ -69,6 +69,8 @@ struct Shared {
     /// Files of chunks that are outstanding. An order for a file that is no longer here has come too late.
     open: Mutex<HashMap<FileId, Opened>>,
     packers: Workers,
+    /// Held once by each order that the disk is at.
+    at_disk: Arc<()>,
 }
 
 /// Where an outstanding file of chunks stands.
@@ -102,7 +104,17 @@ impl Reading {
         sink: UnboundedSender<Event>,
     ) -> Result<Reading, Fault> {
         let packers = Workers::start("pack", PACKERS).map_err(|e| system_fault("packing threads", &e))?;
-        let shared = Arc::new(Shared { tree, slab, io, chunk, times, sink, open: Mutex::default(), packers });
+        let shared = Arc::new(Shared {
+            tree,
+            slab,
+            io,
+            chunk,
+            times,
+            sink,
+            open: Mutex::default(),
+            packers,
+            at_disk: Arc::default(),
+        });
         let orders = Arc::<Orders>::default();
         let (ready, queue) = unbounded();
         let (feeding, feeding_orders) = (shared.clone(), orders.clone());
@@ -121,6 +133,11 @@ impl Reading {
     /// Whether something was ordered, and nothing of it is there for a lane to take.
     pub(crate) fn is_behind(&self) -> bool {
         Arc::strong_count(&self.pending) > 1 && self.queue.is_empty()
+    }
+
+    /// Whether the disk has anything to do. An order that waits for a buffer gives it nothing.
+    pub(crate) fn is_at_work(&self) -> bool {
+        Arc::strong_count(&self.shared.at_disk) > 1
     }
 
     /// Orders a chunk.
@@ -204,6 +221,7 @@ impl Shared {
     fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, pending: Pending, ready: &Sender<Ready>) -> Option<()> {
         let ChunkOrder { file, index, attempt, map, expect, ref origin } = *chunk;
         let unit = Unit::Chunk { file, index };
+        let at_disk = self.at_disk.clone();
         let Some(source) = self.opened(file, origin) else { return Some(()) };
         let (start, len) = (map.start_of(index), map.len_of(index)?);
         let made =
@@ -212,9 +230,11 @@ impl Shared {
             let _ = ready.send(made(Payload::Hole));
             return Some(());
         }
+        drop(at_disk);
         let slot = self.slab.claim()?;
-        let (ready, shared) = (ready.clone(), self.clone());
+        let (ready, shared, at_disk) = (ready.clone(), self.clone(), self.at_disk.clone());
         let done = move |slot: Slot, result: Result<(), longhaul_disk::DiskError>| {
+            drop(at_disk);
             match result {
                 Ok(()) => drop(ready.send(made(Payload::Slot(slot)))),
                 Err(e) => shared.unreadable(file, e.fault()),
@@ -262,8 +282,9 @@ impl Shared {
         ready: &Sender<Ready>,
     ) -> Option<()> {
         let mut slot = self.slab.claim()?;
-        let (ready, shared) = (ready.clone(), self.clone());
+        let (ready, shared, at_disk) = (ready.clone(), self.clone(), self.at_disk.clone());
         self.packers.run(move || {
+            let _at_disk = at_disk;
             let times = shared.times.clone();
             let (len, kept, missing) = times.count(Stage::Files, || shared.pack(&mut slot, &files));
             let empty = kept == 0;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, EntryKind, Fault, FaultCode, IfExists};
+use longhaul_core::{Blame, ChunkSize, EntryKind, Fault, FaultCode, IfExists};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Action, Config, Held, Receiver};
@@ -25,6 +25,7 @@ use crate::asked::Asked;
 use crate::budget;
 use crate::lane;
 use crate::lane::JoinedLane;
+use crate::lane::holes::Holes;
 use crate::lane::pulse::{OVERDUE, Watch};
 use crate::lane::receive::Arrival;
 use crate::partials::Ledger;
@@ -53,6 +54,9 @@ struct Loop<'a> {
     machine: Receiver,
     writing: Writing,
     slab: Arc<Slab>,
+    /// Which holes lanes may bring.
+    holes: Holes,
+    chunk: ChunkSize,
     watch: Watch,
     /// Lets in what takes no buffer, and the passes of what is being dealt with.
     gate: Gate,
@@ -107,6 +111,8 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         machine,
         writing,
         slab: receiving.slab,
+        holes: Holes::default(),
+        chunk: options.chunk,
         watch: Watch::new(),
         gate: Gate::default(),
         bare: Vec::new(),
@@ -170,6 +176,7 @@ impl Loop<'_> {
                 self.course.progressed = Some(Instant::now());
                 self.course.totals.moved(1);
                 self.arrived += 1;
+                self.holes.arrived(&arrival.landed.piece);
                 self.writing.keep(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
                 self.bare.extend(pass);
@@ -198,14 +205,15 @@ impl Loop<'_> {
             return Ok(());
         }
         let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
-        let gate = self.gate.clone();
+        let (holes, gate) = (self.holes.clone(), self.gate.clone());
         let started = self.link.start_lane(joined, move |joined, Reins { pulse, pacer, .. }| {
             let id = joined.id;
             let deliver = |arrival: Arrival| {
                 let pass = arrival.slot.is_none().then(|| gate.enter());
                 let _ = sink.send(Event::Arrived(arrival, pass));
             };
-            let means = lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse };
+            let means =
+                lane::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &holes };
             let (landed, result) = lane::receive::run(joined, means, deliver);
             LaneEnd { id, fault: result.err(), unfinished: None, landed }
         });
@@ -294,6 +302,7 @@ impl Loop<'_> {
         if std::mem::take(&mut self.batch_over) {
             self.writing.end_batch();
         }
+        self.link.at_work = self.writing.is_at_work();
         self.link.waits_for = if self.writing.is_full() { WaitsFor::Target } else { WaitsFor::Buffers };
         if self.verdict.is_none() && self.link.judged_for() >= SAY_EVERY {
             self.link.judge();
@@ -321,10 +330,14 @@ impl Loop<'_> {
                 if matches!(message, Message::WantChunks(_)) {
                     self.course.totals.begin_moving();
                 }
+                self.holes.say(&message);
                 self.link.say(message);
             }
             Action::Survey(page) => {
-                page.iter().for_each(|held| self.course.totals.found(&held.entry.kind));
+                for held in &page {
+                    self.course.totals.found(&held.entry.kind);
+                    self.holes.announce(held.id, &held.entry, self.chunk);
+                }
                 self.writing.survey(page, self.course.committed.before());
             }
             Action::Create(held, partial) => self.writing.create(held, partial),
@@ -354,7 +367,10 @@ impl Loop<'_> {
             Action::Discard(file) => self.writing.discard(file),
             Action::Keep(file) => self.writing.leave(file),
             Action::CloseLane(lane) => self.link.close_lane(lane),
-            Action::Settled(held, outcome) => self.settled(&held, outcome),
+            Action::Settled(held, outcome) => {
+                self.holes.forget(held.id);
+                self.settled(&held, outcome);
+            }
             Action::Finished(ending) => self.verdict = Some(Ok(ending)),
             Action::Abort(fault) => self.verdict = Some(Err(fault)),
         }

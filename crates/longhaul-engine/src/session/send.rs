@@ -326,6 +326,7 @@ impl Loop<'_> {
         }
         let (sent, resent) = self.machine.bytes_sent();
         self.link.remaining = self.course.totals.left_to_send(sent - resent, self.machine.tally().resumed);
+        self.link.at_work = self.reading.is_at_work() || self.is_scanning();
         self.link.waits_for = self.waits_for();
         let second = self.link.seconds() as u64;
         if self.verdict.is_none() && second > self.told {
@@ -337,8 +338,12 @@ impl Loop<'_> {
 
     /// What a lane that has nothing in hand waits for.
     fn waits_for(&mut self) -> WaitsFor {
-        let scanning = self.has_room() && self.course.scan().is_some();
-        if self.reading.is_behind() || scanning { WaitsFor::Source } else { WaitsFor::Wants }
+        if self.reading.is_behind() || self.is_scanning() { WaitsFor::Source } else { WaitsFor::Wants }
+    }
+
+    /// Whether the scan is what is waited for, not the receiver's credit.
+    fn is_scanning(&mut self) -> bool {
+        self.has_room() && self.course.scan().is_some()
     }
 
     fn act(&mut self, action: Action) {

@@ -109,6 +109,8 @@ pub(crate) struct Writing {
     jobs: Arc<()>,
     /// Held once by each entry that is at its end and is still to be put away.
     chores: Arc<()>,
+    /// Likewise by what reads back, and reads what stands.
+    reads: Arc<()>,
     depth: usize,
     payload: HashMap<Ticket, Payload>,
     /// Directories that this session made and whose content is still coming: no more than a path has levels.
@@ -174,6 +176,7 @@ impl Writing {
             writes: Arc::default(),
             jobs: Arc::default(),
             chores: Arc::default(),
+            reads: Arc::default(),
             payload: HashMap::new(),
             fresh: Arc::default(),
             files: HashMap::new(),
@@ -212,6 +215,11 @@ impl Writing {
             drop(under_way);
             let _ = sink.send(Event::Wrote(report));
         });
+    }
+
+    /// Whether the disk has anything to do.
+    pub(crate) fn is_at_work(&self) -> bool {
+        [&self.jobs, &self.writes, &self.reads].into_iter().any(|held| Arc::strong_count(held) > 1)
     }
 
     /// Whether the disk has all the work that it takes at a time.

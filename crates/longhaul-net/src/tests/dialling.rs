@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::{PATIENCE, Port, identity, meanwhile};
 use crate::control::{connect_any, dial_control_within};
 use crate::tls::{CONTROL, server_config};
-use crate::{Greeted, NetError, NetErrorKind, PeerCheck};
+use crate::{Congestion, Greeted, NetError, NetErrorKind, PeerCheck};
 
 #[test]
 fn both_ends_learn_the_keys_and_talk() {
@@ -144,4 +144,18 @@ fn the_first_address_that_answers_is_taken() {
     }
     assert_eq!(connect(vec![free, free]).unwrap_err().kind(), NetErrorKind::Unreachable);
     assert!(connect(vec![]).is_err());
+}
+
+#[test]
+fn a_congestion_control_that_another_host_names_is_not_asked_of_the_kernel_unless_users_may_choose_it() {
+    let refused = |name: &str| match Congestion::Named(name.to_owned()).try_out_for_peer() {
+        Err(NetError::Congestion { source, .. }) => source.kind(),
+        other => panic!("{name}: {other:?}"),
+    };
+    // The kernel itself would say that there is none, after it had looked for a module.
+    for name in ["no-such-thing", "", "cubic reno", "../cubic"] {
+        assert_eq!(refused(name), std::io::ErrorKind::PermissionDenied, "{name}");
+    }
+    assert!(Congestion::Auto.try_out_for_peer().is_ok());
+    assert!(Congestion::Named("reno".to_owned()).try_out_for_peer().is_ok(), "what every kernel has");
 }

@@ -110,6 +110,7 @@ fn defaults() -> ServeConfig {
         listen: vec![format!("[::]:{}", crate::location::DEFAULT_PORT)],
         sessions: SESSIONS_DEFAULT,
         memory: MEMORY_DEFAULT,
+        idle: Some(IDLE_DEFAULT),
         partials: Some(PARTIALS_DEFAULT),
         sync: SyncGroup::default(),
         roots: Vec::new(),
@@ -131,6 +132,10 @@ const SESSIONS_MAX: i64 = 4096;
 /// A thousand to one is all that fair can mean.
 const WEIGHT_MAX: u32 = 1000;
 const MEMORY_DEFAULT: ByteCount = ByteCount(4 << 30);
+/// Longer than disks that are busy with others take; a guess, not measured.
+const IDLE_DEFAULT: Duration = Duration::from_secs(600);
+/// It is looked once a second.
+const IDLE_MIN: Duration = Duration::from_secs(1);
 /// Longer than a site's outage and the holidays of who must run the command again, with a week to spare; a guess, not
 /// measured.
 const PARTIALS_DEFAULT: Duration = Duration::from_secs(14 * 86_400);

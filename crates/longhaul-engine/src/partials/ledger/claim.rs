@@ -30,7 +30,7 @@ impl Ledger {
         }
         let path = self.full(&entry.placed)?;
         self.refuse_foreign(&path)?;
-        if self.store.holds.take(&path, &self.me)? == holds::Taken::Over {
+        if self.store.holds.take(&path, &self.me, &mut lock(&self.questions))? == holds::Taken::Over {
             // A session that ended a moment ago may have begun its journal after this one had looked.
             self.look_again()?;
         }

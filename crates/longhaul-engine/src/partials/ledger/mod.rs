@@ -27,7 +27,7 @@ use longhaul_proto::wire::message::Outcome;
 
 use super::Store;
 use super::book::{Author, Book, Taken};
-use super::holds::Holder;
+use super::holds::{Holder, Questions};
 use super::store::Outlines;
 
 /// The journal side of a receiving session. Dropping it lets go of its paths and of the journals.
@@ -55,6 +55,8 @@ pub(crate) struct Ledger {
     proving: Mutex<()>,
     /// Nobody waits any more for what is being read back.
     over: AtomicBool,
+    /// What holders of paths that it wants were asked.
+    questions: Mutex<Questions>,
     /// When journals of sessions that live were last read again.
     looked_at: Mutex<Option<Instant>>,
 }
@@ -133,6 +135,7 @@ impl Ledger {
             certain: Mutex::default(),
             proving: Mutex::default(),
             over: AtomicBool::new(false),
+            questions: Mutex::default(),
             looked_at: Mutex::default(),
         }
     }

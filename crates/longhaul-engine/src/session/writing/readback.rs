@@ -107,7 +107,9 @@ impl Writing {
         let Some(Readers { slab, said, over, workers }) = &self.readers else { return };
         let (slab, said, over) = (slab.clone(), said.clone(), over.clone());
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
+        let under_way = self.reads.clone();
         workers.run(move || {
+            let _under_way = under_way;
             // There are as many buffers as threads; one may still be being written.
             let Some(slot) = slab.claim().filter(|_| !over.load(Ordering::Relaxed)) else { return };
             if let Some(report) = job(&*tree, Reader { slot, times, said }) {

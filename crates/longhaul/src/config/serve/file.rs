@@ -13,7 +13,7 @@ use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{BENCH_BYTES_MIN, CommandLineRoot, Daemon, MEMORY_MIN, SESSIONS_MAX, WEIGHT_MAX, defaults};
+use super::{BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, WEIGHT_MAX, defaults};
 use crate::config::rights::grant;
 use crate::error::Error;
 use crate::location::parse_root;
@@ -47,6 +47,7 @@ struct File {
 struct Limits {
     sessions: Option<Spanned<i64>>,
     memory: Option<Text>,
+    idle: Option<Spanned<Number>>,
     partials: Option<Spanned<Number>>,
     rate: Option<Text>,
     sync_interval: Option<Text>,
@@ -139,6 +140,12 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
         config.memory = at(&memory, parse_size(memory.get_ref()))?;
         if config.memory < MEMORY_MIN {
             return Err(wrong(&memory, format!("memory must be at least {MEMORY_MIN}")));
+        }
+    }
+    if let Some(age) = limits.idle {
+        config.idle = at(&age, parse_age(&age.get_ref().text()))?;
+        if config.idle.is_some_and(|idle| idle < IDLE_MIN) {
+            return Err(wrong(&age, format!("idle must be at least {} s, or 0 for never", IDLE_MIN.as_secs())));
         }
     }
     if let Some(age) = limits.partials {

@@ -31,6 +31,7 @@ depth    = 16
 sessions = 8
 memory   = "1GiB"
 partials = "3days"
+idle     = "30min"
 sync_interval = "250ms"
 sync_bytes = "256MiB"
 bench_bytes = "8GiB"
@@ -52,6 +53,7 @@ bench = true
     assert_eq!((config.listen.len(), config.sessions, config.memory), (2, 8, ByteCount(1 << 30)));
     assert_eq!(config.depth, Some(16));
     assert_eq!(config.partials, Some(Duration::from_secs(3 * 86_400)));
+    assert_eq!(config.idle, Some(Duration::from_secs(1800)));
     assert_eq!((config.sync.bytes, config.sync.age), (256 << 20, Duration::from_millis(250)));
     assert!(config.bench_bytes == ByteCount(8 << 30) && config.clients[0].bench);
     assert_eq!(config.roots[0].allow, Rights { read: true, create: true, modify: true });
@@ -77,6 +79,14 @@ fn partials_are_collected_after_a_fortnight_unless_it_says_otherwise() {
         assert_eq!(partials(never), None, "{never}");
     }
     assert!(refusal("[limits]\npartials = 14").contains(":2:12: '14' is not a time, as 12h or 14days, or 0 for never"));
+}
+
+#[test]
+fn idle_sessions_end_after_ten_minutes_unless_it_says_otherwise() {
+    let idle = |text: &str| parse(text).unwrap().config.idle;
+    assert_eq!(idle(""), Some(Duration::from_secs(600)));
+    assert_eq!(idle("[limits]\nidle = \"90s\""), Some(Duration::from_secs(90)));
+    assert_eq!(idle("[limits]\nidle = 0"), None);
 }
 
 #[test]

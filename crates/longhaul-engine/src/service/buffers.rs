@@ -1,0 +1,172 @@
+//! Memory of one session out of what the daemon has: for four chunks at first, more as its lanes carry data.
+//!
+//! In: what a session may come to need. Out: a claim that grows while the session runs and goes with it, or a refusal. A session
+//! that gets no more goes on with what it has: its lanes wait for their own buffers, never for another session. Knows no
+//! messages and no lanes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode};
+use longhaul_net::PublicKey;
+use longhaul_sys::Slab;
+
+use super::shares::{Share, Shares};
+use crate::budget::{self, MEMORY_DEFAULT, SLOTS_MIN};
+
+/// What a session may come to need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Need {
+    /// The size of its buffers.
+    pub(super) chunk: ChunkSize,
+    /// Bytes of all of its buffers.
+    pub(super) memory: ByteCount,
+    /// Bytes that it has besides, from its start.
+    pub(super) reserve: u64,
+}
+
+/// The memory of one session. Dropping it gives everything back.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    share: Arc<Mutex<Share>>,
+    chunk: u64,
+}
+
+/// The bytes of all buffers of one session: the default, or what four of its chunks need, but no more than the daemon has.
+pub(super) fn session_memory(all: ByteCount, chunk: ChunkSize) -> ByteCount {
+    MEMORY_DEFAULT.max(budget::memory_for(chunk)).min(all)
+}
+
+impl Need {
+    /// The need of a session of chunks of this size, at a daemon that has so much for `all`.
+    ///
+    /// # Errors
+    /// [`FaultCode::Unsupported`] if the daemon can never hold four of its chunks.
+    pub(super) fn new(all: ByteCount, chunk: ChunkSize) -> Result<Need, Fault> {
+        let least = budget::memory_for(chunk);
+        if least > all {
+            let size = ByteCount(chunk.bytes());
+            let why =
+                format_args!("chunks of {size} need {least} of memory, and this daemon has {all} for all sessions");
+            return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why)
+                .hint("use a smaller --chunk-size, or ask the daemon's administrator for more 'memory' in [limits]"));
+        }
+        Ok(Need { chunk, memory: session_memory(all, chunk), reserve: 0 })
+    }
+}
+
+impl Buffers {
+    /// Claims what a session needs to begin.
+    ///
+    /// # Errors
+    /// [`FaultCode::Busy`] when that is not to be had.
+    pub(super) fn claim(memory: &Shares, client: PublicKey, need: Need) -> Result<Buffers, Fault> {
+        let chunk = need.chunk.bytes();
+        let share = memory.claim(client, SLOTS_MIN * chunk + need.reserve).map_err(|full| memory.refusal(full))?;
+        Ok(Buffers { share: Arc::new(Mutex::new(share)), chunk })
+    }
+
+    /// Has `slab` use what is claimed, and claim more for each further buffer that must be there at a time.
+    pub(super) fn feed(&self, slab: &Slab) {
+        let (share, chunk) = (Arc::downgrade(&self.share), self.chunk);
+        // What the session has claimed goes with the session, even where a buffer stays behind in the kernel for a moment.
+        let grow =
+            move |slots: usize| share.upgrade().is_some_and(|share| lock(&share).grow(slots as u64 * chunk).is_ok());
+        slab.grow_from(SLOTS_MIN as usize, Box::new(grow));
+    }
+
+    /// Claims so many bytes more when it is first called, for lanes that keep payload in this process besides buffers; says
+    /// whether they are there.
+    pub(super) fn room(&self, bytes: u64) -> Box<dyn FnMut() -> bool + Send> {
+        let (share, mut has) = (Arc::downgrade(&self.share), false);
+        Box::new(move || {
+            has = has || share.upgrade().is_some_and(|share| lock(&share).grow(bytes).is_ok());
+            has
+        })
+    }
+}
+
+fn lock(share: &Mutex<Share>) -> MutexGuard<'_, Share> {
+    share.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_net::Identity;
+
+    const GIB: u64 = 1 << 30;
+
+    fn key() -> PublicKey {
+        Identity::generate().expect("a key").public()
+    }
+
+    fn need(all: u64) -> Need {
+        Need::new(ByteCount(all), ChunkSize::DEFAULT).expect("it fits")
+    }
+
+    /// A session's memory, and the slab that it feeds. No page of it is touched.
+    fn session(memory: &Shares, client: PublicKey, all: u64) -> Option<(Buffers, Arc<Slab>)> {
+        let need = need(all);
+        let buffers = Buffers::claim(memory, client, need).ok()?;
+        let slots = budget::slots(need.memory, need.chunk).expect("slots");
+        let slab = Slab::new(need.chunk.bytes() as usize, slots).expect("a slab");
+        buffers.feed(&slab);
+        Some((buffers, slab))
+    }
+
+    fn all_slots(slab: &Arc<Slab>) -> Vec<longhaul_sys::Slot> {
+        std::iter::from_fn(|| slab.try_claim()).collect()
+    }
+
+    #[test]
+    fn sessions_that_carry_nothing_leave_room_for_all_that_are_allowed() {
+        let memory = Shares::new("memory", 4 * GIB, u64::MAX);
+        let client = key();
+        let idle: Vec<_> = (0..64).map_while(|_| session(&memory, client, 4 * GIB)).collect();
+        assert_eq!(idle.len(), 64, "as many sessions as a daemon has by default");
+        let (_buffers, slab) = session(&memory, key(), 4 * GIB).expect("another key");
+        assert_eq!(all_slots(&slab).len(), 64, "all that a session may have");
+    }
+
+    #[test]
+    fn a_session_that_gets_no_more_goes_on_with_what_it_has_and_grows_when_others_end() {
+        let memory = Shares::new("memory", 64 << 20, u64::MAX);
+        let (first, first_slab) = session(&memory, key(), 64 << 20).expect("the first");
+        let (_second, second_slab) = session(&memory, key(), 64 << 20).expect("the second");
+        let out = all_slots(&first_slab);
+        assert_eq!(out.len(), 12, "but for what the other one began with");
+        assert_eq!(all_slots(&second_slab).len(), 4);
+        drop((first, out, first_slab));
+        assert_eq!(all_slots(&second_slab).len(), 16);
+    }
+
+    #[test]
+    fn one_client_whose_sessions_carry_data_leaves_a_quarter() {
+        let memory = Shares::new("memory", 4 * GIB, u64::MAX);
+        let client = key();
+        let sessions: Vec<_> = (0..20).map_while(|_| session(&memory, client, 4 * GIB)).collect();
+        let out: usize = sessions.iter().map(|(_, slab)| all_slots(slab)).map(|slots| slots.len()).sum();
+        assert!(out as u64 * (4 << 20) <= 3 * GIB, "{out} buffers");
+        let (_buffers, slab) = session(&memory, key(), 4 * GIB).expect("another key");
+        assert_eq!(all_slots(&slab).len(), 64);
+    }
+
+    #[test]
+    fn chunks_that_the_daemon_can_never_hold_are_refused_with_what_would_do() {
+        let fault =
+            Need::new(ByteCount(16 << 20), ChunkSize::from_bytes(8 << 20).expect("a size")).expect_err("32 MiB");
+        assert!(fault.code == FaultCode::Unsupported && fault.hint.contains("--chunk-size"), "{fault:?}");
+        assert_eq!(need(16 << 20).memory, ByteCount(16 << 20));
+        assert_eq!(need(64 * GIB).memory, MEMORY_DEFAULT);
+    }
+
+    #[test]
+    fn room_beside_the_buffers_is_claimed_once() {
+        let memory = Shares::new("memory", 64 << 20, u64::MAX);
+        let (buffers, slab) = session(&memory, key(), 64 << 20).expect("a session");
+        let mut room = buffers.room(32 << 20);
+        assert!(room() && room());
+        assert_eq!(all_slots(&slab).len(), 8);
+        assert!(!buffers.room(1)(), "nothing is left");
+    }
+}

@@ -1,0 +1,264 @@
+//! How the clients of a daemon share what it has of something: sessions, memory, listings.
+//!
+//! In: claims by client key. Out: a [`Share`] that gives back what it has when it is dropped, or whose limit stands in the way.
+//! A quarter is kept free for clients that have nothing of it yet, so that one key alone never keeps the others out. Knows no
+//! connections and no time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_net::PublicKey;
+use tokio::sync::Notify;
+
+/// What there is of one thing, and who has it. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Shares {
+    of: &'static str,
+    book: Arc<Mutex<Book<PublicKey>>>,
+    given_back: Arc<Notify>,
+}
+
+/// A client's claim; dropping it gives everything back.
+#[derive(Debug)]
+pub(super) struct Share {
+    shares: Shares,
+    client: PublicKey,
+    amount: u64,
+}
+
+/// Whose limit a claim runs against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// The client has so many claims already; the rest is for others.
+    Client { claims: u64 },
+    /// Nothing is left.
+    Daemon,
+}
+
+/// The rule, by any kind of client.
+#[derive(Debug)]
+struct Book<K> {
+    total: u64,
+    /// Most claims of one client.
+    claims_max: u64,
+    taken: u64,
+    clients: HashMap<K, Had>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Had {
+    claims: u64,
+    amount: u64,
+}
+
+impl<K: Copy + Eq + Hash> Book<K> {
+    fn new(total: u64, claims_max: u64) -> Book<K> {
+        Book { total, claims_max, taken: 0, clients: HashMap::new() }
+    }
+
+    fn claim(&mut self, client: K, amount: u64) -> Result<(), Full> {
+        let claims = self.clients.get(&client).map_or(0, |had| had.claims);
+        if claims >= self.claims_max {
+            return Err(Full::Client { claims });
+        }
+        self.take(client, claims, amount)?;
+        self.clients.entry(client).or_default().claims += 1;
+        Ok(())
+    }
+
+    /// Adds to a claim.
+    fn grow(&mut self, client: K, amount: u64) -> Result<(), Full> {
+        let claims = self.clients.get(&client).map_or(0, |had| had.claims);
+        self.take(client, claims.saturating_sub(1), amount)
+    }
+
+    /// Takes for a client that has so many other claims.
+    fn take(&mut self, client: K, others: u64, amount: u64) -> Result<(), Full> {
+        let free = self.total.saturating_sub(self.taken);
+        if others > 0 && free < amount.saturating_add(self.total / KEPT_FREE) {
+            return Err(Full::Client { claims: others });
+        }
+        if free < amount {
+            return Err(Full::Daemon);
+        }
+        self.taken += amount;
+        self.clients.entry(client).or_default().amount += amount;
+        Ok(())
+    }
+
+    fn give_back(&mut self, client: K, amount: u64) {
+        self.taken -= amount;
+        if let Some(had) = self.clients.get_mut(&client) {
+            had.claims -= 1;
+            had.amount -= amount;
+            if had.claims == 0 {
+                self.clients.remove(&client);
+            }
+        }
+    }
+}
+
+impl Shares {
+    /// So much of something, as it is called for people in the plural, of which one client may have so many claims.
+    pub(super) fn new(of: &'static str, total: u64, claims_max: u64) -> Shares {
+        let book = Arc::new(Mutex::new(Book::new(total, claims_max)));
+        Shares { of, book, given_back: Arc::default() }
+    }
+
+    /// Claims for a client.
+    ///
+    /// # Errors
+    /// Whose limit stands in the way.
+    pub(super) fn claim(&self, client: PublicKey, amount: u64) -> Result<Share, Full> {
+        self.lock().claim(client, amount)?;
+        Ok(Share { shares: self.clone(), client, amount })
+    }
+
+    /// Whether a client has any.
+    pub(super) fn has_any(&self, client: PublicKey) -> bool {
+        self.lock().clients.contains_key(&client)
+    }
+
+    /// What a client is told that cannot have a share.
+    pub(super) fn refusal(&self, full: Full) -> Fault {
+        let of = self.of;
+        let busy = |message: std::fmt::Arguments<'_>| Fault::new(FaultCode::Busy, Blame::Local, message);
+        match full {
+            Full::Client { claims } => {
+                let what = if claims == 1 { "session or listing" } else { "sessions or listings" };
+                busy(format_args!(
+                    "this key has {claims} {what} here, and the {of} that the daemon has left are kept for other keys"
+                ))
+                .hint("wait until one of them is over, or ask the daemon's administrator for higher [limits]")
+            }
+            Full::Daemon => busy(format_args!("the daemon is at its limit of {of}"))
+                .hint("try again later, or ask the daemon's administrator for higher [limits]"),
+        }
+    }
+
+    /// Waits until nobody has anything.
+    pub(super) async fn all_given_back(&self) {
+        loop {
+            let given_back = self.given_back.notified();
+            if self.lock().clients.is_empty() {
+                return;
+            }
+            given_back.await;
+        }
+    }
+
+    /// No code that holds the lock can panic halfway.
+    fn lock(&self) -> MutexGuard<'_, Book<PublicKey>> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    /// Adds to the claim.
+    ///
+    /// # Errors
+    /// Whose limit stands in the way.
+    pub(super) fn grow(&mut self, amount: u64) -> Result<(), Full> {
+        self.shares.lock().grow(self.client, amount)?;
+        self.amount += amount;
+        Ok(())
+    }
+
+    /// What its client is told that cannot have more.
+    pub(super) fn refusal(&self, full: Full) -> Fault {
+        self.shares.refusal(full)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shares.lock().give_back(self.client, self.amount);
+        self.shares.given_back.notify_waiters();
+    }
+}
+
+/// One part in so many is for clients that have nothing yet: less would let a few busy keys take all, more would stand empty.
+const KEPT_FREE: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_net::Identity;
+
+    #[test]
+    fn one_client_leaves_a_quarter_for_those_that_have_nothing() {
+        let mut book = Book::new(64, u64::MAX);
+        let had = (0..100).take_while(|_| book.claim('a', 1).is_ok()).count();
+        assert_eq!(had, 48);
+        assert_eq!(book.claim('a', 1), Err(Full::Client { claims: 48 }));
+        for newcomer in 0..16 {
+            assert_eq!(book.claim(char::from(b'b' + newcomer), 1), Ok(()), "{newcomer}");
+        }
+        assert_eq!(book.claim('z', 1), Err(Full::Daemon));
+        book.give_back('a', 1);
+        assert_eq!(book.claim('a', 1), Err(Full::Client { claims: 47 }), "what comes free is for others first");
+        assert_eq!(book.claim('z', 1), Ok(()));
+    }
+
+    #[test]
+    fn a_single_one_is_for_whoever_comes_first() {
+        let mut book = Book::new(1, u64::MAX);
+        assert_eq!(book.claim('a', 1), Ok(()));
+        assert_eq!(book.claim('b', 1), Err(Full::Daemon));
+        book.give_back('a', 1);
+        assert_eq!(book.claim('b', 1), Ok(()));
+    }
+
+    #[test]
+    fn an_only_claim_grows_into_all_that_is_left_and_a_second_one_does_not() {
+        let mut book = Book::new(100, u64::MAX);
+        assert_eq!(book.claim('a', 10), Ok(()));
+        assert_eq!(book.grow('a', 80), Ok(()));
+        assert_eq!(book.grow('a', 11), Err(Full::Daemon));
+        assert_eq!(book.claim('a', 1), Err(Full::Client { claims: 1 }));
+        book.give_back('a', 90);
+        assert!(book.claim('a', 10).is_ok() && book.claim('a', 10).is_ok());
+        assert_eq!(book.grow('a', 56), Err(Full::Client { claims: 1 }));
+        assert_eq!(book.grow('a', 55), Ok(()));
+        assert_eq!(book.claim('b', 25), Ok(()));
+    }
+
+    #[test]
+    fn a_client_has_no_more_claims_than_it_may() {
+        let mut book = Book::new(1000, 4);
+        assert!((0..4).all(|_| book.claim('a', 1).is_ok()));
+        assert_eq!(book.claim('a', 1), Err(Full::Client { claims: 4 }));
+        assert_eq!(book.claim('b', 1), Ok(()));
+    }
+
+    #[test]
+    fn a_refusal_says_whose_limit_it_is() {
+        let shares = Shares::new("sessions", 4, u64::MAX);
+        let key = || Identity::generate().expect("a key").public();
+        let (one, other) = (key(), key());
+        let mut held: Vec<_> = (0..3).map(|_| shares.claim(one, 1).expect("a share")).collect();
+        let own = shares.refusal(shares.claim(one, 1).expect_err("its share"));
+        assert!(own.code == FaultCode::Busy && own.message.contains("this key has 3 sessions"), "{own}");
+        held.push(shares.claim(other, 1).expect("the quarter"));
+        let all = shares.refusal(shares.claim(key(), 1).expect_err("all"));
+        assert!(all.message.contains("limit of sessions") && !all.hint.is_empty(), "{all}");
+    }
+
+    #[tokio::test]
+    async fn all_is_given_back_when_the_last_share_is_dropped() {
+        let shares = Shares::new("memory", 4, u64::MAX);
+        shares.all_given_back().await;
+        let mut share = shares.claim(Identity::generate().expect("a key").public(), 1).expect("a share");
+        share.grow(2).expect("it is free");
+        let waiting = tokio::spawn({
+            let shares = shares.clone();
+            async move { shares.all_given_back().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(share);
+        waiting.await.expect("no panic");
+    }
+}

@@ -1,0 +1,166 @@
+//! Whether a session still moves: by what this side sees and does, and by its clock alone.
+//!
+//! In: a count of what moved, whether this side's own disk is at work, when the other side last said that its disk stalls. Out:
+//! that the session is to end; and to whoever looks from outside, since when nothing moved. What the other side says of its
+//! disk counts for a while, its signs of life do not. Knows no sockets and no messages but by whether they move anything.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_proto::Message;
+
+/// Since when nothing moved in a session. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Activity(Arc<Mutex<Instant>>);
+
+/// Looks once a second whether anything moved.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    /// A session in which nothing moved for so long ends; `None`: never.
+    limit: Option<Duration>,
+    activity: Activity,
+    /// What had moved when it was last looked at.
+    moved: u64,
+    /// When the other side's disk began to be waited for.
+    peer_stalls_since: Option<Instant>,
+}
+
+/// What a session is at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doings {
+    /// Pieces, units and messages so far, in any unit that grows with each.
+    pub(crate) moved: u64,
+    /// This side's disk has something to do.
+    pub(crate) at_work: bool,
+    /// The other side said of late that its disk stalls.
+    pub(crate) peer_stalls: bool,
+}
+
+impl Activity {
+    /// Something moves now.
+    pub(crate) fn new(now: Instant) -> Activity {
+        Activity(Arc::new(Mutex::new(now)))
+    }
+
+    /// Since when nothing moved.
+    pub(crate) fn since(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+}
+
+impl Idle {
+    /// Ends a session in which nothing moved for `limit`, and shows outside since when.
+    pub(crate) fn new(limit: Option<Duration>, activity: Activity) -> Idle {
+        Idle { limit, activity, moved: 0, peer_stalls_since: None }
+    }
+
+    /// The fault by which the session ends, if nothing moved for too long.
+    pub(crate) fn look(&mut self, now: Instant, doings: Doings) -> Option<Fault> {
+        let has_moved = std::mem::replace(&mut self.moved, doings.moved) != doings.moved;
+        if has_moved || doings.at_work {
+            self.peer_stalls_since = None;
+            self.activity.set(now);
+            return None;
+        }
+        let limit = self.limit?;
+        if doings.peer_stalls {
+            self.peer_stalls_since.get_or_insert(now);
+        }
+        let patience = if self.peer_stalls_since.is_some() { limit * PEER_STALL_LIMITS } else { limit };
+        let idle = now.saturating_duration_since(self.activity.since());
+        (idle >= patience).then(|| {
+            let why = format_args!("nothing moved for {} s, and no disk here was at work", idle.as_secs());
+            Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(
+                "run the same command again: it goes on where this ended; 'idle' in [limits] of serve.toml is the time",
+            )
+        })
+    }
+}
+
+/// Whether a message of the other side moves a session towards its end. Signs of life, counters and what is said of lanes and rates
+/// can be said for ever.
+pub(crate) fn moves(message: &Message) -> bool {
+    match message {
+        Message::Page(page) => page.last || !page.entries.is_empty(),
+        Message::Answer(answer) => !answer.wanted.is_empty(),
+        Message::WantChunks(want) => want.count > 0,
+        Message::Digests(declared) => !declared.is_empty(),
+        Message::Verdicts(verdicts) => !verdicts.is_empty(),
+        Message::Settled(settled) => !settled.is_empty(),
+        Message::Resume(resume) => !resume.parts.is_empty(),
+        Message::CheckChunks(check) => !check.digests.is_empty(),
+        Message::CheckFiles(check) => !check.files.is_empty(),
+        Message::Offer(_) | Message::FileEnd(_) | Message::FileFault(_) | Message::Complete(_) | Message::Bye(_) => {
+            true
+        }
+        _ => false,
+    }
+}
+
+/// While the other side says that its disk stalls it is waited for so many times longer.
+const PEER_STALL_LIMITS: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_proto::wire::message::Heartbeat;
+
+    const LIMIT: Duration = Duration::from_secs(600);
+    const QUIET: Doings = Doings { moved: 7, at_work: false, peer_stalls: false };
+
+    fn idle(start: Instant) -> (Idle, Activity) {
+        let activity = Activity::new(start);
+        (Idle::new(Some(LIMIT), activity.clone()), activity)
+    }
+
+    /// Seconds after which a session ends that is at this each second, if within five hours.
+    fn ends(doing: impl Fn(u64) -> Doings) -> Option<u64> {
+        let start = Instant::now();
+        let (mut idle, _) = idle(start);
+        (1..18_000).find(|second| idle.look(start + Duration::from_secs(*second), doing(*second)).is_some())
+    }
+
+    #[test]
+    fn a_session_in_which_nothing_moves_ends_whatever_signs_of_life_there_are() {
+        assert_eq!(ends(|_| QUIET), Some(601), "seven had moved when it was first looked at");
+        assert!(!moves(&Message::Heartbeat(Heartbeat { stalled: true, answer: true })));
+    }
+
+    #[test]
+    fn a_piece_now_and_then_keeps_a_session() {
+        assert_eq!(ends(|second| Doings { moved: second / 500, ..QUIET }), None);
+    }
+
+    #[test]
+    fn the_own_disk_is_waited_for_however_long_it_takes_and_the_other_sides_for_a_while() {
+        assert_eq!(ends(|_| Doings { at_work: true, ..QUIET }), None);
+        assert_eq!(ends(|_| Doings { peer_stalls: true, ..QUIET }), Some(1801));
+        // Said once in a while it is worth no more.
+        assert_eq!(ends(|second| Doings { peer_stalls: second % 400 == 0, ..QUIET }), Some(1801));
+    }
+
+    #[test]
+    fn others_see_since_when_nothing_moved_also_where_that_ends_nothing() {
+        let start = Instant::now();
+        let activity = Activity::new(start);
+        let mut idle = Idle::new(None, activity.clone());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(idle.look(at(10), QUIET).is_none());
+        assert!(idle.look(at(90_000), QUIET).is_none());
+        assert_eq!(activity.since(), at(10));
+    }
+
+    #[test]
+    fn the_fault_says_what_to_do_and_lets_the_other_side_come_back() {
+        let start = Instant::now();
+        let (mut idle, _) = idle(start);
+        idle.look(start, QUIET);
+        let fault = idle.look(start + LIMIT, QUIET).expect("it is over");
+        assert!(fault.retry() && fault.hint.contains("again") && fault.message.contains("600 s"), "{fault:?}");
+    }
+}
