@@ -9,8 +9,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::limits::RESERVED_PREFIX;
-use longhaul_core::{Clock, RelPath, TempName};
+use longhaul_core::{Clock, RelPath, TempName, is_reserved};
 use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
 use rustix::io::Errno;
 
@@ -119,7 +118,7 @@ impl Tree {
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_bytes();
-            let ours = name == b"." || name == b".." || name.starts_with(RESERVED_PREFIX);
+            let ours = name == b"." || name == b".." || is_reserved(name);
             if !ours && after.is_none_or(|after| name > after) {
                 first.offer(name);
             }
