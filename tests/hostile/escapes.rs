@@ -11,7 +11,7 @@ use longhaul_proto::wire::message::{Outcome, Request};
 use super::assert_serves;
 use super::peer::{Client, entry, file, forged, hello, page, push_to, rel, word};
 use crate::fixture::tree::{self, Kind, Tree};
-use crate::fixture::{Site, files};
+use crate::fixture::{DaemonConfig, Site, files};
 
 /// A site whose root holds links that lead out of it:
 ///
@@ -26,7 +26,10 @@ struct Prison {
 
 impl Prison {
     fn new() -> Prison {
-        let site = Site::new();
+        Prison::at(Site::new())
+    }
+
+    fn at(site: Site) -> Prison {
         let outside = site.server.make_dir("outside");
         files::make(outside.join("secret"), 66, 3000);
         files::make(site.root().join("dir/real"), 1, 1000);
@@ -58,6 +61,9 @@ const FORGERIES: &[(&str, &[u8], &[u8])] = &[
     ("dirQnew", b"dirQ", b"dir\0"),
     ("Qlonghaul-0123", b"Qlonghaul", b".longhaul"),
     ("dir/Qlonghaul/new", b"Qlonghaul", b".longhaul"),
+    ("dir/Qlonghaul-0123", b"Qlonghaul", b".LongHaul"),
+    ("QQQQQQlonghaul/new", b"QQQQQQlonghaul", ".\u{200d}\u{ad}longhaul".as_bytes()),
+    ("QONGHA~1", b"QONGHA~1", b"LONGHA~1"),
 ];
 
 #[test]
@@ -135,7 +141,7 @@ fn entries_that_lead_through_links_fail_one_by_one() {
 
 #[test]
 fn a_link_that_a_client_plants_leads_it_nowhere() {
-    let prison = Prison::new();
+    let prison = Prison::at(Site::with(DaemonConfig::default().keeping()));
     let client = &prison.site.client;
     files::link("../outside", client.path("planted"));
     client.run(["push", "planted", &prison.site.url("")]).succeed();
@@ -192,13 +198,18 @@ fn what_is_ours_is_neither_listed_nor_served_nor_taken() {
     let client = &prison.site.client;
     files::make(prison.site.root().join(".longhaul/journal"), 1, 100);
     files::make(prison.site.root().join("dir/.longhaul-00"), 1, 100);
+    // Where these are names of their own, on a file system that folds they would be those above.
+    files::make(prison.site.root().join("dir/.LongHaul-01"), 1, 100);
+    files::make(prison.site.root().join(".longhau\u{ad}l/journal"), 1, 100);
     client.run(["pull", &prison.site.url(""), "all"]).succeed();
     assert_eq!(tree::leftovers(client.path("all")), [""; 0]);
     for path in ["", "dir"] {
         let list = client.run(["ls", &prison.site.url(path)]).succeed();
-        assert!(!list.stdout_text().contains(".longhaul"), "{list}");
+        assert!(!list.stdout_text().to_lowercase().contains("longhau"), "{list}");
     }
-    for path in [".longhaul/journal", "dir/.longhaul-00", ".longhaul/new"] {
+    assert!(!Tree::of(client.path("all")).paths().iter().any(|path| path.to_lowercase().contains("longhau")));
+    let folded = [".LONGHAUL/journal", "dir/.LongHaul-01", ".longhau\u{ad}l", "LONGHA~1"];
+    for path in [".longhaul/journal", "dir/.longhaul-00", ".longhaul/new"].into_iter().chain(folded) {
         client.run(["ls", &prison.site.url(path)]).fail(2);
         client.run(["pull", &prison.site.url(path), "got"]).fail(2);
     }

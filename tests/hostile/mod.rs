@@ -15,6 +15,7 @@ mod links;
 mod listings;
 mod noise;
 mod peer;
+mod policy;
 pub(crate) mod proxy;
 mod receivers;
 mod requests;

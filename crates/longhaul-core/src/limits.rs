@@ -17,7 +17,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const PATH_BYTES_MAX: usize = 4095;
 /// Longest target of a symbolic link.
 pub const LINK_BYTES_MAX: usize = 4095;
-/// Component names that begin so are ours, at every level: never scanned, listed, served or accepted.
+/// Component names that begin so are ours, at every level: never scanned, listed, served or accepted. Nor is any other spelling
+/// that a file system takes for one: [`is_reserved`](crate::is_reserved).
 pub const RESERVED_PREFIX: &[u8] = b".longhaul";
 
 /// Largest control message, its number and length not counted.

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX, RESERVED_PREFIX};
+use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::reserved::is_reserved;
 use crate::text::is_deceptive;
 
 /// A path beneath a root: components of 1 to 255 bytes joined by `/`, at most 4095 bytes, any bytes but NUL and `/`.
@@ -37,8 +38,8 @@ pub enum PathError {
     /// Over 4095 bytes.
     #[error("path is longer than 4095 bytes")]
     PathTooLong,
-    /// A component begins with `.longhaul`.
-    #[error("names beginning with .longhaul are reserved")]
+    /// A component begins with `.longhaul`, or some file system would take it for such a name.
+    #[error("names beginning with .longhaul, in whatever spelling a file system takes for it, are reserved")]
     Reserved,
 }
 
@@ -159,7 +160,7 @@ fn check_name(name: &[u8]) -> Result<(), PathError> {
     if name.len() > NAME_BYTES_MAX {
         return Err(PathError::NameTooLong);
     }
-    if name.starts_with(RESERVED_PREFIX) {
+    if is_reserved(name) {
         return Err(PathError::Reserved);
     }
     Ok(())
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn paths_that_leave_or_hide_are_refused() {
-        let cases: [(&[u8], PathError); 12] = [
+        let cases: [(&[u8], PathError); 13] = [
             (b"/etc/passwd", PathError::Absolute),
             (b"..", PathError::Dots),
             (b"a/../../b", PathError::Dots),
@@ -228,6 +229,7 @@ mod tests {
             (&[b'x'; 256], PathError::NameTooLong),
             (b".longhaul", PathError::Reserved),
             (b"a/.longhaul-0123/b", PathError::Reserved),
+            (b"a/.LongHaul-0123", PathError::Reserved),
             (b"/", PathError::Absolute),
         ];
         for (bytes, want) in cases {

@@ -48,6 +48,16 @@ pub enum DiskError {
         /// The link.
         path: PathText,
     },
+    /// A symbolic link that the operator of the tree does not let in.
+    #[error("{path} is not made as a symbolic link to '{target}': {why}")]
+    LinkRefused {
+        /// The link.
+        path: PathText,
+        /// Its target.
+        target: PathText,
+        /// The rule that it breaks.
+        why: &'static str,
+    },
     /// The name is taken, by something that may not be replaced.
     #[error("{path} exists: {what}")]
     Exists {
@@ -203,6 +213,8 @@ pub enum ErrorKind {
     OnlyReplaces,
     /// A directory is not at its path any more.
     Moved,
+    /// The operator of the tree does not let such a link in.
+    LinkRefused,
 }
 
 impl DiskError {
@@ -232,6 +244,7 @@ impl DiskError {
             DiskError::Exists { .. } | DiskError::Appeared { .. } => ErrorKind::Exists,
             DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
             DiskError::Moved { .. } => ErrorKind::Moved,
+            DiskError::LinkRefused { .. } => ErrorKind::LinkRefused,
             DiskError::NotADirectory { .. } => ErrorKind::NotADirectory,
             DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
             DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
@@ -249,6 +262,7 @@ impl DiskError {
             | DiskError::Changed { path, .. }
             | DiskError::Vanished { path }
             | DiskError::Escape { path }
+            | DiskError::LinkRefused { path, .. }
             | DiskError::Exists { path, .. }
             | DiskError::Appeared { path }
             | DiskError::OnlyReplaces { path }
@@ -317,6 +331,10 @@ impl ErrorKind {
             ErrorKind::Moved => (
                 FaultCode::InTheWay,
                 "see where it went, then run the same command again when nobody moves directories there",
+            ),
+            ErrorKind::LinkRefused => (
+                FaultCode::Denied,
+                "leave links out (--preserve -links), or ask the administrator of this root for links = \"keep\" in serve.toml",
             ),
             ErrorKind::OnlyReplaces => (
                 FaultCode::Unsupported,

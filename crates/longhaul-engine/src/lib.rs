@@ -30,7 +30,10 @@ pub use api::{
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
 pub use list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
 pub use longhaul_core::Rights;
-pub use longhaul_disk::{DirectMode, EngineKind, EngineReport, IoMode, SourceTree, TargetTree, VoidSource, VoidTarget};
+pub use longhaul_disk::{
+    DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, ModePolicy, SourceTree, TargetTree, TreePolicy,
+    VoidSource, VoidTarget,
+};
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
 pub use service::{ClientConfig, RootConfig, ServeConfig, Service};

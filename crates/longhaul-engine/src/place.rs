@@ -11,7 +11,7 @@ use std::sync::Arc;
 use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath};
 use longhaul_disk::{
     DirectMode, FsSource, FsTarget, SameName, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
-    VoidTarget,
+    TreePolicy, VoidTarget,
 };
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
@@ -243,9 +243,9 @@ pub(crate) fn refuse_into_itself(
     Ok(())
 }
 
-/// The destination beneath a served tree.
+/// The destination beneath a served tree, under the policy of its root.
 pub(crate) fn served_destination(
-    (root, store): (&Arc<Tree>, &Arc<Store>),
+    (root, store, policy): (&Arc<Tree>, &Arc<Store>, TreePolicy),
     (who, run): (&Who, [u8; 16]),
     path: &RelPath,
     opening: Opening,
@@ -265,7 +265,7 @@ pub(crate) fn served_destination(
     if opening.dry_run && !stands {
         return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
     }
-    let target = FsTarget::beneath(root, &dir, opening.direct).map_err(|e| e.fault())?;
+    let target = FsTarget::beneath(root, &dir, opening.direct, policy).map_err(|e| e.fault())?;
     let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
     written(target, landing, base, opening, (store, who, run), dir)
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::ByteCount;
-use longhaul_engine::{DirectMode, EngineKind, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup};
+use longhaul_engine::{
+    DirectMode, EngineKind, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup, TreePolicy,
+};
 use longhaul_net::Identity;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -29,6 +31,7 @@ fn config(root: &Path) -> ServeConfig {
         allow,
         protect: vec![Protection::Private],
         rate: None,
+        policy: TreePolicy::served(),
     };
     ServeConfig {
         listen: vec!["127.0.0.1:0".to_owned()],

@@ -9,6 +9,8 @@ use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::kernel::Kernel;
+use crate::target::meta::mode;
+use crate::target::policy::ModePolicy;
 use crate::tree::Tree;
 use crate::walk::Dir;
 
@@ -27,15 +29,15 @@ pub(crate) fn named(path: &Path, kernel: &Kernel) -> Result<Arc<Dir>, DiskError>
     Dir::open_behind(path, kernel).map(Arc::new)
 }
 
-/// A directory beneath a served tree.
-pub(crate) fn beneath(tree: &Tree, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
+/// A directory beneath a served tree. Those that are missing get the permissions that the tree's policy leaves.
+pub(crate) fn beneath(tree: &Tree, path: &RelPath, modes: ModePolicy) -> Result<Arc<Dir>, DiskError> {
     match tree.dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         outcome => return outcome,
     }
     let (Some(above), Some(name)) = (path.parent(), path.name()) else { return tree.dir(path) };
-    let parent = beneath(tree, &above)?;
-    made(parent.kernel().mkdirat(&parent, name, MODE), &parent, path.into())?;
+    let parent = beneath(tree, &above, modes)?;
+    made(parent.kernel().mkdirat(&parent, name, mode(modes.dir(MODE.bits()))), &parent, path.into())?;
     tree.dir(path)
 }
 

@@ -20,7 +20,9 @@ use crate::target::base;
 use crate::target::device::{Device, Mark, SyncMethod};
 use crate::target::dirs::DirHandle;
 use crate::target::file::Began;
+use crate::target::links;
 use crate::target::meta::{Modes, mode, times};
+use crate::target::policy::{LinkPolicy, TreePolicy};
 use crate::target::readback::{self, Back};
 use crate::target::reopen::{Attempt, PRIVATE, claim, difference, reopen, zero};
 use crate::target::staged::{Content, HeldFd, Staged};
@@ -49,12 +51,20 @@ pub struct FsTarget {
     /// Directories that stood before keep their mode and times.
     keeps_standing: bool,
     home: Home,
+    links: LinkPolicy,
 }
 
 /// Where the operator said that the destination is.
 enum Home {
     Named(PathBuf),
     Beneath(Arc<Tree>, RelPath),
+}
+
+impl Home {
+    /// Whether it is the top of a served tree: its mode and times are its operator's, whatever a sender says of them.
+    fn is_served_root(&self) -> bool {
+        matches!(self, Home::Beneath(_, path) if path.is_root())
+    }
 }
 
 impl FsTarget {
@@ -80,19 +90,30 @@ impl FsTarget {
 
     fn opened(path: &Path, direct: DirectMode, kernel: &Kernel) -> Result<FsTarget, DiskError> {
         let root = base::named(path, kernel)?;
-        FsTarget::new(Shelf::of(&root), root, direct, Home::Named(path.to_owned()))
+        FsTarget::new(Shelf::of(&root), root, direct, (Home::Named(path.to_owned()), TreePolicy::default()))
     }
 
-    /// The same for a directory beneath a served tree, without following any link on the way. Its shelf is the tree's.
+    /// The same for a directory beneath a served tree, without following any link on the way. Its shelf is the tree's, and what is
+    /// put into it obeys the tree's `policy`; the top of the tree itself keeps its mode and times.
     ///
     /// # Errors
     /// As [`FsTarget::open`]; [`DiskError::Escape`] if a link stands in the way.
-    pub fn beneath(tree: &Arc<Tree>, path: &RelPath, direct: DirectMode) -> Result<FsTarget, DiskError> {
+    pub fn beneath(
+        tree: &Arc<Tree>,
+        path: &RelPath,
+        direct: DirectMode,
+        policy: TreePolicy,
+    ) -> Result<FsTarget, DiskError> {
         let home = Home::Beneath(Arc::clone(tree), path.clone());
-        FsTarget::new(tree.shelf(), base::beneath(tree, path)?, direct, home)
+        FsTarget::new(tree.shelf(), base::beneath(tree, path, policy.modes)?, direct, (home, policy))
     }
 
-    fn new(shelf: Shelf, root: Arc<Dir>, direct: DirectMode, home: Home) -> Result<FsTarget, DiskError> {
+    fn new(
+        shelf: Shelf,
+        root: Arc<Dir>,
+        direct: DirectMode,
+        (home, policy): (Home, TreePolicy),
+    ) -> Result<FsTarget, DiskError> {
         let tag = random().map_err(|error| DiskError::call("name a session at", &RelPath::root(), error))?;
         let syncer = Syncer::default();
         syncer.watch(&root, &RelPath::root())?;
@@ -101,13 +122,14 @@ impl FsTarget {
             shelf,
             tag: SessionTag(tag),
             direct,
-            modes: Modes::of_process(),
+            modes: Modes::under(policy.modes),
             syncer,
             held: Arc::default(),
             unfinished: Mutex::default(),
             places: Mutex::default(),
             keeps_standing: false,
             home,
+            links: policy.links,
         })
     }
 
@@ -151,6 +173,17 @@ impl FsTarget {
 
     fn kernel(&self) -> &Kernel {
         self.walk.root().kernel()
+    }
+
+    /// Refuses a link that the policy of the served tree does not let in.
+    fn check_link(&self, path: &RelPath, target: &[u8]) -> Result<(), DiskError> {
+        match &self.home {
+            Home::Named(_) => Ok(()),
+            Home::Beneath(tree, top) => {
+                let place = top.concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
+                links::check(self.links, &place, target, |at| tree.dir(at).is_ok())
+            }
+        }
     }
 
     fn write_all(&self, fd: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
@@ -386,6 +419,7 @@ impl TargetTree for FsTarget {
     }
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        self.check_link(path, target)?;
         let (dir, device) = self.parent(path)?;
         let mark = Mark::now(&device);
         let (temp, ()) = Temp::make(&dir, self.tag, |name| self.kernel().symlinkat(target, &dir, name))
@@ -477,6 +511,9 @@ impl TargetTree for FsTarget {
 
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
         self.check_dir(path)?;
+        if path.is_root() && self.home.is_served_root() {
+            return Ok(());
+        }
         let before = self.unfinished().get(path).copied();
         let preserve = match before {
             None | Some(Some(_)) if self.keeps_standing => Preserve { mode: false, times: false, ..preserve },

@@ -3,31 +3,29 @@
 use longhaul_core::{Meta, Preserve};
 use rustix::fs::{Mode, Timespec, Timestamps, UTIME_OMIT};
 
+use crate::target::policy::{ModePolicy, process_umask};
+
 /// Which permissions new things get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Modes {
     umask: u32,
+    policy: ModePolicy,
 }
 
 impl Modes {
-    /// With the file mode mask of this process.
-    #[allow(clippy::disallowed_methods, reason = "a file of the kernel's, beneath no root")]
-    pub(crate) fn of_process() -> Modes {
-        // The mask can otherwise be read only by setting it, for all threads.
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-        let umask = umask.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
-        Modes { umask: umask.unwrap_or(UMASK_UNKNOWN) & 0o777 }
+    /// With the file mode mask of this process, under the policy of a tree.
+    pub(crate) fn under(policy: ModePolicy) -> Modes {
+        Modes { umask: process_umask(), policy }
     }
 
     /// The mode of a file. Set-id and sticky bits are dropped: without its owner's they would mean something else.
     pub(crate) fn file(self, meta: &Meta, preserve: Preserve) -> u32 {
-        if preserve.mode { meta.mode & 0o777 } else { 0o666 & !self.umask }
+        self.policy.file(if preserve.mode { meta.mode & 0o777 } else { 0o666 & !self.umask })
     }
 
     /// The mode of a directory, likewise.
     pub(crate) fn dir(self, meta: &Meta, preserve: Preserve) -> u32 {
-        if preserve.mode { meta.mode & 0o777 } else { 0o777 & !self.umask }
+        self.policy.dir(if preserve.mode { meta.mode & 0o777 } else { 0o777 & !self.umask })
     }
 
     /// What `open` makes of a mode.
@@ -49,21 +47,20 @@ pub(crate) fn times(meta: &Meta) -> Timestamps {
     }
 }
 
-/// The usual one.
-const UMASK_UNKNOWN: u32 = 0o022;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn set_id_bits_never_travel_and_the_mask_rules_what_is_not_preserved() {
-        let modes = Modes { umask: 0o027 };
+        let modes = Modes { umask: 0o027, policy: ModePolicy::Keep };
         let meta = Meta { mode: 0o6755, ..Meta::default() };
         let loose = Preserve { mode: false, ..Preserve::default() };
         assert_eq!(modes.file(&meta, Preserve::default()), 0o755);
         assert_eq!(modes.file(&meta, loose), 0o640);
         assert_eq!(modes.dir(&meta, loose), 0o750);
         assert_eq!(modes.after_open(0o666), 0o640);
+        let masked = Modes { policy: ModePolicy::Masked { dirs: 0o711, files: 0o711 }, ..modes };
+        assert_eq!((masked.file(&meta, Preserve::default()), masked.dir(&meta, loose)), (0o711, 0o710));
     }
 }

@@ -10,7 +10,9 @@ mod device;
 mod dirs;
 mod file;
 mod fs;
+mod links;
 mod meta;
+mod policy;
 mod readback;
 mod reopen;
 mod staged;
@@ -30,6 +32,7 @@ use crate::stat::{Identity, Standing};
 pub use device::SyncMethod;
 pub use file::{Place, TargetFile, TargetId};
 pub use fs::FsTarget;
+pub use policy::{LinkPolicy, ModePolicy, TreePolicy};
 pub use readback::Back;
 pub use staged::Staged;
 pub use sync::SyncCounts;
@@ -143,7 +146,7 @@ pub trait TargetTree: Send + Sync + 'static {
     /// Makes a symbolic link under a temporary name; not synced.
     ///
     /// # Errors
-    /// What the system says.
+    /// [`DiskError::LinkRefused`] if the tree does not take it; what the system says.
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError>;
 
     /// Makes durable every write on `file` that was complete before the call, and its temporary name.

@@ -11,8 +11,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use longhaul_core::limits::RESERVED_PREFIX;
-use longhaul_core::{Clock, RelPath};
+use longhaul_core::{Clock, RelPath, is_reserved};
 use rustix::fs::RawDir;
 use rustix::io::Errno;
 
@@ -129,7 +128,7 @@ impl Lister {
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_bytes();
-            let ours = name == b"." || name == b".." || name.starts_with(RESERVED_PREFIX);
+            let ours = name == b"." || name == b".." || is_reserved(name);
             if !ours && after.is_none_or(|after| name > after) {
                 first.offer(name);
             }

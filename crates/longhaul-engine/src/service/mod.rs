@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, Rights};
-use longhaul_disk::{DirectMode, EngineKind, Tree};
+use longhaul_disk::{DirectMode, EngineKind, Tree, TreePolicy};
 use longhaul_net::{
     GreetLimits, Greeted, Identity, Listener, NetError, Protection, PublicKey, QuicListener, ServerTls, greet,
 };
@@ -55,6 +55,8 @@ pub struct RootConfig {
     pub protect: Vec<Protection>,
     /// What all sessions on it carry together at most, bytes/s; none: as fast as they go.
     pub rate: Option<u64>,
+    /// Which modes and links are taken from clients.
+    pub policy: TreePolicy,
 }
 
 /// A key that may come in.

@@ -281,7 +281,8 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let what = format!("push to {root}/{}", path.escaped());
             let who = Who::client(&client.key, &client.name);
             let run = run_of(transfer.run);
-            let place = move || place::served_destination((&tree, &store), (&who, run), &path, opening);
+            let within = config.policy;
+            let place = move || place::served_destination((&tree, &store, within), (&who, run), &path, opening);
             let destination = blocking(place).await?;
             Ok((Side::Receive(destination, policy), what))
         }

@@ -4,6 +4,7 @@
 //! that can be wrong is found before anything is served, and named with line and column. Knows no sockets.
 
 mod file;
+mod policy;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::ByteCount;
-use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig, SyncGroup};
+use longhaul_engine::{DirectMode, EngineKind, Protection, RootConfig, ServeConfig, SyncGroup, TreePolicy};
 
 use super::parse_rights;
 use crate::error::Error;
@@ -54,7 +55,8 @@ impl CommandLineRoot {
         }
         let allow = parse_rights(&String::from_utf8_lossy(rights)).map_err(flawed)?;
         let dir = PathBuf::from(OsStr::from_bytes(dir));
-        Ok(CommandLineRoot(RootConfig { name, dir, allow, protect: vec![Protection::Private], rate: None }))
+        let (protect, policy) = (vec![Protection::Private], TreePolicy::served());
+        Ok(CommandLineRoot(RootConfig { name, dir, allow, protect, rate: None, policy }))
     }
 }
 

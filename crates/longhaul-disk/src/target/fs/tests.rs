@@ -145,7 +145,7 @@ fn a_link_above_is_refused_by_every_operation() {
     assert_eq!(target.finish_dir(&path("out"), &META, KEEP).expect_err("leaf").kind(), ErrorKind::NotADirectory);
     let tree = Tree::open(dir.path()).expect("tree");
     for at in ["out", "out/new", "out/sub"] {
-        escape(FsTarget::beneath(&tree, &path(at), DirectMode::Auto).map(drop), "beneath");
+        escape(FsTarget::beneath(&tree, &path(at), DirectMode::Auto, TreePolicy::default()).map(drop), "beneath");
     }
     assert_eq!(names(outside.path()), ["f", "sub"]);
     assert_eq!(std::fs::read(outside.path().join("f")).expect("content"), b"safe");
@@ -319,7 +319,7 @@ fn a_destination_is_made_with_those_above_it() {
     put(&target, "f", b"1", Replace::Never).expect("file");
     assert!(deep.join("f").exists());
     let tree = Tree::open(dir.path()).expect("tree");
-    let below = FsTarget::beneath(&tree, &path("p/q"), DirectMode::Auto).expect("beneath");
+    let below = FsTarget::beneath(&tree, &path("p/q"), DirectMode::Auto, TreePolicy::default()).expect("beneath");
     put(&below, "f", b"1", Replace::Never).expect("file");
     assert!(dir.path().join("p/q/f").exists());
     std::fs::write(dir.path().join("file"), b"").expect("file");

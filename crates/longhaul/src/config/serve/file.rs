@@ -13,6 +13,7 @@ use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::policy::{self, Mask};
 use super::{BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, WEIGHT_MAX, defaults};
 use crate::config::rights::grant;
 use crate::error::Error;
@@ -64,6 +65,8 @@ struct Root {
     allow: Option<Vec<Text>>,
     protect: Option<Vec<Text>>,
     rate: Option<Text>,
+    mode_mask: Option<Spanned<Mask>>,
+    links: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -87,7 +90,7 @@ enum Number {
 }
 
 /// What is wrong, and where in the text.
-struct Wrong {
+pub(super) struct Wrong {
     span: Range<usize>,
     message: String,
 }
@@ -182,7 +185,8 @@ fn judge_root(root: Root, before: &[RootConfig]) -> Result<RootConfig, Wrong> {
     };
     let allow = root.allow.map_or(Ok(Rights { read: true, ..Rights::default() }), |words| rights(&words))?;
     let protect = root.protect.map_or(Ok(vec![Protection::Private]), |words| protections(&words))?;
-    Ok(RootConfig { name, dir: dir.clone(), allow, protect, rate: rate(root.rate)? })
+    let policy = policy::judge(root.mode_mask.as_ref(), root.links.as_ref())?;
+    Ok(RootConfig { name, dir: dir.clone(), allow, protect, rate: rate(root.rate)?, policy })
 }
 
 fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig]) -> Result<ClientConfig, Wrong> {
@@ -249,10 +253,10 @@ impl Number {
     }
 }
 
-fn at<T, V, E: ToString>(place: &Spanned<V>, result: Result<T, E>) -> Result<T, Wrong> {
+pub(super) fn at<T, V, E: ToString>(place: &Spanned<V>, result: Result<T, E>) -> Result<T, Wrong> {
     result.map_err(|error| wrong(place, error))
 }
 
-fn wrong<V>(place: &Spanned<V>, message: impl ToString) -> Wrong {
+pub(super) fn wrong<V>(place: &Spanned<V>, message: impl ToString) -> Wrong {
     Wrong { span: place.span(), message: message.to_string() }
 }

@@ -1,7 +1,7 @@
 //! What a daemon's config may say, and how a mistake in it is named.
 
 use super::*;
-use longhaul_engine::Rights;
+use longhaul_engine::{LinkPolicy, ModePolicy, Rights};
 use longhaul_net::Identity;
 
 fn parse(text: &str) -> Result<Daemon, Error> {
@@ -96,6 +96,32 @@ fn a_root_is_read_only_and_private_unless_it_says_more() {
 }
 
 #[test]
+fn modes_and_links_of_a_root_are_bounded_unless_it_says_otherwise() {
+    let masked = |dirs, files| ModePolicy::Masked { dirs, files };
+    let policy = |lines: &str| {
+        let text = format!("[[root]]\nname = \"r\"\ntargets = [\"/d\"]\n{lines}");
+        parse(&text).unwrap().config.roots[0].policy
+    };
+    assert_eq!(policy(""), TreePolicy::served());
+    assert_eq!(root("r=/d").0.policy, TreePolicy::served());
+    for (line, modes) in [
+        ("mode_mask = '0750'", masked(0o750, 0o750)),
+        ("mode_mask = '664'", masked(0o664, 0o664)),
+        ("mode_mask = { dirs = '0775', files = '0664' }", masked(0o775, 0o664)),
+        ("mode_mask = 'keep'", ModePolicy::Keep),
+    ] {
+        assert_eq!(policy(line), TreePolicy { modes, ..TreePolicy::served() }, "{line}");
+    }
+    for (line, links) in [
+        ("links = 'keep'", LinkPolicy::Keep),
+        ("links = 'inside'", LinkPolicy::Inside),
+        ("links = 'refuse'", LinkPolicy::Refuse),
+    ] {
+        assert_eq!(policy(line), TreePolicy { links, ..TreePolicy::served() }, "{line}");
+    }
+}
+
+#[test]
 fn mistakes_are_named_with_line_and_column() {
     let key = Identity::generate().unwrap().public();
     let two = format!("[[client]]\nname='a'\nkey='{key}'\n[[client]]\nname='b'\nkey='{key}'");
@@ -109,6 +135,12 @@ fn mistakes_are_named_with_line_and_column() {
         ("[[root]]\nname = 'a/b'\ntargets = ['/a']", ":2:8: a root's name is one printable path component"),
         ("[[root]]\nname = 'r'\ntargets = ['/a']\nallow = ['write']", ":4:10: 'write' is not one of read, create"),
         ("[[root]]\nname = 'r'\ntargets = ['/a']\nprotect = ['clear']", ":4:12: 'clear' is not one of private, safe"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nlinks = 'munge'", ":4:9: 'munge' is not one of keep, inside, refuse"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nmode_mask = '0888'", ":4:13: mode_mask is an octal mask from"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nmode_mask = '2755'", ":4:13: mode_mask is an octal mask from"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nmode_mask = '0077'", ":4:13: mode_mask is an octal mask from"),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nmode_mask = 755", ":4:13: "),
+        ("[[root]]\nname = 'r'\ntargets = ['/a']\nmode_mask = { dirs = '0755' }", ":4:13: "),
         ("[[client]]\nname = 'a'\nkey = 'lhk1:short'", ":3:7: this is not a public key"),
         ("[limits]\nsessions = 0", ":2:12: sessions must be 1 to 4096"),
         ("[limits]\nmemory = '4 bananas'", ":2:10: '4 bananas' is not a size"),

@@ -63,7 +63,7 @@ fn a_destination_is_the_one_that_was_named_until_another_takes_its_place() {
     let tree = Tree::open(&top).expect("tree");
     let targets = [
         FsTarget::open(&top.join("in"), DirectMode::Auto).expect("target"),
-        FsTarget::beneath(&tree, &path("in"), DirectMode::Auto).expect("target"),
+        FsTarget::beneath(&tree, &path("in"), DirectMode::Auto, TreePolicy::default()).expect("target"),
     ];
     let checked = || targets.each_ref().map(|target| target.check_place().map_err(|error| error.kind()));
     let moved = Err(ErrorKind::Moved);

@@ -1,0 +1,64 @@
+//! `mode_mask` and `links` of a `[[root]]`: what is taken of the modes and links that clients send.
+//!
+//! In: their values. Out: a [`TreePolicy`]. Knows nothing of roots and where they lie.
+
+use longhaul_engine::{LinkPolicy, ModePolicy, TreePolicy};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::file::{Wrong, at, wrong};
+use crate::settings::Flaw;
+
+/// One mask for all, or one for directories and one for files.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Mask {
+    One(String),
+    Each(Masks),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Masks {
+    dirs: String,
+    files: String,
+}
+
+/// Judges both; what is not there has its default.
+pub(super) fn judge(mask: Option<&Spanned<Mask>>, links: Option<&Spanned<String>>) -> Result<TreePolicy, Wrong> {
+    let mut policy = TreePolicy::served();
+    if let Some(mask) = mask {
+        policy.modes = modes(mask.get_ref()).ok_or_else(|| wrong(mask, FORM))?;
+    }
+    if let Some(word) = links {
+        policy.links = at(word, parse_links(word.get_ref()))?;
+    }
+    Ok(policy)
+}
+
+fn modes(mask: &Mask) -> Option<ModePolicy> {
+    Some(match mask {
+        Mask::One(word) if word == "keep" => ModePolicy::Keep,
+        Mask::One(octal) => ModePolicy::Masked { dirs: bits(octal)?, files: bits(octal)? },
+        Mask::Each(Masks { dirs, files }) => ModePolicy::Masked { dirs: bits(dirs)?, files: bits(files)? },
+    })
+}
+
+/// Three or four octal digits that leave its owner reading and writing, as the daemon must.
+fn bits(octal: &str) -> Option<u32> {
+    let digits = octal.len();
+    let bits = u32::from_str_radix(octal, 8).ok()?;
+    ((3..=4).contains(&digits) && bits <= 0o777 && bits & 0o600 == 0o600).then_some(bits)
+}
+
+fn parse_links(word: &str) -> Result<LinkPolicy, Flaw> {
+    match word {
+        "keep" => Ok(LinkPolicy::Keep),
+        "inside" => Ok(LinkPolicy::Inside),
+        "refuse" => Ok(LinkPolicy::Refuse),
+        _ => Err(Flaw::Unknown { given: word.to_owned(), allowed: "keep, inside, refuse" }),
+    }
+}
+
+const FORM: &str = "mode_mask is an octal mask from \"0600\" to \"0777\", two of them as { dirs = \"0755\", files = \"0644\" }, \
+                    or \"keep\"";
