@@ -221,6 +221,7 @@ mod tests {
             allow: crate::Rights::default(),
             protect: Vec::new(),
             rate,
+            policy: longhaul_disk::TreePolicy::default(),
         };
         let client = ClientConfig {
             name: "c".to_owned(),

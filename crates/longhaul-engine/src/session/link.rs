@@ -252,7 +252,7 @@ impl Link {
 
     fn hear(&mut self, event: Event) -> Wake {
         self.moved += u64::from(match &event {
-            Event::Control(message) => moves(message),
+            Event::Heard(Heard { message, .. }) => moves(message),
             Event::Wrote(_) | Event::Read(_) => true,
             _ => false,
         });

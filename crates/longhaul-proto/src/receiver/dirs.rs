@@ -94,7 +94,7 @@ mod tests {
         let (path, kind) = match text.split_at(1) {
             ("+", path) => (path, EntryKind::Dir),
             ("-", path) => (path, EntryKind::DirEnd),
-            ("?", path) => (path, EntryKind::Unsent { failure: None, why: "odd".to_owned() }),
+            ("?", path) => (path, EntryKind::Unsent { failure: None, why: "odd".into() }),
             (_, path) => (path, EntryKind::File { len: 1, sparse: false, inode: Inode::default() }),
         };
         Entry { path: RelPath::new(path).expect("a path"), kind, meta: Meta::default() }
