@@ -3,6 +3,7 @@
 //! Takes hosts and daemons from the fixture and puts something between or in place of them: a [`proxy`] on the way, a
 //! [`peer`] that follows no rules. Whatever happens, no wrong file may stand, and the daemon serves on.
 
+mod adversary;
 mod bench;
 mod damage;
 mod durable;

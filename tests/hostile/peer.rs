@@ -3,7 +3,7 @@
 //! Built on the crates, not on the program. [`Speech`] is either end's control channel; [`Client`] is one that dialled.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::digest::{Hash32, digest_of};
 use longhaul_core::filter::Rule;
@@ -50,6 +50,18 @@ impl Speech {
             writer.flush().await
         };
         let _ = self.runtime.block_on(said);
+    }
+
+    /// Says anything at all, and says whether it was taken: not if the other side has ended the connection, or reads nothing
+    /// before `until`.
+    pub(super) fn force(&mut self, bytes: &[u8], until: Instant) -> bool {
+        let writer = &mut self.control.writer;
+        let said = async {
+            writer.write_all(bytes).await?;
+            writer.flush().await
+        };
+        let said = async { tokio::time::timeout_at(until.into(), said).await };
+        Instant::now() < until && matches!(self.runtime.block_on(said), Ok(Ok(())))
     }
 
     /// The next message; none when the other side has ended the connection.

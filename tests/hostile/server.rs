@@ -30,14 +30,15 @@ fn pull(host: &Host, words: &[&str], source: &str, serve: impl FnOnce(&Server, S
 }
 
 /// As a daemon that means well would, up to the first page.
-fn welcome(server: &Server, speech: &mut Speech) -> LaneStream {
+pub(super) fn welcome(server: &Server, speech: &mut Speech) -> LaneStream {
     speech.hear();
     speech.say(&Message::Welcome(fair()));
     speech.say(&Message::Lanes(Lanes { first: LaneId(0), count: 1, transport: Transport::Tcp }));
     server.accept_lane(speech, fair().session)
 }
 
-fn fair() -> Welcome {
+/// What agrees to what a client of these tests asks for.
+pub(super) fn fair() -> Welcome {
     Welcome {
         version: 1,
         caps: 0,

@@ -1,0 +1,330 @@
+//! Peers that only take. They never read what is said to them and never take what a lane carries, and they say whatever makes the
+//! other side remember most.
+//!
+//! Each attack goes on for five seconds against a real daemon or a real client of its own, which must stay small whatever comes,
+//! and a daemon serves its honest clients on. What a test asserts is the peak of the process's memory (VmHWM); the curve is printed,
+//! `cargo test --test main adversary -- --nocapture` shows it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use longhaul_core::digest::{Digest, Part};
+use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Entry, EntryKind, FaultCode, FileId, LaneId, Unit};
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{
+    Answer, Finding, Heartbeat, Lanes, Offer, Page, Request, Resume, Transport, Verdict, WantChunks,
+};
+
+use super::peer::{Client, Server, Speech, entry, file, hello, pull, push_to, rel, source};
+use super::server::{fair, welcome};
+use super::{assert_serves, client};
+use crate::fixture::{Host, Site, files};
+
+#[test]
+fn daemon_stays_small_whatever_clients_make_it_owe() {
+    for (name, attack) in CLIENTS {
+        let site = prey();
+        let pid = site.daemon.pid();
+        let until = Instant::now() + LASTING;
+        let memory = watched(pid, || {
+            // A session that is ended is begun anew.
+            while Instant::now() < until {
+                attack(&site, until);
+            }
+        });
+        eprintln!("daemon, {name}: {memory}");
+        assert!(memory.peak_mib <= PEAK_MIB_MAX, "{name}: {memory}\n{}", site.daemon.log());
+        assert_serves(&site, name);
+    }
+}
+
+#[test]
+fn client_stays_small_whatever_a_daemon_makes_it_owe() {
+    for (name, words, attack) in DAEMONS {
+        let (host, server) = (Host::new(), Server::start());
+        fs::File::create(host.path("deep")).and_then(|deep| deep.set_len(DEEP)).unwrap();
+        let url = format!("lh://{}/data/d/", server.addr());
+        let words = words.iter().map(|word| if *word == "URL" { url.as_str() } else { word });
+        let run = host.run(words.clone().take(1)).args(OPTIONS).args(["--peer-key", &server.key()]).args(words.skip(1));
+        let running = run.start();
+        let pid = running.pid().as_raw_nonzero().get();
+        let until = Instant::now() + LASTING;
+        let memory = watched(pid, || {
+            let mut speech = server.accept_control();
+            attack(&server, &mut speech, until);
+        });
+        eprintln!("client, {name}: {memory}");
+        drop(running);
+        assert!(memory.peak_mib <= PEAK_MIB_MAX, "{name}: {memory}");
+    }
+}
+
+/// What a client does to a daemon; it comes back when the connection ends or the time is over.
+type Attack = (&'static str, fn(&Site, Instant));
+
+const CLIENTS: &[Attack] = &[
+    ("heartbeats that want an answer", |site, until| {
+        let mut client = pulling(site, "deep");
+        flood(&mut client.speech, until, &heartbeats());
+    }),
+    ("pages of files whose directory is missing", |site, until| pages(site, until, |n| file(&format!("d/{n}"), 0))),
+    ("pages of files longer than any", |site, until| pages(site, until, |n| file(&format!("{n}"), u64::MAX))),
+    ("pages of what was not sent", |site, until| pages(site, until, unsent)),
+    ("chunks that are wanted and given up", |site, until| {
+        let mut client = pulling(site, "deep");
+        want_and_give_up(&mut client.speech, until);
+    }),
+    ("a file that is held in pieces without end", |site, until| {
+        let mut client = pulling(site, "deep");
+        hold_in_pieces(&mut client.speech, until);
+    }),
+    ("directories that never end", |site, until| {
+        let mut client = client(site);
+        client.agree(push_to("data", ""));
+        client.lane();
+        directories(&mut client.speech, until);
+    }),
+    ("listings that are not read", |site, until| {
+        let mut crowd = Vec::new();
+        while Instant::now() < until {
+            if crowd.len() < CROWD {
+                let mut client = client(site);
+                client.speech.say(&hello(Request::List { root: "data".to_owned(), path: rel("names") }));
+                crowd.push(client);
+            } else {
+                thread::sleep(PACE);
+            }
+        }
+    }),
+];
+
+/// What a daemon does to a client, with the words that the client is run with.
+type Defence = (&'static str, &'static [&'static str], fn(&Server, &mut Speech, Instant));
+
+const DAEMONS: &[Defence] = &[
+    ("heartbeats that want an answer, to a pull", &["pull", "URL", "got/"], |server, speech, until| {
+        let _lane = welcome(server, speech);
+        flood(speech, until, &heartbeats());
+    }),
+    ("heartbeats that want an answer, to a push", &["push", "deep", "URL"], |server, speech, until| {
+        let _lane = welcome(server, speech);
+        flood(speech, until, &heartbeats());
+    }),
+    ("pages of what was not sent", &["pull", "URL", "got/"], |server, speech, until| {
+        let _lane = welcome(server, speech);
+        send_pages(speech, until, unsent);
+    }),
+    ("pages of files longer than any", &["pull", "URL", "got/"], |server, speech, until| {
+        let _lane = welcome(server, speech);
+        send_pages(speech, until, |n| file(&format!("{n}"), u64::MAX));
+    }),
+    ("directories that never end", &["pull", "URL", "got/"], |server, speech, until| {
+        let _lane = welcome(server, speech);
+        directories(speech, until);
+    }),
+    ("chunks that are wanted and given up", &["push", "deep", "URL"], |server, speech, until| {
+        let _lane = welcome(server, speech);
+        want_and_give_up(speech, until);
+    }),
+    ("lanes without end", &["push", "deep", "URL"], |_, speech, until| {
+        speech.hear();
+        speech.say(&Message::Welcome(fair()));
+        let mut first = 0;
+        let more = move || {
+            first += 1;
+            Message::Lanes(Lanes { first: LaneId(first), count: 1, transport: Transport::Tcp }).encode()
+        };
+        flood(speech, until, &std::iter::repeat_with(more).take(10_000).flatten().collect::<Vec<_>>());
+    }),
+];
+
+/// A daemon with what attacks want to have.
+fn prey() -> Site {
+    let site = Site::new();
+    fs::File::create(site.root().join("deep")).and_then(|deep| deep.set_len(DEEP)).unwrap();
+    files::write(site.root().join("stands"), vec![7; 3 << 20]);
+    fs::create_dir(site.root().join("names")).unwrap();
+    for n in 0..NAMES {
+        files::write(site.root().join(format!("names/{n:0246}")), "");
+    }
+    site
+}
+
+/// A client with a session that pulls `name`, and a lane that it does not read.
+fn pulling(site: &Site, name: &str) -> Client {
+    let mut client = client(site);
+    client.agree(pull(vec![source("data", name)], vec![]));
+    client.lane();
+    client
+}
+
+fn heartbeats() -> Vec<u8> {
+    Message::Heartbeat(Heartbeat { stalled: false, answer: true }).encode().repeat(8192)
+}
+
+/// Says `bytes` again and again, and reads nothing.
+fn flood(speech: &mut Speech, until: Instant, bytes: &[u8]) {
+    while speech.force(bytes, until) {}
+}
+
+/// Pushes pages of entries that fail or are no files, as fast as a daemon may well have asked for them.
+fn pages(site: &Site, until: Instant, make: fn(u64) -> Entry) {
+    let mut client = client(site);
+    client.agree(push_to("data", ""));
+    client.lane();
+    send_pages(&mut client.speech, until, make);
+}
+
+fn send_pages(speech: &mut Speech, until: Instant, make: fn(u64) -> Entry) {
+    let mut first = 0;
+    loop {
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        while entries.len() < 1024 && bytes < 48 << 10 {
+            let entry = make(first + entries.len() as u64);
+            bytes += postcard_len(&entry);
+            entries.push(entry);
+        }
+        let count = entries.len() as u64;
+        let page = Message::Page(Page { first: FileId(first), last: false, entries });
+        if !speech.force(&page.encode(), until) {
+            return;
+        }
+        first += count;
+        thread::sleep(PACE);
+    }
+}
+
+fn postcard_len(entry: &Entry) -> usize {
+    let page = |entries| Message::Page(Page { first: FileId(0), last: false, entries }).encode().len();
+    page(vec![entry.clone()])
+}
+
+fn unsent(n: u64) -> Entry {
+    entry(&format!("{n}"), EntryKind::Unsent { failure: Some(FaultCode::Io), why: String::new() })
+}
+
+/// Wants all chunks of the first file, the smallest there are, and gives each up at once.
+fn want_and_give_up(speech: &mut Speech, until: Instant) {
+    let file = offered(speech);
+    speech.say(&Message::Resume(Resume { file, chunk: ChunkSize::from_log2(10).unwrap(), parts: vec![], more: false }));
+    let mut start = 0;
+    loop {
+        let units = (start..start + 1024).map(|n| Unit::Chunk { file, index: ChunkIndex(n) });
+        let given_up = |unit| Verdict { unit, attempt: Attempt::FIRST, finding: Finding::GivenUp };
+        let mut words = Message::WantChunks(WantChunks { file, start: ChunkIndex(start), count: 1024 }).encode();
+        words.extend(Message::Verdicts(units.map(given_up).collect()).encode());
+        if !speech.force(&words, until) {
+            return;
+        }
+        start += 1024;
+    }
+}
+
+/// Says of the first file that one chunk in two is held, without end.
+fn hold_in_pieces(speech: &mut Speech, until: Instant) {
+    let file = offered(speech);
+    let chunk = ChunkSize::from_log2(20).unwrap();
+    let mut first = 0;
+    loop {
+        let part = |n| Part { start: ChunkIndex(n), chunks: 1, digest: Digest::Cv([7; 32]) };
+        let parts = (first..first + 1000).map(|n| part(2 * n)).collect();
+        if !speech.force(&Message::Resume(Resume { file, chunk, parts, more: true }).encode(), until) {
+            return;
+        }
+        first += 1000;
+    }
+}
+
+/// Has the sender tell its first page and wants all of it. Gives its first file, and reads nothing from then on.
+fn offered(speech: &mut Speech) -> FileId {
+    speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: String::new() }));
+    let page = speech.hear_until(|message| match message {
+        Message::Page(page) if !page.entries.is_empty() => Some(page),
+        _ => None,
+    });
+    let page = page.expect("a page");
+    let at = page.entries.iter().position(|entry| matches!(entry.kind, EntryKind::File { .. })).expect("a file");
+    let mut wanted = vec![0; page.entries.len().div_ceil(8)];
+    wanted[at / 8] |= 1 << (at % 8);
+    speech.say(&Message::Answer(Answer { first: page.first, wanted }));
+    FileId(page.first.0 + at as u64)
+}
+
+/// Names directories that are never ended, each with a path as long as there is. Reads what it is told, so that its credit grows.
+fn directories(speech: &mut Speech, until: Instant) {
+    let mut dir = String::new();
+    let mut deep = Vec::new();
+    for level in 0..14 {
+        dir = format!("{dir}{}{level:0>250}", if level == 0 { "" } else { "/" });
+        deep.push(entry(&dir, EntryKind::Dir));
+    }
+    let mut first = 0;
+    let mut entries = deep;
+    while Instant::now() < until {
+        let count = entries.len() as u64;
+        let page = Message::Page(Page { first: FileId(first), last: false, entries });
+        let answered = |message| matches!(message, Message::Answer(_)).then_some(());
+        if !speech.force(&page.encode(), until) || speech.hear_until(answered).is_none() {
+            return;
+        }
+        first += count;
+        entries = (first..first + 16).map(|n| entry(&format!("{dir}/{n}"), EntryKind::Dir)).collect();
+    }
+}
+
+/// A process's memory while something was done to it.
+struct Memory {
+    /// Resident MiB at each half of a second.
+    curve: Vec<u64>,
+    peak_mib: u64,
+}
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} MiB resident each half second, peak {} MiB", self.curve, self.peak_mib)
+    }
+}
+
+/// Does something to a process and watches its memory meanwhile.
+fn watched(pid: i32, attack: impl FnOnce()) -> Memory {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut curve = vec![resident(pid, "VmRSS:")];
+            while !over.load(Ordering::Relaxed) {
+                thread::park_timeout(Duration::from_millis(500));
+                curve.push(resident(pid, "VmRSS:"));
+            }
+            // A process that has ended has none.
+            let peak = curve.iter().flatten().copied().max().unwrap_or(0);
+            let peak_mib = resident(pid, "VmHWM:").unwrap_or(peak);
+            Memory { curve: curve.into_iter().flatten().collect(), peak_mib }
+        });
+        attack();
+        over.store(true, Ordering::Relaxed);
+        watching.thread().unpark();
+        watching.join().unwrap()
+    })
+}
+
+/// MiB of a process's memory.
+fn resident(pid: i32, field: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib >> 10)
+}
+
+/// So long does each attack last.
+const LASTING: Duration = Duration::from_secs(5);
+/// An attack that must not outrun its credit goes a step so often.
+const PACE: Duration = Duration::from_millis(8);
+/// Most that a process may come to hold: an idle daemon of this build has 20 MiB or so, and one session's bounds are some more.
+const PEAK_MIB_MAX: u64 = 96;
+/// The length of a file without content.
+const DEEP: u64 = 64 << 30;
+/// Names in the directory that is listed, and those who list it.
+const NAMES: u64 = 20_000;
+const CROWD: usize = 100;
+/// How clients are run, which have one try and little memory for payload.
+const OPTIONS: [&str; 9] = ["--json", "--retry-for", "0", "--lanes", "1", "--chunk-size", "1MiB", "--memory", "8MiB"];
