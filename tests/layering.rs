@@ -50,6 +50,16 @@ fn the_table_itself_has_no_cycle() {
 }
 
 #[test]
+fn what_counts_for_a_peer_checks_for_overflow_in_a_release_too() {
+    let manifest: toml::Table = read(&root().join("Cargo.toml")).parse().expect("TOML");
+    let packages = &manifest["profile"]["release"]["package"];
+    for name in ["longhaul-core", "longhaul-proto", "longhaul-net", "longhaul-engine"] {
+        let checks = packages.get(name).and_then(|package| package.get("overflow-checks"));
+        assert_eq!(checks.and_then(toml::Value::as_bool), Some(true), "{name}");
+    }
+}
+
+#[test]
 fn every_source_file_says_what_it_owns() {
     let silent: Vec<_> = sources().into_iter().filter(|file| !read(file).starts_with("//!")).collect();
     assert!(silent.is_empty(), "these do not open with //!: {silent:#?}");
