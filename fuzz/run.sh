@@ -12,7 +12,7 @@ seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
 if [ "${#targets[@]}" -eq 0 ]; then
-  targets=(bundle control filter header journal opening path receiver sender)
+  targets=(bundle control filter header journal opening path receiver sender words)
 fi
 
 # What cargo-fuzz passes. Coverage is an unstable flag of a stable compiler, so it is told that this is fine.
@@ -33,7 +33,7 @@ failed=0
 for target in "${targets[@]}"; do
   mkdir -p "corpus/$target" "artifacts/$target" "seeds/$target"
   case $target in
-    control | sender | receiver | bundle | journal) max_len=16384 ;;
+    control | sender | receiver | bundle | journal | words) max_len=16384 ;;
     *) max_len=4400 ;;
   esac
   log=$(mktemp)
