@@ -146,6 +146,19 @@ impl Records {
         self.limit = limit;
     }
 
+    /// Seals any content as a record of any kind.
+    #[cfg(test)]
+    pub(crate) fn seal_as(&mut self, kind: u8, content: &[u8], out: &mut [u8]) -> Result<usize, rustls::Error> {
+        self.tx.seal(kind, content, out)
+    }
+
+    /// Renews the key though nothing asks for it.
+    #[cfg(test)]
+    pub(crate) fn renew_now(&mut self, out: &mut [u8]) -> Result<usize, rustls::Error> {
+        self.owes_update = true;
+        self.renew(out)
+    }
+
     /// How many records the present key has sealed.
     #[cfg(test)]
     pub(crate) fn sealed(&self) -> u64 {

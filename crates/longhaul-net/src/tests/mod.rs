@@ -5,6 +5,7 @@ mod dialling;
 mod lanes;
 mod private_lanes;
 mod quic_lanes;
+mod record_noise;
 mod speed;
 
 use std::net::SocketAddr;

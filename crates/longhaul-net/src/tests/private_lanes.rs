@@ -280,6 +280,6 @@ fn a_server_that_refuses_this_sides_key_is_heard() {
 }
 
 /// Bytes past the protection, as an attacker on the way would put them.
-fn raw_send(lane: &LaneStream, bytes: &[u8]) {
+pub(super) fn raw_send(lane: &LaneStream, bytes: &[u8]) {
     lane.wire().send(&[bytes], crate::wire::More::No).unwrap();
 }
