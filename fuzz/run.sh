@@ -2,7 +2,7 @@
 # Builds fuzz targets with Rust's stable toolchain and a C++ compiler, and runs each for so many seconds:
 #     fuzz/run.sh SECONDS [TARGET...]
 # Without names: all that parse what a peer sends or a disk gives back. `settings`, which parses what an operator writes,
-# takes minutes to build.
+# takes minutes to build: the gate plays its seeds, damaged, in tests/noise.rs.
 # Ends with 1 if one of them crashes, hangs or outgrows its memory; what did it is then in fuzz/artifacts/TARGET.
 # Seeds are in fuzz/seeds; what is found on the way stays in fuzz/corpus, for longer runs.
 set -euo pipefail

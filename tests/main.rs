@@ -24,6 +24,7 @@ mod links;
 mod listing;
 mod mapping;
 mod medium;
+mod noise;
 mod outages;
 mod overlap;
 mod partials;
