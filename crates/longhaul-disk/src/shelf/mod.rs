@@ -187,7 +187,12 @@ impl Shelf {
         let fd = match openat(&self.root, NAME, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) => return Err(DiskError::NotADirectory { path: NAME.into() }),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                // What another user put there, where everybody may make names, says no more than that user's directory would.
+                let stat = statat(&self.root, NAME, AtFlags::SYMLINK_NOFOLLOW);
+                ours(&stat.map_err(|error| DiskError::call("examine", NAME, error))?, NAME.into())?;
+                return Err(DiskError::NotADirectory { path: NAME.into() });
+            }
             Err(error) => return Err(DiskError::call("open", NAME, error)),
         };
         let stat = fstat(&fd).map_err(|error| DiskError::call("examine", NAME, error))?;
