@@ -255,7 +255,7 @@ fn a_lost_link_is_5_and_a_daemon_that_stops_says_so() {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn what_another_user_left_at_the_top_keeps_nobody_from_copying() {
-    let plants: [(&str, fn(&Path)); 5] = [
+    let plants: [(&str, Plant); 5] = [
         ("a directory", |at| fs::create_dir(at).unwrap()),
         ("a file", |at| fs::write(at, b"mine").unwrap()),
         ("a link to a directory", |at| files::link("/tmp", at)),
@@ -275,6 +275,9 @@ fn what_another_user_left_at_the_top_keeps_nobody_from_copying() {
         assert_eq!(tree::leftovers(host.path("new")), [".longhaul"], "{what}: {outcome}");
     }
 }
+
+/// Puts something at a path.
+type Plant = fn(&Path);
 
 /// A host that an ordinary user shares, with a copy of the program that this user can reach. Where the tests do not run as
 /// root, that user is the one who runs them.
