@@ -10,6 +10,7 @@ use std::sync::Arc;
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_engine::{Remote, Trust};
 use longhaul_net::{Identity, KnownHosts, NetError, PublicKey};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::config::{Places, check_strictly};
 use crate::error::Error;
@@ -23,9 +24,18 @@ use crate::signals::Asking;
 /// # Errors
 /// What [`Identity::load`] returns, [`Error::Exposed`].
 pub fn load(path: &Path) -> Result<Identity, Error> {
+    guard_memory();
     let identity = Identity::load(path)?;
     check_strictly(path)?;
     Ok(identity)
+}
+
+/// Keeps what this process holds from now on, its private key that is, out of core dumps and from other programs of the same
+/// user (`ptrace`, `/proc/PID/mem`). Only root can attach a debugger to it then.
+pub fn guard_memory() {
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::debug!(%error, "this process may leave its key in a core dump");
+    }
 }
 
 /// The known hosts in `path`, likewise.
@@ -193,6 +203,13 @@ mod tests {
         judge.judge("h", 1, &pinned).unwrap();
         assert_eq!(judge.judge("h", 1, &other).unwrap_err().code, FaultCode::Denied);
         assert!(!dir.path().join("known_hosts").exists());
+    }
+
+    #[test]
+    fn a_process_that_holds_a_key_leaves_no_core_and_lets_nobody_look_into_it() {
+        let dir = tempfile::tempdir().unwrap();
+        load_or_make(&dir.path().join("identity"), Talker::silent()).unwrap();
+        assert_eq!(rustix::process::dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub(super) fn run(verb: KeyVerb, context: Context) -> Result<Exit, Error> {
 fn generate(args: &IdentityArgs, talker: Talker, context: Context) -> Result<Exit, Error> {
     let path = file(&args.identity, "identity", context)?;
     check_strictly(&path)?;
+    keys::guard_memory();
     let identity = Identity::generate()?;
     match identity.save_new(&path) {
         Err(NetError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
