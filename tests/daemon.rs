@@ -1,6 +1,7 @@
 //! The daemon as its administrator and its clients meet it.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::process::Signal;
 
@@ -102,6 +103,70 @@ fn a_config_that_anybody_may_write_is_refused() {
     files::set_mode(&config, 0o646);
     let outcome = check(&host, &config).fail(2);
     assert!(outcome.stderr.contains("chmod o-w"), "{outcome}");
+}
+
+#[test]
+fn files_that_somebody_else_could_change_are_refused_with_the_command_that_mends_them() {
+    let site = Site::new();
+    let (server, client) = (&site.server, &site.client);
+    let (config, identity) = (server.path("serve.toml"), server.config("identity"));
+    let known_hosts = client.config("known_hosts");
+    files::set_mode(&known_hosts, 0o644);
+    let refused = |run: Run, mends: String| {
+        let outcome = run.fail(2);
+        assert!(outcome.stderr.contains(&mends), "{mends}: {outcome}");
+    };
+    let check = || check(server, &config);
+    let list = || client.run(["ls", &site.url("")]);
+    check().succeed();
+    list().succeed();
+    let shown = |path: &Path| path.canonicalize().unwrap().display().to_string();
+    let dirs = [&config, &identity, &known_hosts].map(|path| path.parent().unwrap().to_owned());
+    for (path, bad, good) in
+        [(&config, 0o620, 0o600), (&dirs[0], 0o775, 0o755), (&identity, 0o620, 0o600), (&dirs[1], 0o770, 0o700)]
+    {
+        files::set_mode(path, bad);
+        let mends = if path == &identity { "chmod 600 ".to_owned() } else { format!("chmod g-w {}", shown(path)) };
+        refused(check(), mends);
+        files::set_mode(path, good);
+        check().succeed();
+    }
+    for (path, bad, good) in [(&known_hosts, 0o666, 0o600), (&dirs[2], 0o777, 0o700)] {
+        files::set_mode(path, bad);
+        refused(list(), format!("chmod go-w {}", shown(path)));
+        files::set_mode(path, good);
+        list().succeed();
+    }
+}
+
+#[test]
+fn what_a_config_most_likely_does_not_mean_is_told_when_it_is_checked_and_at_the_start() {
+    let host = Host::new();
+    let (outer, inner) = (host.make_dir("outer"), host.make_dir("outer/inner"));
+    let config = DaemonConfig::default()
+        .line("state = '/var/lib/longhaul'")
+        .root("everything", Path::new("/"), "read,modify")
+        .root("outer", &outer, "read")
+        .root("inner", &inner, "read")
+        .root("again", &inner, "read");
+    let path = config.write(&host);
+    let told = [
+        "root 'everything' is the whole system: clients may change",
+        "root 'everything' holds",
+        "root 'inner' lies in root 'outer'",
+        "roots 'inner' and 'again' are one directory",
+        "has no effect yet",
+    ];
+    let outcome = check(&host, &path).succeed();
+    let daemon = config.start(&host);
+    for text in told {
+        assert!(outcome.stderr.contains(text), "{text}: {outcome}");
+        daemon.wait_log(text);
+    }
+    assert!(!outcome.stderr.contains("root 'outer' lies in root 'inner'"), "{outcome}");
+    if rustix::process::geteuid().is_root() {
+        daemon.wait_log("runs as root");
+    }
 }
 
 #[test]

@@ -255,16 +255,29 @@ fn a_lost_link_is_5_and_a_daemon_that_stops_says_so() {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn what_another_user_left_at_the_top_keeps_nobody_from_copying() {
-    let host = Host::new();
-    files::make(host.path("d/large"), 1, 3 << 20);
-    files::make(host.path("d/small"), 2, 100);
-    let theirs = host.make_dir("new/.longhaul");
-    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).unwrap();
-    let outcome = host.run(["copy", "--json", "d", "new"]).succeed();
-    assert_eq!(outcome.counts(), (2, 0, 0), "{outcome}");
-    assert!(outcome.stderr.contains("no journal can be written"), "{outcome}");
-    assert_eq!(tree::leftovers(host.path("new")), [".longhaul"], "{outcome}");
+    let plants: [(&str, Plant); 5] = [
+        ("a directory", |at| fs::create_dir(at).unwrap()),
+        ("a file", |at| fs::write(at, b"mine").unwrap()),
+        ("a link to a directory", |at| files::link("/tmp", at)),
+        ("a link to nothing", |at| files::link("nowhere", at)),
+        ("a fifo", |at| files::make_special(at, rustix::fs::FileType::Fifo)),
+    ];
+    for (what, plant) in plants {
+        let host = Host::new();
+        files::make(host.path("d/large"), 1, 3 << 20);
+        files::make(host.path("d/small"), 2, 100);
+        let theirs = host.make_dir("new").join(".longhaul");
+        plant(&theirs);
+        std::os::unix::fs::lchown(&theirs, Some(65534), Some(65534)).unwrap();
+        let outcome = host.run(["copy", "--json", "d", "new"]).succeed();
+        assert_eq!(outcome.counts(), (2, 0, 0), "{what}: {outcome}");
+        assert!(outcome.stderr.contains("no journal can be written"), "{what}: {outcome}");
+        assert_eq!(tree::leftovers(host.path("new")), [".longhaul"], "{what}: {outcome}");
+    }
 }
+
+/// Puts something at a path.
+type Plant = fn(&Path);
 
 /// A host that an ordinary user shares, with a copy of the program that this user can reach. Where the tests do not run as
 /// root, that user is the one who runs them.

@@ -40,6 +40,36 @@ fn a_file_goes_on_after_the_death_of_either_end() {
 }
 
 #[test]
+fn what_an_earlier_session_brought_is_verified_on_the_disk_too() {
+    some_at_once(Direction::BOTH, |direction| {
+        let context = format!("{direction:?}");
+        let mut scene = Scene::new(direction);
+        files::make(scene.source(), 1, LEN);
+        let command = |scene: &Scene| scene.run("f", "f").args(["--verify", "disk"]);
+        scene.die(command(&scene), Death::ClientKilled);
+        let site = &scene.wired.site;
+        let end = if direction == Direction::Push { site.root() } else { site.client.dir().to_owned() };
+        let left = tree::leftovers(&end).into_iter().map(|name| end.join(name));
+        let temp = left.filter(|path| path.is_file()).find(|path| path.parent() == Some(&end)).unwrap();
+        // In place: the file is still the one that was written. Some of these chunks are held, others are sent again.
+        let file = std::fs::File::options().read(true).write(true).open(temp).unwrap();
+        for chunk in 0..6 {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, chunk * MIB + 77).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x10], chunk * MIB + 77).unwrap();
+        }
+        file.sync_all().unwrap();
+        drop(file);
+        let outcome = command(&scene).fail(6);
+        assert!(outcome.stderr.contains("than an earlier session wrote"), "{context}: {outcome}");
+        assert!(!end.join("f").exists(), "{context}: {outcome}");
+        let outcome = command(&scene).finish();
+        scene.assert_anew(&outcome, LEN as u64, &context);
+        scene.assert_same("f", "f", &context);
+    });
+}
+
+#[test]
 fn an_interrupted_run_prints_the_command_that_continues_it() {
     let deaths = [Death::ClientInterrupted, Death::ClientTerminated, Death::DaemonKilled];
     some_at_once(both(&deaths), |(direction, death)| {

@@ -8,6 +8,7 @@ mod bench;
 mod damage;
 mod durable;
 mod escapes;
+mod folding;
 mod frames;
 mod full;
 mod joins;

@@ -70,14 +70,45 @@ pub struct Meta {
     pub mtime: Mtime,
 }
 
-/// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds.
+/// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds. One with a whole second of
+/// nanoseconds or more is none, and is not read: some such numbers are orders to the system (`UTIME_NOW`, `UTIME_OMIT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "MtimeRead")]
 pub struct Mtime {
     /// Whole seconds.
     pub secs: i64,
     /// 0 to 999,999,999.
     pub nanos: u32,
 }
+
+/// A time as it is read, before it is known to be one.
+#[derive(Deserialize)]
+struct MtimeRead {
+    secs: i64,
+    nanos: u32,
+}
+
+/// A time whose nanoseconds make a second or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} nanoseconds are no part of a second")]
+struct NoTime(u32);
+
+impl TryFrom<MtimeRead> for Mtime {
+    type Error = NoTime;
+    fn try_from(MtimeRead { secs, nanos }: MtimeRead) -> Result<Mtime, NoTime> {
+        if nanos < NANOS_PER_SECOND { Ok(Mtime { secs, nanos }) } else { Err(NoTime(nanos)) }
+    }
+}
+
+impl Mtime {
+    /// What a system says of a file. Nanoseconds that make a second or more, as a server of files may send them, are cut to the
+    /// last one of it.
+    pub fn said(secs: i64, nanos: u32) -> Mtime {
+        Mtime { secs, nanos: nanos.min(NANOS_PER_SECOND - 1) }
+    }
+}
+
+const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 /// What of a file's metadata a transfer carries over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

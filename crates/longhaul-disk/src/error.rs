@@ -75,6 +75,21 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
+    /// It stands there already, by another spelling of its name, put there by the same session.
+    #[error(
+        "{path} is spelled otherwise where it stands, which the file system of the destination takes for the same name: it was \
+         sent there a moment ago and is not replaced"
+    )]
+    OtherSpelling {
+        /// The name.
+        path: PathText,
+    },
+    /// Another spelling of a name of ours leads to it as well.
+    #[error("{path} leads to longhaul's own files here: this file system does not keep such names apart")]
+    Alias {
+        /// The other spelling.
+        path: PathText,
+    },
     /// The file system can give a name only by replacing what may stand there.
     #[error(
         "cannot publish {path} without the risk of replacing something: its file system has neither renames that replace \
@@ -215,6 +230,8 @@ pub enum ErrorKind {
     Moved,
     /// The operator of the tree does not let such a link in.
     LinkRefused,
+    /// This file system takes other names for ours.
+    Alias,
 }
 
 impl DiskError {
@@ -241,7 +258,10 @@ impl DiskError {
             DiskError::Changed { .. } => ErrorKind::Changed,
             DiskError::Vanished { .. } => ErrorKind::Vanished,
             DiskError::Escape { .. } => ErrorKind::Escape,
-            DiskError::Exists { .. } | DiskError::Appeared { .. } => ErrorKind::Exists,
+            DiskError::Exists { .. } | DiskError::Appeared { .. } | DiskError::OtherSpelling { .. } => {
+                ErrorKind::Exists
+            }
+            DiskError::Alias { .. } => ErrorKind::Alias,
             DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
             DiskError::Moved { .. } => ErrorKind::Moved,
             DiskError::LinkRefused { .. } => ErrorKind::LinkRefused,
@@ -265,6 +285,8 @@ impl DiskError {
             | DiskError::LinkRefused { path, .. }
             | DiskError::Exists { path, .. }
             | DiskError::Appeared { path }
+            | DiskError::OtherSpelling { path }
+            | DiskError::Alias { path }
             | DiskError::OnlyReplaces { path }
             | DiskError::Moved { path }
             | DiskError::NotADirectory { path }
@@ -290,6 +312,9 @@ impl DiskError {
             cause = source.source();
         }
         let (code, hint) = match self {
+            DiskError::OtherSpelling { .. } => {
+                (FaultCode::Exists, "rename one of the two in the source, or send them to different directories")
+            }
             DiskError::Appeared { .. } => (
                 FaultCode::Exists,
                 "see what stands there; rename or remove one of the two, then run the same command again",
@@ -331,6 +356,10 @@ impl ErrorKind {
             ErrorKind::Moved => (
                 FaultCode::InTheWay,
                 "see where it went, then run the same command again when nobody moves directories there",
+            ),
+            ErrorKind::Alias => (
+                FaultCode::Unsupported,
+                "serve, or write to, a file system that tells these names apart (vfat: mount it without nonumtail)",
             ),
             ErrorKind::LinkRefused => (
                 FaultCode::Denied,

@@ -81,7 +81,7 @@ pub(crate) fn special_name(kind: FileType) -> &'static str {
 /// Permissions and modification time.
 #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
 pub(crate) fn meta_of(stat: &Stat) -> Meta {
-    Meta { mode: stat.st_mode & 0o7777, mtime: Mtime { secs: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 } }
+    Meta { mode: stat.st_mode & 0o7777, mtime: Mtime::said(stat.st_mtime as i64, stat.st_mtime_nsec as u32) }
 }
 
 /// The device.
@@ -114,14 +114,14 @@ pub(crate) fn identity_of(stat: &Stat) -> Identity {
         dev: dev_of(stat),
         ino: stat.st_ino as u64,
         len: len_of(stat),
-        mtime: Mtime { secs: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 },
-        ctime: Mtime { secs: stat.st_ctime as i64, nanos: stat.st_ctime_nsec as u32 },
+        mtime: Mtime::said(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+        ctime: Mtime::said(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
     }
 }
 
 /// Which file it is, whatever is written to it, from `statx`.
 pub(crate) fn node_of_statx(stat: &Statx) -> FileNode {
-    let born = Mtime { secs: stat.stx_btime.tv_sec, nanos: stat.stx_btime.tv_nsec };
+    let born = Mtime::said(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
     let said = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let Identity { dev, ino, .. } = identity_of_statx(stat);
     FileNode { dev, ino, born: said.then_some(born) }
@@ -139,7 +139,7 @@ pub(crate) fn identity_of_statx(stat: &Statx) -> Identity {
         dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
         ino: stat.stx_ino,
         len: stat.stx_size,
-        mtime: Mtime { secs: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec },
-        ctime: Mtime { secs: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
+        mtime: Mtime::said(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+        ctime: Mtime::said(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
     }
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use longhaul_core::limits::RESERVED_PREFIX;
 use longhaul_core::{Clock, RelPath};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
@@ -59,10 +60,23 @@ impl Dir {
     fn enter(&self, name: &[u8], at: &RelPath) -> Result<Dir, DiskError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(&self.fd, name, flags, Mode::empty()) {
-            Ok(fd) => Dir::new(fd, &self.kernel, || at.into()),
+            Ok(fd) => {
+                let dir = Dir::new(fd, &self.kernel, || at.into())?;
+                if self.has_shelf_at(dir.place()) {
+                    return Err(DiskError::Alias { path: at.into() });
+                }
+                Ok(dir)
+            }
             Err(Errno::NOTDIR) => Err(self.not_a_directory(name, at)),
             Err(error) => Err(DiskError::call("enter", at, error)),
         }
+    }
+
+    /// Whether the shelf of this directory is at a place: a name that led there would be another spelling of the shelf's, of a kind
+    /// that no rule about names knows.
+    pub(crate) fn has_shelf_at(&self, place: (u64, u64)) -> bool {
+        statat(&self.fd, RESERVED_PREFIX, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| crate::stat::place_of(&stat) == place)
     }
 
     fn new(fd: OwnedFd, kernel: &Kernel, path: impl Fn() -> PathText) -> Result<Dir, DiskError> {

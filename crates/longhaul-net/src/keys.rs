@@ -25,6 +25,7 @@ use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
 
 use crate::error::NetError;
 
@@ -116,10 +117,12 @@ impl Identity {
         if mode & 0o077 != 0 {
             return Err(NetError::IdentityExposed { path: path.to_owned(), mode });
         }
-        let mut pem = Vec::new();
+        // Nothing of it stays in memory that is given back; room for all of it, as a buffer that grows leaves copies.
+        let mut pem = Zeroizing::new(Vec::with_capacity(IDENTITY_BYTES_MAX as usize + 1));
         file.take(IDENTITY_BYTES_MAX).read_to_end(&mut pem).map_err(failed)?;
         PrivatePkcs8KeyDer::from_pem_slice(&pem)
             .ok()
+            .map(Zeroizing::new)
             .and_then(|der| Identity::from_pkcs8(der.secret_pkcs8_der()))
             .ok_or_else(|| NetError::IdentityFormat { path: path.to_owned() })
     }
@@ -130,7 +133,8 @@ impl Identity {
     /// [`NetError::KeyFile`], with `AlreadyExists` in its source if there is a file.
     pub fn save_new(&self, path: &Path) -> Result<(), NetError> {
         let der = self.pair.to_pkcs8v1().map_err(|_| NetError::Crypto { doing: "encode the identity" })?;
-        let pem = format!("{PEM_BEGIN}\n{}\n{PEM_END}\n", BASE64_PADDED.encode(der.as_ref()));
+        let text = Zeroizing::new(BASE64_PADDED.encode(der.as_ref()));
+        let pem = Zeroizing::new([PEM_BEGIN, "\n", &text, "\n", PEM_END, "\n"].concat());
         write_new(path, pem.as_bytes()).map_err(|source| NetError::KeyFile {
             path: path.to_owned(),
             doing: "write the identity",

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::ffi::Ask;
 use crate::{Error, ffi};
 
 /// A TUN device; it is gone when this is dropped.
@@ -38,17 +39,17 @@ impl Device {
         ffi::make_tun(&tun, name).map_err(|error| Error::system("make the device", name, error))?;
         ffi::take_offloads(&tun).map_err(|error| Error::system("take over the offloads of", name, error))?;
         let socket = UdpSocket::bind("127.0.0.1:0").map_err(|error| Error::system("open", "a socket", error))?;
-        let ask = |what: u64, value: &[u8], doing| {
-            ffi::request(&socket, what as libc::Ioctl, name, value).map_err(|error| Error::system(doing, name, error))
+        let ask = |what: Ask, value: &[u8], doing| {
+            ffi::request(&socket, what, name, value).map_err(|error| Error::system(doing, name, error))
         };
-        ask(libc::SIOCSIFMTU, &plan.mtu.to_ne_bytes(), "set the MTU of")?;
-        match ask(libc::SIOCSIFTXQLEN, &QUEUE_FRAMES.to_ne_bytes(), "set the queue of") {
+        ask(Ask::SetMtu, &plan.mtu.to_ne_bytes(), "set the MTU of")?;
+        match ask(Ask::SetQueue, &QUEUE_FRAMES.to_ne_bytes(), "set the queue of") {
             // Not even in a namespace of one's own: the default has to do, and what it drops is counted.
             Err(Error::Denied { .. }) => {}
             other => other?,
         }
-        ask(libc::SIOCSIFADDR, &socket_address(plan.address), "give an address to")?;
-        ask(libc::SIOCSIFNETMASK, &socket_address(NETMASK), "give a netmask to")?;
+        ask(Ask::SetAddress, &socket_address(plan.address), "give an address to")?;
+        ask(Ask::SetNetmask, &socket_address(NETMASK), "give a netmask to")?;
         bring_up(name)?;
         if let Some(address) = plan.address6 {
             add_address6(name, address).map_err(|error| Error::system("give an IPv6 address to", name, error))?;
@@ -95,7 +96,7 @@ pub(crate) fn bring_up(name: &str) -> Result<(), Error> {
     let up = (libc::IFF_UP | libc::IFF_RUNNING) as u16;
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None);
     let socket = socket.map_err(|error| Error::system("open", "a socket", error.into()))?;
-    let asked = ffi::request(&socket, libc::SIOCSIFFLAGS as libc::Ioctl, name, &up.to_ne_bytes());
+    let asked = ffi::request(&socket, Ask::SetFlags, name, &up.to_ne_bytes());
     asked.map_err(|error| Error::system("bring up", name, error))
 }
 

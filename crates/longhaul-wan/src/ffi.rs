@@ -39,7 +39,7 @@ const _: () = assert!(size_of::<AddressRequest>() == size_of::<libc::in6_ifreq>(
 /// Makes a TUN device of the calling thread's namespace out of an opened `/dev/net/tun`: whole IP packets with an offload header.
 pub(crate) fn make_tun(tun: impl AsFd, name: &str) -> io::Result<()> {
     let flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as u16;
-    request(tun, libc::TUNSETIFF, name, &flags.to_ne_bytes())
+    request(tun, Ask::MakeTun, name, &flags.to_ne_bytes())
 }
 
 /// Takes checksumming and segmentation over from the device's host: by TCP always, by UDP where the kernel knows it (6.2).
@@ -54,17 +54,42 @@ pub(crate) fn take_offloads(tun: impl AsFd) -> io::Result<()> {
     ask(tcp | udp).or_else(|_| ask(tcp))
 }
 
+/// What can be asked about a device: requests whose argument is a `struct ifreq`, and no others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask {
+    MakeTun,
+    SetMtu,
+    SetQueue,
+    SetAddress,
+    SetNetmask,
+    SetFlags,
+}
+
+impl Ask {
+    fn number(self) -> libc::Ioctl {
+        match self {
+            Ask::MakeTun => libc::TUNSETIFF as libc::Ioctl,
+            Ask::SetMtu => libc::SIOCSIFMTU as libc::Ioctl,
+            Ask::SetQueue => libc::SIOCSIFTXQLEN as libc::Ioctl,
+            Ask::SetAddress => libc::SIOCSIFADDR as libc::Ioctl,
+            Ask::SetNetmask => libc::SIOCSIFNETMASK as libc::Ioctl,
+            Ask::SetFlags => libc::SIOCSIFFLAGS as libc::Ioctl,
+        }
+    }
+}
+
 /// Asks for something about a device of the namespace in which the descriptor was opened.
-pub(crate) fn request(fd: impl AsFd, what: libc::Ioctl, name: &str, value: &[u8]) -> io::Result<()> {
+pub(crate) fn request(fd: impl AsFd, what: Ask, name: &str, value: &[u8]) -> io::Result<()> {
     let mut request = DeviceRequest { name: [0; NAME_BYTES], value: [0; 24] };
     if name.len() >= NAME_BYTES || value.len() > request.value.len() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     request.name[..name.len()].copy_from_slice(name.as_bytes());
     request.value[..value.len()].copy_from_slice(value);
-    // SAFETY: callers pass requests whose argument is a `struct ifreq` (TUNSETIFF, SIOCSIF...): the kernel reads and writes no
-    // more than its size, all of which is initialised, aligned and ours alone for the time of the call.
-    let answer = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), what, &raw mut request) };
+    // SAFETY: the argument of each request that `Ask` has is a `struct ifreq`, on a socket of AF_INET or a TUN device; the kernel
+    // reads and writes no more than its size, all of which is initialised, aligned and ours alone for the time of the call. On a
+    // socket of AF_INET6 SIOCSIFADDR takes a `struct in6_ifreq`, which is no larger and holds no pointer either.
+    let answer = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), what.number(), &raw mut request) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

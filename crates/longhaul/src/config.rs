@@ -10,6 +10,7 @@ mod client;
 mod places;
 mod rights;
 mod serve;
+mod strict;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -24,15 +25,12 @@ pub use client::ClientFile;
 pub use places::Places;
 pub use rights::parse_rights;
 pub use serve::{CommandLineRoot, Daemon};
+pub use strict::{Exposed, check as check_strictly};
 
-/// Reads a config file; one that everybody may write is refused, whoever wrote it last.
+/// Reads a config file; one that others may have written is refused, whoever wrote it last.
 fn read(path: &Path) -> Result<String, Error> {
     let file = File::open(path).map_err(Error::file("read", path))?;
-    let metadata = file.metadata().map_err(Error::file("read", path))?;
-    let mode = metadata.permissions().mode() & 0o7777;
-    if metadata.is_file() && mode & 0o002 != 0 {
-        return Err(Error::WorldWritable { path: path.to_owned(), mode });
-    }
+    strict::check(path)?;
     let mut text = String::new();
     file.take(CONFIG_BYTES_MAX).read_to_string(&mut text).map_err(Error::file("read", path))?;
     Ok(text)
@@ -93,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_everybody_may_write_is_refused() {
+    fn a_config_that_others_may_write_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::fs::write(&path, "lanes = 1").unwrap();
-        for (mode, fine) in [(0o600, true), (0o664, true), (0o666, false), (0o602, false)] {
+        for (mode, fine) in [(0o600, true), (0o644, true), (0o664, false), (0o666, false), (0o602, false)] {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
             assert_eq!(read(&path).is_ok(), fine, "{mode:o}");
         }

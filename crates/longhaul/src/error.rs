@@ -12,6 +12,7 @@ use longhaul_core::filter::FilterError;
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_net::NetError;
 
+use crate::config::Exposed;
 use crate::location::LocationFlaw;
 use crate::settings::{Flaw, Origin};
 
@@ -76,14 +77,9 @@ pub enum Error {
         /// What is wrong, on one line.
         message: String,
     },
-    /// A config file that anybody may write.
-    #[error("{} may be written by everybody (mode {mode:04o})", path.display())]
-    WorldWritable {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    /// A file that decides who is trusted, and that somebody else can change.
+    #[error("{0}")]
+    Exposed(Box<Exposed>),
     /// A file of ours cannot be read or written.
     #[error("cannot {doing} {}", path.display())]
     File {
@@ -172,7 +168,7 @@ impl Error {
             Error::Option { flaw, .. } => flaw.hint(),
             Error::Location { flaw, .. } => flaw.hint(),
             Error::Combination { hint, .. } | Error::Foreign { hint, .. } => hint,
-            Error::WorldWritable { path, .. } => return format!("chmod o-w {}", path.display()),
+            Error::Exposed(exposed) => return exposed.hint(),
             Error::IdentityStands { .. } => {
                 "'longhaul key show' prints its public key; a new one needs another name, or that file gone"
             }

@@ -10,28 +10,58 @@ use std::sync::Arc;
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_engine::{Remote, Trust};
 use longhaul_net::{Identity, KnownHosts, NetError, PublicKey};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use crate::config::Places;
+use crate::config::{Places, check_strictly};
 use crate::error::Error;
 use crate::location::{DaemonPath, host_port};
 use crate::output::{self, Talker};
 use crate::settings::Keys;
 use crate::signals::Asking;
 
+/// Loads the identity in `path`, if it is this user's and nobody else could have put it there.
+///
+/// # Errors
+/// What [`Identity::load`] returns, [`Error::Exposed`].
+pub fn load(path: &Path) -> Result<Identity, Error> {
+    guard_memory();
+    let identity = Identity::load(path)?;
+    check_strictly(path)?;
+    Ok(identity)
+}
+
+/// Keeps what this process holds from now on, its private key that is, out of core dumps and from other programs of the same
+/// user (`ptrace`, `/proc/PID/mem`). Only root can attach a debugger to it then.
+pub fn guard_memory() {
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::debug!(%error, "this process may leave its key in a core dump");
+    }
+}
+
+/// The known hosts in `path`, likewise.
+///
+/// # Errors
+/// What [`KnownHosts::load`] returns, [`Error::Exposed`].
+pub fn known_hosts(path: &Path) -> Result<KnownHosts, Error> {
+    check_strictly(path)?;
+    Ok(KnownHosts::load(path)?)
+}
+
 /// Loads the identity in `path`; a missing one is made, mode 0600, and said.
 ///
 /// # Errors
-/// What [`Identity::load`] and [`Identity::save_new`] return.
+/// What [`load`] and [`Identity::save_new`] return.
 pub fn load_or_make(path: &Path, talker: Talker) -> Result<Arc<Identity>, Error> {
-    match Identity::load(path) {
-        Err(NetError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+    match load(path) {
+        Err(Error::Net(NetError::KeyFile { source, .. })) if source.kind() == io::ErrorKind::NotFound => {}
         loaded => return Ok(Arc::new(loaded?)),
     }
+    check_strictly(path)?;
     let identity = Identity::generate()?;
     match identity.save_new(path) {
         // Another process made one in this moment.
         Err(NetError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
-            return Ok(Arc::new(Identity::load(path)?));
+            return Ok(Arc::new(load(path)?));
         }
         saved => saved?,
     }
@@ -81,7 +111,7 @@ impl Trust for HostTrust {
         if let Some(pinned) = self.peer_key {
             return if pinned == *key { Ok(()) } else { Err(other_key(&daemon, &pinned, key, "--peer-key names")) };
         }
-        let mut known = KnownHosts::load(&self.known_hosts).map_err(Error::from)?;
+        let mut known = known_hosts(&self.known_hosts)?;
         match known.lookup(host, port) {
             Some(pinned) if pinned == *key => return Ok(()),
             Some(pinned) => {
@@ -173,6 +203,13 @@ mod tests {
         judge.judge("h", 1, &pinned).unwrap();
         assert_eq!(judge.judge("h", 1, &other).unwrap_err().code, FaultCode::Denied);
         assert!(!dir.path().join("known_hosts").exists());
+    }
+
+    #[test]
+    fn a_process_that_holds_a_key_leaves_no_core_and_lets_nobody_look_into_it() {
+        let dir = tempfile::tempdir().unwrap();
+        load_or_make(&dir.path().join("identity"), Talker::silent()).unwrap();
+        assert_eq!(rustix::process::dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::error::{DiskError, PathText};
+use crate::error::{DiskError, ErrorKind, PathText};
 use crate::kernel::Kernel;
 use crate::names::each_name;
 use crate::stat::{identity_of, meta_of, type_of};
@@ -62,7 +62,12 @@ impl Shelf {
     pub fn create(&self, tag: SessionTag) -> Result<Journal, DiskError> {
         let (name, path) = (file_name(tag), shown(tag));
         for _ in 0..TRIES_MAX {
-            let Some(dir) = self.make()? else { continue };
+            let made = self.make().inspect_err(|error| {
+                if error.kind() == ErrorKind::Alias {
+                    self.remove_if_empty();
+                }
+            });
+            let Some(dir) = made? else { continue };
             let fd = match self.kernel().create(&dir, &name, OFlags::RDWR, Mode::RUSR | Mode::WUSR) {
                 Ok(fd) => fd,
                 // Another session's journal went, the last one there, and the shelf with it.
@@ -182,7 +187,12 @@ impl Shelf {
         let fd = match openat(&self.root, NAME, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) => return Err(DiskError::NotADirectory { path: NAME.into() }),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                // What another user put there, where everybody may make names, says no more than that user's directory would.
+                let stat = statat(&self.root, NAME, AtFlags::SYMLINK_NOFOLLOW);
+                ours(&stat.map_err(|error| DiskError::call("examine", NAME, error))?, NAME.into())?;
+                return Err(DiskError::NotADirectory { path: NAME.into() });
+            }
             Err(error) => return Err(DiskError::call("open", NAME, error)),
         };
         let stat = fstat(&fd).map_err(|error| DiskError::call("examine", NAME, error))?;
@@ -208,10 +218,24 @@ impl Shelf {
         Ok(Some(dir))
     }
 
-    /// Makes it durable that the directory stands.
+    /// Makes it durable that the directory stands, where its name is its only one.
     fn sync_name(&self, dir: &OwnedFd) -> Result<(), DiskError> {
+        self.refuse_aliases(dir)?;
         self.root.sync().map_err(|error| DiskError::call("sync the directory above", NAME, error))?;
         *self.synced.lock().unwrap_or_else(PoisonError::into_inner) = Some(id_of(dir)?);
+        Ok(())
+    }
+
+    /// Refuses a file system that takes for our names what no rule about names refuses to a peer: by such a spelling anybody could
+    /// read and forge what is journalled here. It is tried out, on each shelf once.
+    fn refuse_aliases(&self, dir: &OwnedFd) -> Result<(), DiskError> {
+        let id = id_of(dir)?;
+        for alias in ALIASES {
+            let found = statat(&self.root, *alias, AtFlags::SYMLINK_NOFOLLOW);
+            if found.is_ok_and(|stat| crate::stat::place_of(&stat) == id) {
+                return Err(DiskError::Alias { path: (*alias).into() });
+            }
+        }
         Ok(())
     }
 
@@ -286,6 +310,16 @@ fn shown(tag: SessionTag) -> PathText {
 }
 
 const NAME: &[u8] = RESERVED_PREFIX;
+/// Spellings of the shelf's name that some file system might take for it and [`longhaul_core::is_reserved`] knows nothing of: a
+/// short name without a number (vfat with `nonumtail`), marks on letters that are not compared, blanks that are cut off.
+const ALIASES: &[&[u8]] = &[
+    b"longhaul",
+    b"LONGHAUL",
+    ".l\u{f3}nghaul".as_bytes(),
+    ".lo\u{301}nghaul".as_bytes(),
+    b" .longhaul",
+    b"..longhaul",
+];
 const SUFFIX: &[u8] = b".journal";
 /// How often a shelf or journal that somebody removed under our hands is made again. One who does nothing but clear away wins
 /// about two times in three (measured); nobody does nothing else.

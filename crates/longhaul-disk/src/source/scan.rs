@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::error::DiskError;
 use crate::source::{ScanRequest, Scanned, SourceRef};
-use crate::stat::{identity_of, inode_of, is_sparse, len_of, meta_of, special_name, type_of};
+use crate::stat::{identity_of, inode_of, is_sparse, len_of, meta_of, place_of, special_name, type_of};
 use crate::walk::Walk;
 
 /// One source being scanned.
@@ -81,8 +81,13 @@ impl<'s> Scan<'s> {
             true => self.walk.root().clone(),
             false => self.walk.parent(path)?.0,
         };
-        let stat = statat(&dir, name_in_parent(path), AtFlags::SYMLINK_NOFOLLOW);
-        stat.map(|stat| (dir, stat)).map_err(|error| DiskError::call("examine", path, error))
+        let stat = statat(&dir, name_in_parent(path), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| DiskError::call("examine", path, error))?;
+        // Named by somebody, not listed by the directory: it may be another spelling.
+        if !path.is_root() && type_of(&stat) == FileType::Directory && dir.has_shelf_at(place_of(&stat)) {
+            return Err(DiskError::Alias { path: path.into() });
+        }
+        Ok((dir, stat))
     }
 
     /// Visits all that is in the directories on the stack.

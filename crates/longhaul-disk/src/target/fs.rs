@@ -25,6 +25,7 @@ use crate::target::meta::{Modes, mode, times};
 use crate::target::policy::{LinkPolicy, TreePolicy};
 use crate::target::readback::{self, Back};
 use crate::target::reopen::{Attempt, PRIVATE, claim, difference, reopen, zero};
+use crate::target::spelling::Spellings;
 use crate::target::staged::{Content, HeldFd, Staged};
 use crate::target::standing;
 use crate::target::sync::{Noted, OPEN_STAGED_MAX, SyncCounts, Syncer};
@@ -52,6 +53,7 @@ pub struct FsTarget {
     keeps_standing: bool,
     home: Home,
     links: LinkPolicy,
+    spellings: Spellings,
 }
 
 /// Where the operator said that the destination is.
@@ -130,6 +132,7 @@ impl FsTarget {
             keeps_standing: false,
             home,
             links: policy.links,
+            spellings: Spellings::new(),
         })
     }
 
@@ -296,7 +299,13 @@ impl TargetTree for FsTarget {
         if standing.is_some() {
             // A session that was killed may have given it this name a moment ago: it is not durable for that.
             match self.walk.parent(path) {
-                Ok((dir, _)) => self.changed_in(&dir, path)?,
+                Ok((dir, name)) => {
+                    self.changed_in(&dir, path)?;
+                    if !matches!(standing, Some(Standing::Dir { .. })) {
+                        let method = self.syncer.watch(&dir, path)?.method();
+                        self.spellings.check(&dir, name, method, path)?;
+                    }
+                }
                 // The top itself.
                 Err(error) if error.kind() == ErrorKind::Exists => {}
                 Err(error) => return Err(error),

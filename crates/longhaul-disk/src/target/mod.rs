@@ -15,6 +15,7 @@ mod meta;
 mod policy;
 mod readback;
 mod reopen;
+mod spelling;
 mod staged;
 mod standing;
 mod sync;

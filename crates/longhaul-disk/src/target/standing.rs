@@ -43,7 +43,8 @@ pub(crate) fn read(
 }
 
 /// Sees to it that the file at `path` is still this version, then gives it this mode and time as far as it has not got them
-/// and its owner lets us.
+/// and its owner lets us. A file of several names keeps what it has: the others (snapshots made by `cp -al`) have the same mode
+/// and time, and nobody asked for those to change.
 pub(crate) fn retouch(
     walk: &Walk,
     path: &RelPath,
@@ -64,10 +65,11 @@ pub(crate) fn retouch(
     let clock = walk.parent(path)?.0.clock();
     let is_late = !clock.shows(meta.mtime, is.mtime);
     let set_times = || if preserve.times && is_late { kernel.futimens(&fd, &times(meta)) } else { Ok(()) };
-    match set_mode().and_then(|()| set_times()) {
+    let set = if stat.st_nlink > 1 { Err(Errno::MLINK) } else { set_mode().and_then(|()| set_times()) };
+    match set {
         Ok(()) => Ok(()),
         // Its content is what counts, and that is right: another's file keeps what its owner gave it.
-        Err(error @ (Errno::PERM | Errno::ACCESS | Errno::ROFS)) => {
+        Err(error @ (Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::MLINK)) => {
             tracing::debug!(path = %path.escaped(), %error, "a file that was found the same keeps its mode and time");
             Ok(())
         }

@@ -57,7 +57,8 @@ impl Outline {
 
     /// When the session began that wrote it last.
     pub(super) fn since(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(self.opened.at_unix)
+        // Beyond what can be told is as good as unknown.
+        UNIX_EPOCH.checked_add(Duration::from_secs(self.opened.at_unix)).unwrap_or(UNIX_EPOCH)
     }
 
     fn of(tag: SessionTag, replayed: Replayed, whose: &Whose, live: bool, len: u64) -> Outline {
@@ -115,4 +116,24 @@ fn version_key(path: &RelPath, source: &SourceStamp) -> [u8; 16] {
     let mut key = [0; 16];
     key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_no_clock_shows_is_as_good_as_unknown() {
+        let opened = Opened {
+            principal: String::new(),
+            owner: String::new(),
+            pid: 1,
+            at_unix: u64::MAX,
+            generation: 1,
+            session: [0; 16],
+        };
+        let (tag, files, finished) = (SessionTag([0; 8]), HashMap::new(), Default::default());
+        let outline = Outline { tag, opened, files, finished, live: false, len: 0 };
+        assert_eq!(outline.since(), UNIX_EPOCH);
+    }
 }

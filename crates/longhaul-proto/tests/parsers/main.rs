@@ -6,12 +6,12 @@ mod texts;
 
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::limits::{BUNDLE_FILES_MAX, MESSAGE_BYTES_MAX};
-use longhaul_core::{ChunkSize, FileId, Preserve, Role, Unit};
+use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, Meta, Mtime, Preserve, RelPath, Role, Unit};
 use longhaul_proto::Message;
 use longhaul_proto::wire::bundle::{self, Packer, table_bytes};
 use longhaul_proto::wire::data::{HEADER_BYTES, Header};
 use longhaul_proto::wire::frame::{FrameError, LENGTH_BYTES, announced};
-use longhaul_proto::wire::message::{Far, Flow, Hello, Protect, Request, Settlement, Transfer, Verdict};
+use longhaul_proto::wire::message::{Far, Flow, Hello, Page, Protect, Request, Settlement, Transfer, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -29,6 +29,21 @@ fn bundle_of(lens: &[usize], dropped: usize) -> Vec<u8> {
     let (len, _) = packer.finish();
     unit.truncate(len);
     unit
+}
+
+#[test]
+fn a_time_that_is_none_is_refused_and_never_obeyed() {
+    let page = |nanos| {
+        let meta = Meta { mode: 0o644, mtime: Mtime { secs: 1, nanos } };
+        let entry = Entry { path: RelPath::root(), kind: EntryKind::Dir, meta };
+        let page = Message::Page(Page { first: FileId(0), last: true, entries: vec![entry] });
+        Message::decode(&page.encode().split_off(LENGTH_BYTES))
+    };
+    assert!(page(999_999_999).is_ok());
+    // What comes last are orders to the system: now, and not at all.
+    for nanos in [1_000_000_000, u32::MAX, 0x3fff_ffff, 0x3fff_fffe] {
+        assert!(page(nanos).is_err(), "{nanos}");
+    }
 }
 
 proptest! {

@@ -31,11 +31,7 @@ fn paths() -> impl Strategy<Value = RelPath> {
 }
 
 fn inodes() -> impl Strategy<Value = Inode> {
-    (any::<[u64; 2]>(), any::<i64>(), any::<u32>()).prop_map(|([dev, ino], secs, nanos)| Inode {
-        dev,
-        ino,
-        ctime: Mtime { secs, nanos },
-    })
+    (any::<[u64; 2]>(), times()).prop_map(|([dev, ino], ctime)| Inode { dev, ino, ctime })
 }
 
 fn parts() -> impl Strategy<Value = Part> {
@@ -47,8 +43,11 @@ fn parts() -> impl Strategy<Value = Part> {
 }
 
 fn metas() -> impl Strategy<Value = Meta> {
-    (any::<u32>(), any::<i64>(), any::<u32>())
-        .prop_map(|(mode, secs, nanos)| Meta { mode, mtime: Mtime { secs, nanos } })
+    (any::<u32>(), times()).prop_map(|(mode, mtime)| Meta { mode, mtime })
+}
+
+fn times() -> impl Strategy<Value = Mtime> {
+    (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(secs, nanos)| Mtime { secs, nanos })
 }
 
 fn hashes() -> impl Strategy<Value = [u8; 32]> {

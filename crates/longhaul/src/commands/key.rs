@@ -6,13 +6,14 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use longhaul_net::{Identity, KnownHosts, NetError, PublicKey};
+use longhaul_net::{Identity, NetError, PublicKey};
 
 use super::Context;
 use crate::cli::{AuthorizeArgs, IdentityArgs, KeyVerb, TrustArgs};
-use crate::config::{NewClient, authorize, parse_rights};
+use crate::config::{NewClient, authorize, check_strictly, parse_rights};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::keys;
 use crate::location::{host_port, parse_host, parse_root};
 use crate::output::{self, Talker};
 use crate::settings::{Flaw, Origin, Talk};
@@ -33,6 +34,8 @@ pub(super) fn run(verb: KeyVerb, context: Context) -> Result<Exit, Error> {
 
 fn generate(args: &IdentityArgs, talker: Talker, context: Context) -> Result<Exit, Error> {
     let path = file(&args.identity, "identity", context)?;
+    check_strictly(&path)?;
+    keys::guard_memory();
     let identity = Identity::generate()?;
     match identity.save_new(&path) {
         Err(NetError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
@@ -46,8 +49,8 @@ fn generate(args: &IdentityArgs, talker: Talker, context: Context) -> Result<Exi
 
 fn show(args: &IdentityArgs, context: Context) -> Result<Exit, Error> {
     let path = file(&args.identity, "identity", context)?;
-    match Identity::load(&path) {
-        Err(NetError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+    match keys::load(&path) {
+        Err(Error::Net(NetError::KeyFile { source, .. })) if source.kind() == io::ErrorKind::NotFound => {
             Err(Error::NoIdentity { path })
         }
         identity => Ok(print(&identity?.public())),
@@ -72,7 +75,7 @@ fn trust(args: &TrustArgs, talker: Talker, context: Context) -> Result<Exit, Err
         .map_err(|flaw| Error::Location { location: output::clean(&args.host).to_string(), flaw })?;
     let path = file(&args.known_hosts, "known_hosts", context)?;
     let key = parse_key(&args.key)?;
-    KnownHosts::load(&path)?.append(&host, port, key)?;
+    keys::known_hosts(&path)?.append(&host, port, key)?;
     talker.note(format_args!("{} is known by {key}", host_port(&host, port)));
     Ok(Exit::Complete)
 }
@@ -105,6 +108,7 @@ fn print(key: &PublicKey) -> Exit {
 mod tests {
     use super::*;
     use longhaul_core::Fault;
+    use longhaul_net::KnownHosts;
 
     fn run_in(dir: &std::path::Path, verb: KeyVerb) -> Result<Exit, Error> {
         let home = dir.as_os_str().to_owned();

@@ -41,14 +41,26 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let talker = Talker::new(talk);
     let path = config_path(args, context)?;
     let roots = args.root.iter().map(|text| CommandLineRoot::parse(text)).collect::<Result<_, _>>()?;
-    let Daemon { config, identity } = Daemon::load(path.as_deref(), roots)?;
+    let daemon = Daemon::load(path.as_deref(), roots)?;
+    let identity = daemon.identity.clone();
     let identity = identity.map_or_else(|| context.places().serve_identity(path.as_deref()), Ok)?;
+    let files: Vec<&Path> = path.as_deref().into_iter().chain([identity.as_path()]).collect();
+    let doubts = daemon.doubts(&files);
+    let config = daemon.config;
     if args.check_config {
         check_identity(&identity)?;
+        doubts.iter().for_each(|doubt| talker.note(format_args!("warning: {doubt}")));
         let count = |number: usize, what| output::count(number as u64, what);
         let (roots, clients) = (count(config.roots.len(), "root"), count(config.clients.len(), "client"));
-        talker.note(format_args!("{roots}, {clients}: nothing wrong"));
+        let found = match doubts.len() {
+            0 => "nothing wrong".to_owned(),
+            some => format!("nothing wrong, {} to look at", count(some, "warning")),
+        };
+        talker.note(format_args!("{roots}, {clients}: {found}"));
         return Ok(Exit::Complete);
+    }
+    for doubt in &doubts {
+        tracing::warn!(target: "longhaul::serve", "{}", output::clean(doubt));
     }
     tell_the_lonely(&config, path.as_deref(), talker);
     let identity = keys::load_or_make(&identity, talker)?;
@@ -69,7 +81,7 @@ fn config_path(args: &ServeArgs, context: Context) -> Result<Option<PathBuf>, Er
 /// A missing identity will be made; one that stands must be usable.
 fn check_identity(path: &Path) -> Result<(), Error> {
     if path.exists() {
-        Identity::load(path)?;
+        keys::load(path)?;
     }
     Ok(())
 }

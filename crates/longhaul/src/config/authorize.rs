@@ -35,11 +35,12 @@ pub struct NewClient {
 ///
 /// # Errors
 /// [`Error::Authorized`] if the key or the name is there already, [`Error::Config`] if the file is broken before or would
-/// be after, [`Error::File`] if it cannot be read or written.
+/// be after, [`Error::Exposed`], [`Error::File`] if it cannot be read or written.
 pub fn authorize(path: &Path, client: &NewClient) -> Result<Vec<String>, Error> {
     // Renaming over a symlink would leave the file that it points to as it was.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let _lock = lock_directory(&path).map_err(Error::file("lock the directory of", &path))?;
+    super::strict::check(&path)?;
     let text = match super::read(&path) {
         Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => String::new(),
         read => read?,

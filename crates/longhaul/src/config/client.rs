@@ -41,7 +41,7 @@ impl ClientFile {
     /// Reads the file; one that is not there says nothing.
     ///
     /// # Errors
-    /// [`Error::Config`] at the place of what is wrong, [`Error::WorldWritable`], [`Error::File`].
+    /// [`Error::Config`] at the place of what is wrong, [`Error::Exposed`], [`Error::File`].
     pub fn load(path: Option<&Path>) -> Result<ClientFile, Error> {
         match path {
             Some(path) if path.exists() => ClientFile::parse(path, &super::read(path)?),

@@ -3,6 +3,7 @@
 //! In: the file's text and the roots of the command line. Out: the engine's [`ServeConfig`] to `commands::serve`. Everything
 //! that can be wrong is found before anything is served, and named with line and column. Knows no sockets.
 
+mod doubts;
 mod file;
 mod policy;
 
@@ -26,6 +27,8 @@ pub struct Daemon {
     pub config: ServeConfig,
     /// The private key's file, if the config names one.
     pub identity: Option<PathBuf>,
+    /// A place for what concerns the whole daemon. Nothing is kept there yet.
+    pub state: Option<PathBuf>,
 }
 
 /// A root given as `--root NAME=DIR[:RIGHTS]`. It is offered to every client of the config: with the rights that the
@@ -64,7 +67,7 @@ impl Daemon {
     /// Reads the config at `path` (none: all defaults) and adds the roots of the command line.
     ///
     /// # Errors
-    /// [`Error::Config`] at the place of what is wrong, [`Error::WorldWritable`], [`Error::File`], [`Error::RootDir`],
+    /// [`Error::Config`] at the place of what is wrong, [`Error::Exposed`], [`Error::File`], [`Error::RootDir`],
     /// [`Error::Combination`] for a root that is given twice.
     pub fn load(path: Option<&Path>, roots: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
         let daemon = match path {

@@ -79,3 +79,18 @@ fn mode_and_time_are_set_where_they_are_wanted_and_differ() {
     target.retouch(&path("f"), &of, Some(&later), none).expect("nothing to do");
     assert_eq!(stat().ctime_nsec(), before, "touched though nothing is preserved");
 }
+
+#[test]
+fn a_file_of_several_names_keeps_its_mode_and_time() {
+    let (dir, target) = target();
+    fs::hard_link(dir.path().join("f"), dir.path().join("snapshot")).expect("a link");
+    let (_, of) = read(&target, 0, 5).expect("read");
+    let stat = || fs::metadata(dir.path().join("snapshot")).expect("stat");
+    let before = (stat().mode(), stat().mtime(), stat().ctime_nsec());
+    target.retouch(&path("f"), &of, Some(&META), Preserve::default()).expect("left as it is");
+    assert_eq!((stat().mode(), stat().mtime(), stat().ctime_nsec()), before);
+    fs::remove_file(dir.path().join("snapshot")).expect("removed");
+    let (_, of) = read(&target, 0, 5).expect("read");
+    target.retouch(&path("f"), &of, Some(&META), Preserve::default()).expect("touched");
+    assert_eq!(fs::metadata(dir.path().join("f")).expect("stat").mtime(), META.mtime.secs);
+}

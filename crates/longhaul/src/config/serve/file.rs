@@ -29,9 +29,8 @@ type Text = Spanned<String>;
 struct File {
     listen: Option<Vec<Text>>,
     identity: Option<PathBuf>,
-    /// Known and harmless, so that the documented config is accepted: nothing daemon-wide is kept yet.
-    #[serde(rename = "state")]
-    _state: Option<PathBuf>,
+    /// Known, so that the documented config is accepted; that it has no effect yet is told.
+    state: Option<PathBuf>,
     io: Option<Text>,
     engine: Option<Text>,
     depth: Option<Spanned<Number>>,
@@ -98,10 +97,10 @@ pub(super) struct Wrong {
 /// Judges the text of the file at `path`. Where the command line's roots are not known, clients may name any.
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
     let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
-    let identity = file.identity.clone();
+    let (identity, state) = (file.identity.clone(), file.state.clone());
     let config =
         judge(file, added).map_err(|wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message))?;
-    Ok(Daemon { config, identity })
+    Ok(Daemon { config, identity, state })
 }
 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
