@@ -68,7 +68,7 @@ fn a_session_in_which_nothing_moves_ends_by_the_daemons_clock() {
     client.agree(push_to("data", "x"));
     client.lane();
     for _ in 0..10 {
-        client.speech.say(&Message::Heartbeat(Heartbeat { stalled: true, answer: false }));
+        client.speech.say(&Message::Heartbeat(Heartbeat { stalled: false, answer: false }));
     }
     assert_eq!(client.speech.end(), "timed-out", "{}", site.daemon.log());
     assert!(begun.elapsed() < Duration::from_secs(25), "sooner than silence ends it: {:?}", begun.elapsed());

@@ -77,11 +77,11 @@ impl<K: Copy + Eq + Hash> Book<K> {
     /// Takes for a client that has so many other claims, and leaves so much.
     fn take(&mut self, client: K, others: u64, amount: u64, left: u64) -> Result<(), Full> {
         let free = self.total.saturating_sub(self.taken);
-        if others > 0 && free < amount.saturating_add(self.total / KEPT_FREE) {
-            return Err(Full::Client { claims: others });
-        }
         if free < amount.saturating_add(left) {
             return Err(Full::Daemon);
+        }
+        if others > 0 && free < amount.saturating_add(self.total / KEPT_FREE) {
+            return Err(Full::Client { claims: others });
         }
         self.taken += amount;
         self.clients.entry(client).or_default().amount += amount;
@@ -129,7 +129,7 @@ impl Shares {
             Full::Client { claims } => {
                 let what = if claims == 1 { "session or listing" } else { "sessions or listings" };
                 busy(format_args!(
-                    "this key has {claims} {what} here, and the {of} that the daemon has left are kept for other keys"
+                    "this key has {claims} {what} here, and what the daemon has left of {of} is kept for other keys"
                 ))
                 .hint("wait until one of them is over, or ask the daemon's administrator for higher [limits]")
             }
