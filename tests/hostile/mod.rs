@@ -23,6 +23,7 @@ mod receivers;
 mod requests;
 mod senders;
 mod server;
+mod shares;
 mod silence;
 mod sources;
 mod words;

@@ -140,7 +140,7 @@ impl Totals {
     /// Another session begins that goes on with what has no outcome yet.
     pub(crate) fn begin_session(&mut self) {
         self.fault = None;
-        self.bytes_resent += std::mem::take(&mut self.bytes_lost);
+        self.bytes_resent = self.bytes_resent.saturating_add(std::mem::take(&mut self.bytes_lost));
     }
 
     /// The next session's sender names every entry again.
@@ -152,9 +152,9 @@ impl Totals {
     pub(crate) fn session_over(&mut self, moved: &Moved) {
         self.before = Progress {
             seconds: self.before.seconds + moved.seconds,
-            bytes_sent: self.before.bytes_sent + moved.sent,
-            bytes_received: self.before.bytes_received + moved.received,
-            bytes_durable: self.before.bytes_durable + self.durable_of(moved.durable, moved.resumed),
+            bytes_sent: self.before.bytes_sent.saturating_add(moved.sent),
+            bytes_received: self.before.bytes_received.saturating_add(moved.received),
+            bytes_durable: self.before.bytes_durable.saturating_add(self.durable_of(moved.durable, moved.resumed)),
             bytes_committed: self.bytes_committed,
             files_committed: self.files_committed,
             ..self.before
@@ -162,9 +162,9 @@ impl Totals {
         if !std::mem::replace(&mut self.later, true) {
             self.bytes_resumed = moved.resumed;
         }
-        self.bytes_read_back += moved.read_back;
-        self.bytes_misread += moved.misread;
-        self.bytes_resent += moved.resent;
+        self.bytes_read_back = self.bytes_read_back.saturating_add(moved.read_back);
+        self.bytes_misread = self.bytes_misread.saturating_add(moved.misread);
+        self.bytes_resent = self.bytes_resent.saturating_add(moved.resent);
         self.bytes_lost = moved.lost;
     }
 
@@ -176,8 +176,9 @@ impl Totals {
     /// Bytes that this session has still to send after `sent`, if the scan is over. Of a file that failed nobody knows how much
     /// was sent.
     pub(crate) fn left_to_send(&self, sent: u64, resumed: u64) -> Option<u64> {
-        let settled = self.bytes_done_without + self.before.bytes_committed;
-        (self.scanned && self.files_failed == 0).then(|| self.bytes_total.saturating_sub(settled + sent + resumed))
+        let settled = [self.bytes_done_without, self.before.bytes_committed, sent, resumed];
+        let left = || settled.into_iter().fold(self.bytes_total, u64::saturating_sub);
+        (self.scanned && self.files_failed == 0).then(left)
     }
 
     /// A file of this many bytes was committed by an earlier session: they were not lost after all.
@@ -187,12 +188,14 @@ impl Totals {
 
     /// The sending process spent so much more.
     pub(crate) fn add_sender_cpu(&mut self, us: u64) {
-        *self.sender_cpu_us.get_or_insert(0) += us;
+        let sum = self.sender_cpu_us.get_or_insert(0);
+        *sum = sum.saturating_add(us);
     }
 
     /// The receiving process spent so much more.
     pub(crate) fn add_receiver_cpu(&mut self, us: u64) {
-        *self.receiver_cpu_us.get_or_insert(0) += us;
+        let sum = self.receiver_cpu_us.get_or_insert(0);
+        *sum = sum.saturating_add(us);
     }
 
     /// What limited a session that is over.
@@ -214,7 +217,8 @@ impl Totals {
         match kind {
             EntryKind::File { len, .. } => {
                 self.files_total += 1;
-                self.bytes_total += len;
+                // A length is whatever the other side says.
+                self.bytes_total = self.bytes_total.saturating_add(*len);
             }
             EntryKind::Symlink { .. } => self.files_total += 1,
             EntryKind::Dir | EntryKind::DirEnd | EntryKind::Unsent { .. } => {}
@@ -231,14 +235,14 @@ impl Totals {
         match status {
             FileStatus::Committed => {
                 self.files_committed += counts;
-                self.bytes_committed += len;
+                self.bytes_committed = self.bytes_committed.saturating_add(len);
                 return;
             }
             FileStatus::Skipped => self.files_skipped += counts,
             FileStatus::Planned => {}
             FileStatus::Failed(fault) => self.failed(fault.code),
         }
-        self.bytes_done_without += len;
+        self.bytes_done_without = self.bytes_done_without.saturating_add(len);
     }
 
     fn failed(&mut self, code: FaultCode) {
@@ -258,12 +262,12 @@ impl Totals {
         let before = &self.before;
         Progress {
             seconds: before.seconds + session.seconds,
-            bytes_sent: before.bytes_sent + session.bytes_sent,
-            bytes_received: before.bytes_received + session.bytes_received,
-            bytes_durable: before.bytes_durable + session.bytes_durable,
+            bytes_sent: before.bytes_sent.saturating_add(session.bytes_sent),
+            bytes_received: before.bytes_received.saturating_add(session.bytes_received),
+            bytes_durable: before.bytes_durable.saturating_add(session.bytes_durable),
             // The receiver's own count runs ahead of the outcomes heard.
-            bytes_committed: self.bytes_committed.max(before.bytes_committed + session.bytes_committed),
-            files_committed: self.files_committed.max(before.files_committed + session.files_committed),
+            bytes_committed: self.bytes_committed.max(before.bytes_committed.saturating_add(session.bytes_committed)),
+            files_committed: self.files_committed.max(before.files_committed.saturating_add(session.files_committed)),
             files_total: self.files_total,
             bytes_total: self.bytes_total,
             scanned: self.scanned,
@@ -303,6 +307,36 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_of_what_the_other_side_says_end_at_the_largest_number() {
+        let huge = EntryKind::File { len: u64::MAX, sparse: false, inode: longhaul_core::Inode::default() };
+        let mut totals = Totals { scanned: true, ..Totals::default() };
+        for _ in 0..2 {
+            totals.found(&huge);
+            totals.settled(&huge, &FileStatus::Skipped);
+            totals.settled(&huge, &FileStatus::Committed);
+            let all = u64::MAX;
+            totals.session_over(&Moved {
+                seconds: 1.0,
+                sent: all,
+                received: all,
+                durable: all,
+                resumed: 0,
+                read_back: all,
+                misread: all,
+                resent: all,
+                lost: all,
+            });
+            totals.begin_session();
+            totals.add_receiver_cpu(all);
+            totals.add_sender_cpu(all);
+            let session =
+                Progress { bytes_committed: all, files_committed: all, bytes_sent: all, ..Progress::default() };
+            assert_eq!(totals.progress_with(&session).bytes_committed, all);
+            assert_eq!(totals.left_to_send(all, all), Some(0));
+        }
+    }
 
     #[test]
     fn what_comes_after_the_time_does_not_count() {

@@ -39,6 +39,7 @@ fn config(root: &Path) -> ServeConfig {
         memory: ByteCount(16 << 20),
         idle: None,
         partials: Some(2 * HOUR),
+        unfinished: 1024,
         sync: SyncGroup::default(),
         roots: vec![root],
         clients: Vec::new(),

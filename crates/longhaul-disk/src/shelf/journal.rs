@@ -245,12 +245,16 @@ fn written(fd: &OwnedFd, tag: SessionTag) -> Result<Mtime, DiskError> {
 }
 
 fn read(fd: &OwnedFd, tag: SessionTag, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
-    let mut piece = vec![0; PIECE_BYTES];
+    // The beginning says whose it is, which is all that most want of it.
+    let mut piece = vec![0; FIRST_PIECE_BYTES];
     let mut offset = 0;
     loop {
         match pread(fd, &mut piece, offset) {
             Ok(0) => return Ok(()),
-            Ok(read) if sink(&piece[..read]) => offset += read as u64,
+            Ok(read) if sink(&piece[..read]) => {
+                offset += read as u64;
+                piece.resize((2 * piece.len()).min(PIECE_BYTES), 0);
+            }
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(DiskError::call("read", shown(tag), error)),
@@ -274,6 +278,7 @@ fn write_all(kernel: &Kernel, fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -
     Ok(())
 }
 
+const FIRST_PIECE_BYTES: usize = 4 << 10;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Room that is kept ahead: the records of two thousand chunks.

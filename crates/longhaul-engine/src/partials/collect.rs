@@ -13,6 +13,7 @@ use longhaul_proto::journal::{JournalError, Replayed};
 
 use super::Store;
 use super::book::replay;
+use super::open_books::lock;
 
 impl Store {
     /// Removes the partials whose journals are free and were written last longer than `age` before `now`. What cannot be
@@ -38,8 +39,13 @@ impl Store {
         if looked.written().map_err(|e| e.fault())?.secs >= before || looked.is_live().map_err(|e| e.fault())? {
             return Ok(());
         }
-        // A session of this process that begins meanwhile must not take our lock for that of a session.
-        let _books = self.books();
+        // A session of this process that begins meanwhile must not take our lock for that of a session, nor wait for us unless it
+        // wants this journal.
+        let entry = self.books.entry(tag);
+        let open = lock(&entry);
+        if open.strong_count() > 0 {
+            return Ok(());
+        }
         let Shelved::Free(journal) = self.shelf.open(tag).map_err(|e| e.fault())? else { return Ok(()) };
         // Somebody may have gone on with it, and left it again, since it was looked at.
         if journal.written().map_err(|e| e.fault())?.secs >= before {

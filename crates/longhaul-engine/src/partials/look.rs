@@ -3,8 +3,6 @@
 //! In: a principal and a path. Out: names in order, of that principal's partials only. Journals are read as far as they go:
 //! none is opened for writing, locked or cut, so that looking never looks like working.
 
-use std::sync::Weak;
-
 use longhaul_core::{Fault, Meta, Mtime, PlainText, RelPath, SessionTag};
 use longhaul_disk::JournalReader;
 use longhaul_proto::journal::{Opened, Partial, Replay, Replayed};
@@ -45,29 +43,29 @@ impl Store {
     }
 
     /// Who has it while the files in it are written.
-    fn is_elsewhere(&self, tag: SessionTag, reader: &JournalReader) -> Result<Elsewhere, Fault> {
+    fn is_elsewhere(&self, tag: SessionTag, reader: &JournalReader) -> Result<WrittenBy, Fault> {
         // What sessions of this process have open they may have left: the paths that they hold say more.
-        if self.books().get(&tag).and_then(Weak::upgrade).is_some() {
-            return Ok(Elsewhere::No);
+        if self.books.is_open(tag) {
+            return Ok(WrittenBy::NoOther);
         }
-        Ok(if reader.is_live().map_err(|e| e.fault())? { Elsewhere::Yes } else { Elsewhere::No })
+        Ok(if reader.is_live().map_err(|e| e.fault())? { WrittenBy::Another } else { WrittenBy::NoOther })
     }
 
     /// Who is writing a file that `opened` wrote down.
-    fn user(&self, path: &RelPath, opened: &Opened, elsewhere: Elsewhere) -> Option<String> {
+    fn user(&self, path: &RelPath, opened: &Opened, elsewhere: WrittenBy) -> Option<String> {
         match elsewhere {
-            Elsewhere::Yes => Some(user_of(opened)),
+            WrittenBy::Another => Some(user_of(opened)),
             // Another may be writing to this path, but not into this partial.
-            Elsewhere::No => self.holds.owner(path).filter(|owner| *owner == opened.owner),
+            WrittenBy::NoOther => self.holds.owner(path).filter(|owner| *owner == opened.owner),
         }
     }
 }
 
 /// Whether a process other than this one has a journal.
 #[derive(Clone, Copy)]
-enum Elsewhere {
-    Yes,
-    No,
+enum WrittenBy {
+    Another,
+    NoOther,
 }
 
 /// Somebody in another process, for people.

@@ -2,7 +2,7 @@
 //! `proto`, joined to a session.
 //!
 //! [`Store`] belongs to a root (of a daemon, or of one run): it holds paths against other sessions and opens journals; those
-//! that were left are looked at without their lock (`outline`). `doubts` are names that a failed sync may have cost.
+//! that were left are looked at without their lock (`outline`), those that are open are known to `open_books`. `doubts` are names that a failed sync may have cost.
 //! What is left is looked at in `look`, where nothing is taken; `collect` clears away what nobody came back for.
 //! [`Ledger`] belongs to a receiving session: it finds the partial of a path, has it continued, and writes records.
 //! Knows nothing of peers' messages.
@@ -13,6 +13,7 @@ mod doubts;
 mod holds;
 mod ledger;
 mod look;
+mod open_books;
 mod outline;
 mod store;
 

@@ -74,15 +74,24 @@ impl Outline {
     }
 }
 
-/// Looks at a journal. `elsewhere`: whether a session of another process has it is of interest.
-pub(super) fn look(reader: &JournalReader, whose: &Whose) -> Result<Looked, Fault> {
+/// Whether a journal that is locked may be that of a session of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Elsewhere {
+    Maybe,
+    /// Sessions of this process have it: the paths that they hold say more.
+    No,
+}
+
+/// Looks at a journal.
+pub(super) fn look(reader: &JournalReader, whose: &Whose, elsewhere: Elsewhere) -> Result<Looked, Fault> {
     // The length first: what is appended meanwhile makes it longer, and it is looked at again.
     let (len, live) = (reader.len().map_err(|e| e.fault())?, reader.is_live().map_err(|e| e.fault())?);
     let mut replay = Replay::new();
     let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != whose.principal);
     let read = reader.read(&mut |bytes| {
         replay.push(bytes);
-        !replay.ended() && (live || replay.may_be_of_doubts() || !is_theirs(&replay))
+        let others_matter = live && elsewhere == Elsewhere::Maybe || replay.may_be_of_doubts();
+        !replay.ended() && (others_matter || !is_theirs(&replay))
     });
     let tag = reader.tag();
     if let Err(error) = read {
@@ -93,7 +102,9 @@ pub(super) fn look(reader: &JournalReader, whose: &Whose) -> Result<Looked, Faul
     Ok(match replay.finish() {
         Ok(replayed) if !replayed.doubts.is_empty() => Looked::Doubts(replayed.doubts.into_iter().collect()),
         Ok(replayed) if !theirs => Looked::Own(Outline::of(tag, replayed, whose, live, len)),
-        Ok(replayed) if live => Looked::Foreign(Outline::of(tag, replayed, whose, live, len)),
+        Ok(replayed) if live && elsewhere == Elsewhere::Maybe => {
+            Looked::Foreign(Outline::of(tag, replayed, whose, live, len))
+        }
         Err(JournalError::Unopened) => Looked::Unopened,
         Ok(_) => Looked::Nothing,
         Err(error) => {

@@ -2,17 +2,18 @@
 //!
 //! Gives each receiving session a [`Ledger`]. One of them for each root in a process, so that its sessions share books.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use longhaul_core::{Fault, FaultCode, RelPath, SessionTag};
+use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag};
 use longhaul_disk::{Shelf, Shelved, boot_id};
 use longhaul_proto::journal::{Opened, Origin};
 
 use super::book::{Author, Book};
 use super::holds::{Holder, Holds};
-use super::outline::{Looked, Outline, Whose, look};
+use super::open_books::{OpenBooks, lock};
+use super::outline::{Elsewhere, Looked, Outline, Whose, look};
 use super::{Ledger, Who};
 use crate::lane::join::nonce;
 use crate::presence::Presence;
@@ -21,12 +22,14 @@ use crate::presence::Presence;
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(super) shelf: Shelf,
-    books: Mutex<HashMap<SessionTag, Weak<Book>>>,
+    pub(super) books: OpenBooks,
     pub(super) holds: Holds,
     /// Names in doubt, as far as this process knows.
     pub(super) doubts: Mutex<HashSet<RelPath>>,
     /// The boot of this host.
     boot: [u8; 16],
+    /// Unfinished transfers of one principal that are kept.
+    unfinished_max: usize,
 }
 
 /// What came of the wish to write to a journal that was left.
@@ -52,12 +55,34 @@ pub(super) struct Outlines {
 impl Store {
     /// The partials whose journals lie on `shelf`.
     pub(crate) fn new(shelf: Shelf) -> Arc<Store> {
-        Store::in_boot(shelf, boot_id())
+        Store::with(shelf, boot_id(), usize::MAX)
+    }
+
+    /// The same, where a principal that has left so many transfers unfinished begins no other one.
+    pub(crate) fn keeping(shelf: Shelf, unfinished_max: usize) -> Arc<Store> {
+        Store::with(shelf, boot_id(), unfinished_max)
     }
 
     /// The same in a boot of this name.
-    pub(super) fn in_boot(shelf: Shelf, boot: [u8; 16]) -> Arc<Store> {
-        Arc::new(Store { shelf, books: Mutex::default(), holds: Holds::default(), doubts: Mutex::default(), boot })
+    pub(super) fn with(shelf: Shelf, boot: [u8; 16], unfinished_max: usize) -> Arc<Store> {
+        let (books, holds, doubts) = (OpenBooks::default(), Holds::default(), Mutex::default());
+        Arc::new(Store { shelf, books, holds, doubts, boot, unfinished_max })
+    }
+
+    /// Refuses another journal to a principal that has left so many.
+    ///
+    /// # Errors
+    /// A [`Fault`] of code [`FaultCode::NoSpace`] that says what to do.
+    pub(super) fn need_room(&self, left: &Outlines) -> Result<(), Fault> {
+        let unfinished = left.own.iter().filter(|outline| !outline.live).count();
+        if unfinished < self.unfinished_max {
+            return Ok(());
+        }
+        let why =
+            format_args!("{unfinished} transfers of the same client were left unfinished here, and no more are kept");
+        Err(Fault::new(FaultCode::NoSpace, Blame::Local, why).hint(
+            "run their commands again ('longhaul ls --partials' lists what is left), or ask the daemon's administrator for a higher 'unfinished' or a shorter 'partials' in [limits]",
+        ))
     }
 
     /// Begins a receiving session of a run, whose paths lie beneath `prefix`: looks at the journals that were left.
@@ -93,7 +118,7 @@ impl Store {
     pub(super) fn begin_book(&self, tag: SessionTag, author: &Author) -> Result<Arc<Book>, Fault> {
         let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
         let book = Arc::new(Book::begin(journal, author)?);
-        self.books().insert(tag, Arc::downgrade(&book));
+        *lock(&self.books.entry(tag)) = Arc::downgrade(&book);
         Ok(book)
     }
 
@@ -109,7 +134,7 @@ impl Store {
         for tag in tags? {
             match self.look(tag, &whose)? {
                 Looked::Own(outline) => outlines.own.push(outline),
-                Looked::Foreign(outline) if !self.is_open_here(tag) => outlines.foreign.push(outline),
+                Looked::Foreign(outline) if !self.books.is_open(tag) => outlines.foreign.push(outline),
                 Looked::Doubts(paths) => self.know_doubts(paths),
                 Looked::Unopened => drop(self.acquire(tag, Duration::ZERO)?),
                 Looked::Foreign(_) | Looked::Nothing => {}
@@ -122,7 +147,8 @@ impl Store {
     /// Looks at a journal.
     pub(super) fn look(&self, tag: SessionTag, whose: &Whose) -> Result<Looked, Fault> {
         match self.shelf.look(tag) {
-            Ok(Some(reader)) => look(&reader, whose),
+            Ok(Some(reader)) if self.books.is_open(tag) => look(&reader, whose, Elsewhere::No),
+            Ok(Some(reader)) => look(&reader, whose, Elsewhere::Maybe),
             Ok(None) => Ok(Looked::Nothing),
             Err(error) => {
                 tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
@@ -147,9 +173,9 @@ impl Store {
     }
 
     fn try_acquire(&self, tag: SessionTag) -> Result<Option<Acquired>, Fault> {
-        let mut books = self.books();
-        books.retain(|_, book| book.strong_count() > 0);
-        if let Some(book) = books.get(&tag).and_then(Weak::upgrade) {
+        let entry = self.books.entry(tag);
+        let mut open = lock(&entry);
+        if let Some(book) = open.upgrade() {
             book.refresh()?;
             return Ok(Some(Acquired::Book(book)));
         }
@@ -157,7 +183,7 @@ impl Store {
             Ok(Shelved::Free(journal)) => {
                 let Some(book) = Book::read(journal)? else { return Ok(Some(Acquired::Gone)) };
                 let book = Arc::new(book);
-                books.insert(tag, Arc::downgrade(&book));
+                *open = Arc::downgrade(&book);
                 Ok(Some(Acquired::Book(book)))
             }
             Ok(Shelved::Held(_)) => Ok(None),
@@ -167,15 +193,6 @@ impl Store {
                 Ok(Some(Acquired::Gone))
             }
         }
-    }
-
-    /// Whether sessions of this process have a journal open.
-    pub(super) fn is_open_here(&self, tag: SessionTag) -> bool {
-        self.books().get(&tag).is_some_and(|book| book.strong_count() > 0)
-    }
-
-    pub(super) fn books(&self) -> MutexGuard<'_, HashMap<SessionTag, Weak<Book>>> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

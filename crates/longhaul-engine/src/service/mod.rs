@@ -94,6 +94,10 @@ pub struct ServeConfig {
     /// Partials that nobody has gone on with for so long are removed, at start and each hour (default 14 days); none: never.
     /// Too short throws away what an interrupted transfer would still use; too long lets it fill the disk.
     pub partials: Option<Duration>,
+    /// Transfers that one client has left unfinished in a root and that are kept (default 1024); at one more it begins no other one
+    /// there, and may go on with those. Too few keeps out clients whose links break for days; too many fills the root with what
+    /// nobody comes back for.
+    pub unfinished: usize,
     /// How much a session that receives may have written and not durable: what a crash may cost (default 1 s or 1 GiB).
     pub sync: SyncGroup,
     /// The roots.
@@ -143,7 +147,7 @@ impl Service {
         let mut roots = BTreeMap::new();
         for root in &config.roots {
             let tree = Tree::open(&root.dir).map_err(|e| e.fault().about(&root.name))?;
-            let store = Store::new(tree.shelf());
+            let store = Store::keeping(tree.shelf(), config.unfinished);
             roots.insert(root.name.clone(), (root.clone(), tree, store));
         }
         let tls = ServerTls::new(&identity, GreetLimits::default()).map_err(|e| net_fault(&e))?;

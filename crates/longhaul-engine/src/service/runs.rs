@@ -241,8 +241,12 @@ mod tests {
         let now = Instant::now();
         assert!(runs.most_idle(newcomer, now + EVICTED_AFTER / 2).is_none(), "all may be at something");
         let later = now + 2 * EVICTED_AFTER;
-        // What moves is left alone, and so is a client with fewer, however idle.
-        Idle::new(None, places[1].activity()).look(later, Doings { moved: 1, at_work: false, peer_stalls: false });
+        // What moves is left alone, and so is a client with fewer, though it is idle for longest.
+        let moves_at = |place: &Place, at| {
+            Idle::new(None, place.activity()).look(at, Doings { moved: 1, at_work: false, peer_stalls: false })
+        };
+        moves_at(&places[1], later);
+        moves_at(&places[2], now + EVICTED_AFTER / 2);
         let (trigger, _) = runs.most_idle(newcomer, later).expect("one is idle");
         trigger.stop(ROOM_NEEDED);
         let stopped = tokio::time::timeout(Duration::ZERO, places[2].stop().stopped()).await;

@@ -1,8 +1,8 @@
 //! How the clients of a daemon share what it has of something: sessions, memory, listings.
 //!
 //! In: claims by client key. Out: a [`Share`] that gives back what it has when it is dropped, or whose limit stands in the way.
-//! A quarter is kept free for clients that have nothing of it yet, so that one key alone never keeps the others out. Knows no
-//! connections and no time.
+//! A quarter is kept free for clients that have nothing of it yet, so that one key alone never keeps the others out, and claims that
+//! grow leave half of that for new ones. Knows no connections and no time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -63,7 +63,7 @@ impl<K: Copy + Eq + Hash> Book<K> {
         if claims >= self.claims_max {
             return Err(Full::Client { claims });
         }
-        self.take(client, claims, amount)?;
+        self.take(client, claims, amount, 0)?;
         self.clients.entry(client).or_default().claims += 1;
         Ok(())
     }
@@ -71,17 +71,17 @@ impl<K: Copy + Eq + Hash> Book<K> {
     /// Adds to a claim.
     fn grow(&mut self, client: K, amount: u64) -> Result<(), Full> {
         let claims = self.clients.get(&client).map_or(0, |had| had.claims);
-        self.take(client, claims.saturating_sub(1), amount)
+        self.take(client, claims.saturating_sub(1), amount, self.total / KEPT_FREE / 2)
     }
 
-    /// Takes for a client that has so many other claims.
-    fn take(&mut self, client: K, others: u64, amount: u64) -> Result<(), Full> {
+    /// Takes for a client that has so many other claims, and leaves so much.
+    fn take(&mut self, client: K, others: u64, amount: u64, left: u64) -> Result<(), Full> {
         let free = self.total.saturating_sub(self.taken);
+        if free < amount.saturating_add(left) {
+            return Err(Full::Daemon);
+        }
         if others > 0 && free < amount.saturating_add(self.total / KEPT_FREE) {
             return Err(Full::Client { claims: others });
-        }
-        if free < amount {
-            return Err(Full::Daemon);
         }
         self.taken += amount;
         self.clients.entry(client).or_default().amount += amount;
@@ -129,7 +129,7 @@ impl Shares {
             Full::Client { claims } => {
                 let what = if claims == 1 { "session or listing" } else { "sessions or listings" };
                 busy(format_args!(
-                    "this key has {claims} {what} here, and the {of} that the daemon has left are kept for other keys"
+                    "this key has {claims} {what} here, and what the daemon has left of {of} is kept for other keys"
                 ))
                 .hint("wait until one of them is over, or ask the daemon's administrator for higher [limits]")
             }
@@ -179,7 +179,8 @@ impl Drop for Share {
     }
 }
 
-/// One part in so many is for clients that have nothing yet: less would let a few busy keys take all, more would stand empty.
+/// One part in so many is for clients that have nothing yet: less would let a few busy keys take all, more would stand empty. Of the
+/// memory of a daemon as it comes half of that is 512 MiB, in which 32 sessions begin.
 const KEPT_FREE: u64 = 4;
 
 #[cfg(test)]
@@ -212,13 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn an_only_claim_grows_into_all_that_is_left_and_a_second_one_does_not() {
+    fn an_only_claim_grows_into_half_of_the_quarter_and_a_second_one_into_none_of_it() {
         let mut book = Book::new(100, u64::MAX);
         assert_eq!(book.claim('a', 10), Ok(()));
-        assert_eq!(book.grow('a', 80), Ok(()));
-        assert_eq!(book.grow('a', 11), Err(Full::Daemon));
+        assert_eq!(book.grow('a', 78), Ok(()));
+        assert_eq!(book.grow('a', 1), Err(Full::Daemon));
         assert_eq!(book.claim('a', 1), Err(Full::Client { claims: 1 }));
-        book.give_back('a', 90);
+        assert_eq!(book.claim('b', 12), Ok(()), "one can always begin");
+        book.give_back('a', 88);
+        book.give_back('b', 12);
         assert!(book.claim('a', 10).is_ok() && book.claim('a', 10).is_ok());
         assert_eq!(book.grow('a', 56), Err(Full::Client { claims: 1 }));
         assert_eq!(book.grow('a', 55), Ok(()));

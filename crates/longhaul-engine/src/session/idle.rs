@@ -102,8 +102,9 @@ pub(crate) fn moves(message: &Message) -> bool {
     }
 }
 
-/// While the other side says that its disk stalls it is waited for so many times longer.
-const PEER_STALL_LIMITS: u32 = 3;
+/// While the other side says that its disk stalls it is waited for so many times longer: six hours, as it may be reading back 10 TB of
+/// which it is to go on, and would begin that anew in another session.
+const PEER_STALL_LIMITS: u32 = 36;
 
 #[cfg(test)]
 mod tests {
@@ -118,11 +119,11 @@ mod tests {
         (Idle::new(Some(LIMIT), activity.clone()), activity)
     }
 
-    /// Seconds after which a session ends that is at this each second, if within five hours.
+    /// Seconds after which a session ends that is at this each second, if within ten hours.
     fn ends(doing: impl Fn(u64) -> Doings) -> Option<u64> {
         let start = Instant::now();
         let (mut idle, _) = idle(start);
-        (1..18_000).find(|second| idle.look(start + Duration::from_secs(*second), doing(*second)).is_some())
+        (1..36_000).find(|second| idle.look(start + Duration::from_secs(*second), doing(*second)).is_some())
     }
 
     #[test]
@@ -139,9 +140,9 @@ mod tests {
     #[test]
     fn the_own_disk_is_waited_for_however_long_it_takes_and_the_other_sides_for_a_while() {
         assert_eq!(ends(|_| Doings { at_work: true, ..QUIET }), None);
-        assert_eq!(ends(|_| Doings { peer_stalls: true, ..QUIET }), Some(1801));
+        assert_eq!(ends(|_| Doings { peer_stalls: true, ..QUIET }), Some(21_601));
         // Said once in a while it is worth no more.
-        assert_eq!(ends(|second| Doings { peer_stalls: second % 400 == 0, ..QUIET }), Some(1801));
+        assert_eq!(ends(|second| Doings { peer_stalls: second % 400 == 0, ..QUIET }), Some(21_601));
     }
 
     #[test]

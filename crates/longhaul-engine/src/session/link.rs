@@ -79,6 +79,8 @@ pub(crate) struct Link {
     idle: Option<Idle>,
     /// What moved besides pieces on lanes.
     moved: u64,
+    /// All that had moved when it was last looked at, and when that was found to have grown.
+    moved_by: (u64, Instant),
     /// Whether this side's disk has something to do.
     pub(crate) at_work: bool,
     /// Claims memory for what lanes over QUIC keep in this process; `None` where that is claimed or nobody counts it.
@@ -146,6 +148,7 @@ impl Link {
             spoke: now,
             idle: None,
             moved: 0,
+            moved_by: (0, now),
             at_work: false,
             quic_room: None,
             peer_stalled: None,
@@ -166,10 +169,19 @@ impl Link {
 
     /// The fault by which the session ends if nothing moved in it for too long.
     fn look_idle(&mut self) -> Option<Fault> {
-        let (pieces, _) = self.lanes.pieces();
+        let (now, moved) = (Instant::now(), self.lanes.pieces().0 + self.moved);
+        if moved != self.moved_by.0 {
+            self.moved_by = (moved, now);
+        }
         let peer_stalls = self.peer_stalled.is_some_and(|at| at.elapsed() < 2 * HEARTBEAT_EVERY);
-        let doings = Doings { moved: pieces + self.moved, at_work: self.at_work, peer_stalls };
-        self.idle.as_mut()?.look(Instant::now(), doings)
+        let doings = Doings { moved, at_work: self.at_work, peer_stalls };
+        self.idle.as_mut()?.look(now, doings)
+    }
+
+    /// Whether the other side is to know that this side's disk is what is waited for: a lane finds no buffer, or nothing has moved
+    /// for a while and the disk is at something.
+    fn stalls(&self) -> bool {
+        self.lanes.pieces().1 || self.at_work && self.moved_by.1.elapsed() >= STALLED_AFTER
     }
 
     /// Lanes over QUIC are taken only if `room` says that there is memory for them.
@@ -269,8 +281,7 @@ impl Link {
                         self.peer_stalled = Some(self.heard);
                     }
                     if *answer {
-                        let (_, stalled) = self.lanes.pieces();
-                        self.say(Message::Heartbeat(Heartbeat { stalled, answer: false }));
+                        self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: false }));
                     }
                 }
                 match message {
@@ -395,8 +406,7 @@ impl Link {
         }
         let answer = self.presence.take_question() || self.lanes.ask_for_sign(self.heard);
         if answer || self.spoke.elapsed() >= HEARTBEAT_EVERY {
-            let (_, stalled) = self.lanes.pieces();
-            self.say(Message::Heartbeat(Heartbeat { stalled, answer }));
+            self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer }));
         }
         Wake::Time
     }
@@ -535,6 +545,8 @@ fn stopped(code: FaultCode) -> Fault {
 const TICK: Duration = Duration::from_secs(1);
 /// A side that says nothing for so long says that it lives.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
+/// A disk that has been at something for so long while nothing moved stalls, as far as the other side is concerned.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// A side that is not heard of for so long is taken for dead (six heartbeats).
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// When a lane breaks or cannot be dialled, the other side is often about to say why over control.

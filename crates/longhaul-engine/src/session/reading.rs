@@ -137,7 +137,7 @@ impl Reading {
 
     /// Whether the disk has anything to do. An order that waits for a buffer gives it nothing.
     pub(crate) fn is_at_work(&self) -> bool {
-        Arc::strong_count(&self.shared.at_disk) > 1
+        Arc::strong_count(&self.shared.at_disk) > 1 || Arc::strong_count(&self.checks) > 1
     }
 
     /// Orders a chunk.

@@ -414,7 +414,7 @@ impl Loop<'_> {
                 Outcome::Committed(None)
             }
             (Outcome::Committed(root), _) => {
-                self.bytes_committed += bytes;
+                self.bytes_committed = self.bytes_committed.saturating_add(bytes);
                 Outcome::Committed(root)
             }
             (other, _) => other,

@@ -117,6 +117,7 @@ fn defaults() -> ServeConfig {
         memory: MEMORY_DEFAULT,
         idle: Some(IDLE_DEFAULT),
         partials: Some(PARTIALS_DEFAULT),
+        unfinished: UNFINISHED_DEFAULT,
         sync: SyncGroup::default(),
         roots: Vec::new(),
         clients: Vec::new(),
@@ -144,6 +145,10 @@ const IDLE_MIN: Duration = Duration::from_secs(1);
 /// Longer than a site's outage and the holidays of who must run the command again, with a week to spare; a guess, not
 /// measured.
 const PARTIALS_DEFAULT: Duration = Duration::from_secs(14 * 86_400);
+/// Three a day and more for a fortnight from each of twenty commands; a guess, not measured. One leaves 256 temporaries at most, besides
+/// those of small files.
+const UNFINISHED_DEFAULT: usize = 1024;
+const UNFINISHED_MAX: i64 = 1 << 20;
 /// Four chunks of the default size: less serves nobody.
 const MEMORY_MIN: ByteCount = ByteCount(16 << 20);
 

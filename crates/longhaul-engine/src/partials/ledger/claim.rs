@@ -13,7 +13,7 @@ use longhaul_proto::receiver::{Held, Partial, Source};
 use super::super::book::Book;
 use super::super::holds::{self, held};
 use super::super::look::user_of;
-use super::super::outline::{Looked, Outline, Whose, look};
+use super::super::outline::{Elsewhere, Looked, Outline, Whose, look};
 use super::super::store::Acquired;
 use super::{Claim, Coming, Found, Known, Ledger, drop_partial, lock, stamp_of};
 
@@ -89,7 +89,7 @@ impl Ledger {
                 && outline.tag != self.me.tag
                 && let Some(reader) = self.store.shelf.look(outline.tag).map_err(|e| e.fault())?
                 && reader.len().map_err(|e| e.fault())? != outline.len
-                && let Looked::Own(now) = look(&reader, &whose)?
+                && let Looked::Own(now) = look(&reader, &whose, Elsewhere::Maybe)?
             {
                 left.own[at] = now;
             }

@@ -185,6 +185,7 @@ impl Ledger {
     fn own(&self) -> Result<Option<Arc<Book>>, Fault> {
         let mut own = lock(&self.own);
         if matches!(*own, Own::NotYet) {
+            self.store.need_room(&lock(&self.left))?;
             *own = match self.store.begin_book(self.me.tag, &self.author) {
                 Ok(book) => Own::Book(book),
                 Err(fault) if fault.code == FaultCode::Denied => {

@@ -36,7 +36,7 @@ fn process(dir: &Path, boot: [u8; 16], run: [u8; 16]) -> Process {
 
 fn process_of(dir: &Path, boot: [u8; 16], run: [u8; 16], who: &Who) -> Process {
     let tree = FsTarget::open(dir, DirectMode::Auto).expect("target");
-    let store = Store::in_boot(tree.shelf().clone(), boot);
+    let store = Store::with(tree.shelf().clone(), boot, usize::MAX);
     let ledger = store.begin(who, run, RelPath::root(), Arc::default()).expect("begins");
     Process { tree: tree.tagged(ledger.tag()), ledger }
 }
@@ -264,7 +264,7 @@ fn a_journal_stays_as_long_as_a_directory_of_it_cannot_be_looked_through_from_he
     let dir = scratch();
     leave_small(dir.path(), &Who::local());
     let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-    let store = Store::in_boot(tree.shelf().clone(), BOOT);
+    let store = Store::with(tree.shelf().clone(), BOOT, usize::MAX);
     let elsewhere = RelPath::new("e").expect("a path");
     let ledger = store.begin(&Who::local(), RUN, elsewhere, Arc::default()).expect("begins");
     ledger.put_away(&tree);
@@ -385,7 +385,7 @@ fn a_directory_is_durably_written_down_before_its_first_temporary() {
     fs::create_dir_all(dir.path().join("some/at")).expect("made");
     let notes = Arc::new(Notes::default());
     let tree = FsTarget::open_behind(dir.path(), DirectMode::Auto, notes.clone()).expect("target");
-    let store = Store::in_boot(tree.shelf().clone(), BOOT);
+    let store = Store::with(tree.shelf().clone(), BOOT, usize::MAX);
     let ledger = store.begin(&Who::local(), RUN, RelPath::root(), Arc::default()).expect("begins");
     let held = file(0, "some/at/f", LEN);
     ledger.claim(&tree, &held, Coming::InChunks).expect("claimed");
@@ -397,4 +397,40 @@ fn a_directory_is_durably_written_down_before_its_first_temporary() {
     let before = &notes[..until];
     assert_eq!(before[..3], ["journal made", "directory written down", "synced"], "{notes:?}");
     assert_eq!(notes.iter().filter(|note| **note == "synced").count(), 1, "once for a directory: {notes:?}");
+}
+
+#[test]
+fn of_a_client_no_more_unfinished_transfers_are_kept_than_may_be_and_those_are_still_gone_on_with() {
+    let dir = scratch();
+    let process = |who: &Who| {
+        let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
+        let store = Store::with(tree.shelf().clone(), BOOT, 2);
+        let ledger = store.begin(who, RUN, RelPath::root(), Arc::default()).expect("begins");
+        Process { tree: tree.tagged(ledger.tag()), ledger }
+    };
+    for name in ["a", "b"] {
+        let (one, held) = (process(&Who::local()), file(0, name, LEN));
+        one.open(&held).expect("there is room");
+        one.receive(dir.path(), &held, 0..2);
+    }
+    let third = process(&Who::local());
+    let fault = third.open(&file(0, "c", LEN)).expect_err("two are left");
+    assert_eq!(fault.code, FaultCode::NoSpace);
+    assert!(fault.message.contains("2 transfers") && fault.hint.contains("longhaul ls --partials"), "{fault:?}");
+    assert!(third.open(&file(1, "a", LEN)).expect("it goes on").is_some());
+    assert_eq!(process(&stranger()).open(&file(0, "c", LEN)).expect("another's"), None);
+}
+
+#[test]
+fn a_start_does_not_wait_for_a_journal_that_somebody_else_is_at() {
+    let dir = scratch();
+    leave_small(dir.path(), &stranger());
+    let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
+    let store = Store::with(tree.shelf().clone(), BOOT, usize::MAX);
+    // As a replay or a sweep of a journal holds it.
+    let entry = store.books.entry(store.shelf.list().expect("a shelf")[0]);
+    let _at_it = super::super::open_books::lock(&entry);
+    let ledger = store.begin(&Who::local(), RUN, RelPath::root(), Arc::default()).expect("begins");
+    let process = Process { tree: tree.tagged(ledger.tag()), ledger };
+    assert_eq!(process.open(&file(0, "mine", LEN)).expect("opened"), None);
 }

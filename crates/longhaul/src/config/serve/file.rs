@@ -14,7 +14,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::policy::{self, Mask};
-use super::{BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, WEIGHT_MAX, defaults};
+use super::{
+    BENCH_BYTES_MIN, CommandLineRoot, Daemon, IDLE_MIN, MEMORY_MIN, SESSIONS_MAX, UNFINISHED_MAX, WEIGHT_MAX, defaults,
+};
 use crate::config::rights::grant;
 use crate::error::Error;
 use crate::location::parse_root;
@@ -49,6 +51,7 @@ struct Limits {
     memory: Option<Text>,
     idle: Option<Spanned<Number>>,
     partials: Option<Spanned<Number>>,
+    unfinished: Option<Spanned<i64>>,
     rate: Option<Text>,
     sync_interval: Option<Text>,
     sync_bytes: Option<Text>,
@@ -152,6 +155,12 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
     }
     if let Some(age) = limits.partials {
         config.partials = at(&age, parse_age(&age.get_ref().text()))?;
+    }
+    if let Some(unfinished) = limits.unfinished {
+        let count = *unfinished.get_ref();
+        let fits = usize::try_from(count).ok().filter(|_| (1..=UNFINISHED_MAX).contains(&count));
+        config.unfinished =
+            fits.ok_or_else(|| wrong(&unfinished, format!("unfinished must be 1 to {UNFINISHED_MAX}")))?;
     }
     config.rate = rate(limits.rate)?;
     if let Some(interval) = limits.sync_interval {

@@ -32,6 +32,7 @@ sessions = 8
 memory   = "1GiB"
 partials = "3days"
 idle     = "30min"
+unfinished = 20
 sync_interval = "250ms"
 sync_bytes = "256MiB"
 bench_bytes = "8GiB"
@@ -53,7 +54,7 @@ bench = true
     assert_eq!((config.listen.len(), config.sessions, config.memory), (2, 8, ByteCount(1 << 30)));
     assert_eq!(config.depth, Some(16));
     assert_eq!(config.partials, Some(Duration::from_secs(3 * 86_400)));
-    assert_eq!(config.idle, Some(Duration::from_secs(1800)));
+    assert_eq!((config.idle, config.unfinished), (Some(Duration::from_secs(1800)), 20));
     assert_eq!((config.sync.bytes, config.sync.age), (256 << 20, Duration::from_millis(250)));
     assert!(config.bench_bytes == ByteCount(8 << 30) && config.clients[0].bench);
     assert_eq!(config.roots[0].allow, Rights { read: true, create: true, modify: true });
@@ -143,6 +144,8 @@ fn mistakes_are_named_with_line_and_column() {
         ("[[root]]\nname = 'r'\ntargets = ['/a']\nmode_mask = { dirs = '0755' }", ":4:13: "),
         ("[[client]]\nname = 'a'\nkey = 'lhk1:short'", ":3:7: this is not a public key"),
         ("[limits]\nsessions = 0", ":2:12: sessions must be 1 to 4096"),
+        ("[limits]\nunfinished = 0", ":2:14: unfinished must be 1 to 1048576"),
+        ("[limits]\nidle = '10ms'", ":2:8: "),
         ("[limits]\nmemory = '4 bananas'", ":2:10: '4 bananas' is not a size"),
         ("[limits]\nmemory = '1M'", ":2:10: memory must be at least 16.0 MiB"),
         ("[limits]\nbench_bytes = '1K'", ":2:15: bench_bytes must be at least 1.0 MiB"),
