@@ -13,7 +13,7 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Class, Heartbeat};
 use tokio::sync::Notify;
 
-/// Where a session loop puts messages. Dropping it closes it: the writer ends when all is written.
+/// The loop's end of the queue to the writer. Dropping it closes the queue: the writer ends when all is written.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) queue: Arc<Queue>,
@@ -54,7 +54,7 @@ enum Word {
     Latest(u8),
 }
 
-/// How much waits in an outbox.
+/// The measures of an outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gauge {
     /// Bytes that the connection has not taken.
@@ -95,7 +95,8 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn gauge(&self) -> Gauge {
+    /// How much waits.
+    pub(crate) fn gauge(&self) -> Gauge {
         let waiting = self.lock();
         Gauge { waiting: waiting.queued + waiting.in_hand, taken: waiting.taken }
     }
@@ -184,7 +185,7 @@ impl Waiting {
 }
 
 impl Word {
-    /// What it occupies in memory.
+    /// The bytes that it occupies in memory.
     fn bytes(&self) -> usize {
         WORD_BYTES + if let Word::Encoded(bytes) = self { bytes.capacity() } else { 0 }
     }
@@ -272,7 +273,7 @@ pub(crate) fn too_far_behind(gauge: Gauge) -> Fault {
 
 /// Messages that wait together leave in one write of about this size.
 pub(crate) const BATCH_BYTES: usize = 128 << 10;
-/// What the place of a message costs besides its bytes, with the allocator's part.
+/// The place of a message costs so many bytes besides its own, with the allocator's part.
 const WORD_BYTES: usize = 64;
 /// While more than this waits, no page is asked for or sent, no chunk wanted and none read. What an ordinary session says stays below it,
 /// so that a path of 300 ms loses nothing: a sender at most 8 pages of 72 KiB and, on safe lanes, a declaration of 85 bytes for
@@ -284,7 +285,7 @@ const BACKLOG_BYTES_MAX: usize = 4 << 20;
 const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
 /// With this much the session ends at once: three texts of a fault can have 3 KiB, but names of such lengths narrow the window.
 const OUTBOX_BYTES_MAX: usize = 64 << 20;
-/// What a peer that is far behind must take in within its patience: 70 kbit/s, for 30 s. A byte now and then keeps no session.
+/// A peer that is far behind must take in so many bytes within its patience: 70 kbit/s, for 30 s. A byte now and then keeps no session.
 const UPTAKE_BYTES_MIN: u64 = 256 << 10;
 
 #[cfg(test)]

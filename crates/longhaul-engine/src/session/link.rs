@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Event;
 use super::idle::{Doings, Idle, moves};
-use super::inbox::{Heard, Inbox, read_all};
+use super::inbox::{Inbound, Inbox, read_all};
 use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
 use super::limit::{Limiter, WaitsFor};
 use super::tuning::{Change, What};
@@ -56,7 +56,7 @@ pub(crate) struct Link {
     uptake: Uptake,
     inbox: Inbox,
     /// Room of messages that are being dealt with.
-    heard_room: Option<OwnedSemaphorePermit>,
+    inbox_room: Option<OwnedSemaphorePermit>,
     writer: tokio::task::JoinHandle<()>,
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
@@ -102,7 +102,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) enum Wake {
     /// The other side said something that the link does not keep to itself.
-    Heard(Message),
+    Message(Message),
     /// Something else happened.
     Event(Event),
     /// The machine's timeout, or the second.
@@ -129,7 +129,7 @@ impl Link {
             outbox: Some(outbox),
             uptake: Uptake::new(now, SILENCE_MAX),
             inbox,
-            heard_room: None,
+            inbox_room: None,
             writer,
             reader,
             role,
@@ -210,7 +210,7 @@ impl Link {
     /// before it waits; cancelled while it waits it loses nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         // What was heard is dealt with, and what followed from it is done.
-        self.heard_room = None;
+        self.inbox_room = None;
         let now = Instant::now();
         // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
         let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
@@ -252,15 +252,15 @@ impl Link {
 
     fn hear(&mut self, event: Event) -> Wake {
         self.moved += u64::from(match &event {
-            Event::Heard(Heard { message, .. }) => moves(message),
+            Event::Inbound(Inbound { message, .. }) => moves(message),
             Event::Wrote(_) | Event::Read(_) => true,
             _ => false,
         });
         match event {
-            Event::Heard(Heard { message, room }) => {
-                match &mut self.heard_room {
+            Event::Inbound(Inbound { message, room }) => {
+                match &mut self.inbox_room {
                     Some(held) => held.merge(room),
-                    None => self.heard_room = Some(room),
+                    None => self.inbox_room = Some(room),
                 }
                 self.heard = Instant::now();
                 self.presence.hear();
@@ -287,7 +287,7 @@ impl Link {
                         self.limiter.hear(self.heard, limiting.by);
                         Wake::Time
                     }
-                    message => Wake::Heard(message),
+                    message => Wake::Message(message),
                 }
             }
             Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
@@ -543,3 +543,6 @@ const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
 /// A side that was refused ends within a round trip or two; one that does not is left.
 const HEARING_OUT_MAX: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

@@ -217,7 +217,7 @@ impl Loop<'_> {
         match wake {
             Wake::Time => {}
             Wake::Stop(fault) => self.machine.abort(fault),
-            Wake::Heard(message) => self.hear(message),
+            Wake::Message(message) => self.hear(message),
             Wake::Event(Event::Lane(joined)) => {
                 if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
@@ -241,7 +241,7 @@ impl Loop<'_> {
             Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
             // The link keeps what is said of lanes and rates to itself.
             Wake::Event(
-                Event::Heard(_)
+                Event::Inbound(_)
                 | Event::ControlEnded(_)
                 | Event::Undialled(_)
                 | Event::OwnRate(_)
@@ -480,7 +480,7 @@ impl Loop<'_> {
     }
 }
 
-/// What a name costs that is offered: as it is sent and as it is placed.
+/// The bytes of the names of an entry that is offered: as it is sent and as it is placed.
 fn name_bytes(held: &Held) -> usize {
     held.entry.path.as_bytes().len() + held.placed.as_bytes().len()
 }
