@@ -110,6 +110,7 @@ mod tests {
             }
         });
         while inbox.0.available_permits() >= MESSAGE_COST_MIN {
+            assert!(!flood.is_finished(), "all of it was read");
             tokio::task::yield_now().await;
         }
         // The reader can do nothing more, however often it is its turn.
