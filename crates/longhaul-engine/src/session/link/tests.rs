@@ -161,7 +161,7 @@ async fn a_sender_that_reads_no_outcome_is_asked_for_no_more_pages() {
     let why = "w".repeat(900);
     let (mut first, mut most) = (0, 0);
     let pages = loop {
-        let kind = EntryKind::Unsent { failure: Some(FaultCode::Denied), why: why.clone() };
+        let kind = EntryKind::Unsent { failure: Some(FaultCode::Denied), why: why.clone().into() };
         let path = RelPath::new("p".repeat(250)).expect("a path");
         let entries = vec![Entry { path, kind, meta: Meta::default() }; 50];
         let page = Page { first: FileId(first), last: false, entries };
@@ -186,7 +186,7 @@ async fn a_sender_that_reads_no_outcome_is_asked_for_no_more_pages() {
 async fn a_receiver_that_reads_no_page_is_sent_no_more() {
     let (link, mut peer) = link(Role::Sender);
     let session = tokio::spawn(sends(link));
-    let offer = Offer { pages: u64::MAX, renamed: None, base: String::new() };
+    let offer = Offer { pages: u64::MAX, renamed: None, base: String::new().into() };
     assert!(peer.say(&Message::Offer(offer)).await);
     assert!(peer.say(&Message::PageCredit(PageCredit { upto: u64::MAX })).await);
     // It settles what it guesses was offered. What was not is a breach, so it goes only so far as there must be entries.
