@@ -70,7 +70,7 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
         group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
     };
     let mut receiver = Receiver::new(config, String::new());
-    (0..4).for_each(|lane| drop(receiver.handle_lane_joined(LaneId(lane))));
+    (0..4).for_each(|lane| assert!(receiver.handle_lane_joined(LaneId(lane))));
     for (second, message) in (0..).zip(messages(bytes)) {
         let now = Timestamp(second * 1_000_000);
         witness.said.hear(&message);
