@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
 use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
 use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
@@ -152,9 +152,9 @@ impl Loop<'_> {
         {
             self.offer_again(known);
         }
-        while self.has_room()
-            && let Some(scan) = self.course.scan()
-        {
+        // No more than a page or two: whether the receiver takes them in is looked at between.
+        for _ in 0..ENTRIES_AT_ONCE {
+            let Some(scan) = self.has_room().then(|| self.course.scan()).flatten() else { break };
             match scan.try_recv() {
                 Ok(scanned) => self.take_scanned(Some(scanned)),
                 Err(mpsc::error::TryRecvError::Empty) => return self.machine.handle_scan_idle(),
@@ -487,6 +487,8 @@ fn name_bytes(held: &Held) -> usize {
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
+/// Scanned entries taken before the pages that they make are said.
+const ENTRIES_AT_ONCE: usize = 2 * PAGE_ENTRIES_MAX;
 /// Names of entries without outcome: three times what an honest receiver, which lets no more be outstanding than it holds itself, ever lets it
 /// come to.
 const NAMES_BYTES_MAX: usize = 32 << 20;
