@@ -3,6 +3,8 @@
 //! Owns the control channel's tasks, the [`Lanes`] and the look-out for what limits. Takes in what is said of lanes and rates
 //! itself, and hands all else to the loop. Decides only when a session cannot go on.
 
+mod ending;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -482,34 +484,6 @@ impl Link {
     pub(crate) fn pieces(&self) -> (u64, bool) {
         self.lanes.pieces()
     }
-
-    /// Says `fault` to the other side, unless it said so itself, and closes the lanes at once.
-    pub(crate) fn refuse(&mut self, fault: &Fault, told_by_peer: bool) {
-        if !told_by_peer {
-            self.say(Message::Refuse(fault.clone()));
-            self.refused = true;
-        }
-        self.ending = true;
-        self.inbox.close();
-        self.lanes.close_all();
-    }
-
-    /// Ends the link: what was said is written, threads and tasks are over when this returns.
-    pub(crate) async fn end(mut self) {
-        self.ending = true;
-        self.inbox.close();
-        self.outbox = None;
-        let farewell = if self.deserted { Duration::ZERO } else { FAREWELL_MAX };
-        let _ = tokio::time::timeout(farewell, &mut self.writer).await;
-        self.writer.abort();
-        // A connection that is closed with words unread is reset, and our last ones are lost with it: hear the other side out.
-        if self.refused && !self.deserted {
-            let _ = tokio::time::timeout(HEARING_OUT_MAX, &mut self.reader).await;
-        }
-        self.reader.abort();
-        let lanes = self.lanes;
-        let _ = tokio::task::spawn_blocking(move || lanes.join()).await;
-    }
 }
 
 fn stopped(code: FaultCode) -> Fault {
@@ -539,10 +513,6 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// When a lane breaks or cannot be dialled, the other side is often about to say why over control.
 const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
-/// Last words are given so long to leave.
-const FAREWELL_MAX: Duration = Duration::from_secs(5);
-/// A side that was refused ends within a round trip or two; one that does not is left.
-const HEARING_OUT_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests;
