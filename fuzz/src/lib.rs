@@ -1,5 +1,5 @@
 //! What the fuzz targets share: an allocator that counts, so that "no more memory than it paid for" is checked with every
-//! input, and the reading of a stream of control messages.
+//! input, the reading of a stream of control messages, and what waits for a peer that reads nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,4 +53,38 @@ pub fn messages(mut bytes: &[u8]) -> Vec<Message> {
         bytes = &rest[body.len()..];
     }
     messages
+}
+
+/// What a machine has said to a peer that never reads, beside what that peer has said.
+#[derive(Debug, Default)]
+pub struct Unread {
+    heard: usize,
+    said: usize,
+}
+
+impl Unread {
+    /// The peer said something.
+    pub fn hear(&mut self, message: &Message) {
+        self.heard += message.encode().len();
+    }
+
+    /// Something is said to it.
+    pub fn say(&mut self, message: &Message) {
+        self.said += message.encode().len();
+    }
+
+    /// Whether so much waits that nothing new is begun. Less than in earnest, as inputs are short.
+    pub fn is_backlogged(&self) -> bool {
+        self.said > 2048
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.said
+    }
+
+    /// Bytes that the peer paid.
+    pub fn paid(&self) -> usize {
+        self.heard
+    }
 }

@@ -1,5 +1,6 @@
 //! The receiver's machine against whatever a sender may say, with a disk that does everything at once and lanes that bring
-//! whatever was declared: it ends the session or goes on.
+//! whatever was declared: it ends the session or goes on. Each input is played twice: the second time by a sender that reads
+//! nothing of what it is told.
 #![no_main]
 
 use std::sync::Arc;
@@ -7,9 +8,9 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{
-    ChunkIndex, ChunkMap, ChunkSize, Clock, Digest, DigestKind, EntryKind, IfExists, LaneId, Preserve, Unit,
+    ChunkIndex, ChunkMap, ChunkSize, Clock, Digest, DigestKind, EntryKind, IfExists, LaneId, Preserve, RelPath, Unit,
 };
-use longhaul_fuzz::messages;
+use longhaul_fuzz::{Unread, messages, within};
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
     Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, Source, Surveyed,
@@ -20,6 +21,42 @@ use longhaul_proto::wire::message::Declared;
 use longhaul_proto::{Message, Timestamp};
 
 fuzz_target!(|bytes: &[u8]| {
+    let mut nobody = Witness::default();
+    play(bytes, &mut nobody, |_| false);
+    within((4 << 20) + 512 * bytes.len(), || play(bytes, &mut Witness::default(), Unread::is_backlogged));
+});
+
+/// What is seen of a receiver from outside.
+#[derive(Default)]
+struct Witness {
+    /// What it said.
+    said: Unread,
+    /// Directories that it was told of and that have not ended.
+    dirs: Vec<RelPath>,
+}
+
+impl Witness {
+    fn see(&mut self, action: &Action) {
+        match action {
+            Action::Send(message) => self.said.say(message),
+            Action::Survey(page) => page.iter().for_each(|held| match held.entry.kind {
+                EntryKind::Dir => self.dirs.push(held.entry.path.clone()),
+                EntryKind::DirEnd => assert_eq!(self.dirs.pop().as_ref(), Some(&held.entry.path), "another one ends"),
+                _ => {}
+            }),
+            _ => {}
+        }
+    }
+
+    fn check(&self) {
+        let (bytes, paid) = (self.said.bytes(), self.said.paid());
+        assert!(bytes <= (16 << 10) + 96 * paid, "{bytes} bytes wait for {paid}");
+        let levels = self.dirs.last().map_or(0, |dir| 1 + dir.components().count());
+        assert!(self.dirs.len() <= levels, "{} directories are open in {levels} levels", self.dirs.len());
+    }
+}
+
+fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> bool) {
     let if_exists = if bytes.first().is_some_and(|byte| byte % 2 == 1) { IfExists::Verify } else { IfExists::SkipSame };
     let config = Config {
         chunk: ChunkSize::from_log2(10).expect("in range"),
@@ -33,18 +70,22 @@ fuzz_target!(|bytes: &[u8]| {
         group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
     };
     let mut receiver = Receiver::new(config, String::new());
-    (0..4).for_each(|lane| drop(receiver.handle_lane_joined(LaneId(lane))));
+    (0..4).for_each(|lane| assert!(receiver.handle_lane_joined(LaneId(lane))));
     for (second, message) in (0..).zip(messages(bytes)) {
         let now = Timestamp(second * 1_000_000);
+        witness.said.hear(&message);
         if let Message::Digests(list) = &message {
             list.iter().take(8).for_each(|declared| receiver.handle_landed(now, landed(declared)));
         }
         receiver.handle_message(now, message);
         receiver.handle_timeout(now);
-        obey(&mut receiver, now);
+        obey(&mut receiver, now, witness);
+        receiver.handle_backlog(now, is_backlogged(&witness.said));
+        obey(&mut receiver, now, witness);
         assert!(receiver.unsettled() <= ENTRIES_UNSETTLED_MAX);
+        witness.check();
     }
-});
+}
 
 /// What a lane would bring if the declaration is true.
 fn landed(declared: &Declared) -> Landed {
@@ -92,8 +133,9 @@ fn surveyed(held: &Held) -> Surveyed {
     Surveyed { partial: Some(Arc::new(Partial::new(map, source, chunks))), ..Seen::Absent.into() }
 }
 
-fn obey(receiver: &mut Receiver, now: Timestamp) {
+fn obey(receiver: &mut Receiver, now: Timestamp, witness: &mut Witness) {
     while let Some(action) = receiver.poll_action() {
+        witness.see(&action);
         match action {
             Action::Survey(held) => {
                 let seen = held.iter().map(|held| Ok(surveyed(held))).collect();

@@ -1,13 +1,70 @@
-//! The sender's machine against whatever a receiver may say: it ends the session or goes on, and holds bounded state.
+//! The sender's machine against whatever a receiver may say: it ends the session or goes on, and holds bounded state. Each input is played
+//! twice: to a sender that does at once what is ordered, and to one of which no lane takes anything, by a receiver that reads nothing.
 #![no_main]
 
+use std::collections::HashMap;
+
 use libfuzzer_sys::fuzz_target;
-use longhaul_core::{ChunkSize, Digest, Entry, EntryKind, Inode, LaneId, Meta, RelPath, Unit};
-use longhaul_fuzz::messages;
-use longhaul_proto::Sender;
+use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
+use longhaul_core::{BundleId, ChunkSize, Digest, Entry, EntryKind, FileId, Inode, LaneId, Meta, RelPath, Unit};
+use longhaul_fuzz::{Unread, messages, within};
 use longhaul_proto::sender::{Action, Config, Sent};
+use longhaul_proto::{Message, Sender};
 
 fuzz_target!(|bytes: &[u8]| {
+    obeyed(bytes);
+    // Entries, orders for a window of chunks, and what the messages themselves take.
+    within((4 << 20) + 256 * bytes.len(), || stuck(bytes));
+});
+
+/// Nothing that is ordered is ever begun, and nothing that is said is read: what waits is bounded by the window, and by what was paid.
+fn stuck(bytes: &[u8]) {
+    let chunk = ChunkSize::from_log2(10).expect("in range");
+    let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 });
+    let (mut scanned, mut unread) = (0u64, Unread::default());
+    // As the engine keeps them: those of a file go with it.
+    let (mut chunks, mut bundles): (HashMap<FileId, usize>, HashMap<BundleId, usize>) = Default::default();
+    for message in messages(bytes) {
+        unread.hear(&message);
+        sender.handle_message(message);
+        for _ in 0..64 {
+            if !sender.has_room() {
+                break;
+            }
+            let path = RelPath::new(format!("f{scanned}")).expect("a path");
+            let len = if scanned % 4 == 3 { 100 } else { 1 << 40 };
+            let kind = EntryKind::File { len, sparse: false, inode: Inode::default() };
+            sender.handle_scanned(Entry { path, kind, meta: Meta::default() });
+            scanned += 1;
+        }
+        sender.handle_scan_idle();
+        while let Some(action) = sender.poll_action() {
+            match action {
+                Action::Send(message) => {
+                    unread.say(&message);
+                    if let Message::FileFault(fault) = message {
+                        chunks.remove(&fault.file);
+                    }
+                }
+                Action::ReadChunk { file, .. } => *chunks.entry(file).or_default() += 1,
+                Action::Pack { bundle, files, .. } => *bundles.entry(bundle).or_default() += files.len(),
+                Action::Settled(file, _) => drop(chunks.remove(&file)),
+                _ => {}
+            }
+        }
+        sender.handle_backlog(unread.is_backlogged());
+        assert!(chunks.values().sum::<usize>() <= 2 * CHUNKS_WANTED_MAX, "orders of chunks");
+        assert!(bundles.values().sum::<usize>() <= 3 * ENTRIES_UNSETTLED_MAX, "orders of bundles");
+        assert!(
+            unread.bytes() <= (64 << 10) + 64 * unread.paid(),
+            "{} bytes wait for {}",
+            unread.bytes(),
+            unread.paid()
+        );
+    }
+}
+
+fn obeyed(bytes: &[u8]) {
     let chunk = ChunkSize::from_log2(10).expect("in range");
     let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 });
     sender.handle_lane_joined(LaneId(0));
@@ -48,4 +105,4 @@ fuzz_target!(|bytes: &[u8]| {
             sender.handle_sent(sent);
         }
     }
-});
+}

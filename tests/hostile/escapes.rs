@@ -110,10 +110,12 @@ fn entries_that_lead_through_links_fail_one_by_one() {
         link("dir/deep/secret"),
         entry("out", EntryKind::Dir),
         entry("out/made", EntryKind::Dir),
-        entry("dir/deep/made", EntryKind::Dir),
         entry("out/made", EntryKind::DirEnd),
-        entry("dir/deep", EntryKind::DirEnd),
         entry("out", EntryKind::DirEnd),
+        entry("dir/deep/made", EntryKind::Dir),
+        entry("dir/deep/made", EntryKind::DirEnd),
+        entry("dir/deep", EntryKind::Dir),
+        entry("dir/deep", EntryKind::DirEnd),
     ];
     let count = hostile.len();
     client.speech.say(&page(0, hostile));

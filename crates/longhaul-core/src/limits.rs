@@ -34,6 +34,9 @@ pub const PAGES_UNANSWERED_MAX: u64 = 8;
 pub const ENTRIES_UNSETTLED_MAX: usize = 32 << 10;
 /// Chunks of large files that a receiver wants at once (descriptors, not buffers).
 pub const CHUNKS_WANTED_MAX: usize = 1024;
+/// Files of chunks that a receiver has begun and that are without outcome: bounds descriptors at both ends, not speed (256 chunks fill
+/// any pipe we know).
+pub const FILES_BEGUN_MAX: usize = 256;
 /// Sendings of one chunk or bundle before its file fails with a mismatch.
 pub const ATTEMPTS_MAX: u32 = 3;
 

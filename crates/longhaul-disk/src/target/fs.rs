@@ -45,7 +45,8 @@ pub struct FsTarget {
     syncer: Syncer,
     /// Descriptors of small files that are held for their sync.
     held: Arc<AtomicUsize>,
-    /// Directories that do not have their final mode yet, with the one they had (none: they are ours).
+    /// Directories that do not have their final mode yet, with the one they had (none: they are ours). Like `places` it has no more
+    /// of them than are open at a time: a manifest goes depth first, and each is taken out at its end.
     unfinished: Mutex<HashMap<RelPath, Option<u32>>>,
     /// Which directories those are that are not finished yet: device and inode.
     places: Mutex<HashMap<RelPath, (u64, u64)>>,
@@ -519,11 +520,12 @@ impl TargetTree for FsTarget {
     }
 
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
+        // Whatever becomes of it, it is not remembered any longer.
+        let before = self.unfinished().remove(path);
         self.check_dir(path)?;
         if path.is_root() && self.home.is_served_root() {
             return Ok(());
         }
-        let before = self.unfinished().get(path).copied();
         let preserve = match before {
             None | Some(Some(_)) if self.keeps_standing => Preserve { mode: false, times: false, ..preserve },
             _ => preserve,
@@ -539,7 +541,6 @@ impl TargetTree for FsTarget {
             dir.set_meta(bits, meta, preserve).map_err(|error| DiskError::call("set the metadata of", path, error))?;
             self.finished(path, &dir)?;
         }
-        self.unfinished().remove(path);
         Ok(())
     }
 

@@ -51,3 +51,37 @@ impl Dirs {
         self.settled.into_values()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longhaul_core::{Entry, Meta, RelPath};
+    use longhaul_proto::receiver::Held;
+
+    use super::super::course::Source;
+    use super::*;
+
+    fn known(id: u64, path: &str) -> Known {
+        let path = RelPath::new(path).expect("a path");
+        let entry = Entry { path: path.clone(), kind: EntryKind::Dir, meta: Meta::default() };
+        let held = Arc::new(Held { id: FileId(id), entry, placed: path });
+        Known { held, source: Source::Special, begun: false, told: false }
+    }
+
+    #[test]
+    fn a_directory_is_named_again_until_its_own_end_is_settled_also_where_two_have_one_path() {
+        let mut dirs = Dirs::default();
+        // Two sources whose contents are meant, each with one directory in it.
+        let begins = [(0, ""), (1, "a"), (4, ""), (5, "b")];
+        for (id, kind) in (0..).zip("+ + - - + +".split(' ')) {
+            dirs.offered(FileId(id), if kind == "+" { &EntryKind::Dir } else { &EntryKind::DirEnd });
+        }
+        begins.into_iter().for_each(|(id, path)| dirs.settled(FileId(id), known(id, path)));
+        // The ends of the first source are settled when directories of the second are already.
+        [2, 3].into_iter().for_each(|end| dirs.ended(FileId(end)));
+        let mut again: Vec<u64> = dirs.into_settled().map(|known| known.held.id.0).collect();
+        again.sort_unstable();
+        assert_eq!(again, [4, 5]);
+    }
+}

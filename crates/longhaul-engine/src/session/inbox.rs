@@ -19,7 +19,7 @@ use crate::outbox::Queue;
 
 /// A message, and the room in the inbox that it gives back when it was dealt with.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Inbound {
     pub(super) message: Message,
     pub(super) room: OwnedSemaphorePermit,
 }
@@ -57,8 +57,8 @@ pub(super) async fn read_all(
             outbox.has_room().await;
         }
         match next(&mut reader, &inbox).await {
-            Ok(Some(Some(heard))) => {
-                if sink.send(Event::Heard(heard)).is_err() {
+            Ok(Some(Some(inbound))) => {
+                if sink.send(Event::Inbound(inbound)).is_err() {
                     return;
                 }
             }
@@ -72,10 +72,10 @@ pub(super) async fn read_all(
 
 /// The next message, if anybody listens; `None` at the end of the channel. What it becomes when it is decoded may take many times its
 /// bytes, so it has its room before.
-async fn next(reader: &mut ReadHalf, inbox: &Inbox) -> Result<Option<Option<Heard>>, Fault> {
+async fn next(reader: &mut ReadHalf, inbox: &Inbox) -> Result<Option<Option<Inbound>>, Fault> {
     let Some(frame) = read_frame(reader).await? else { return Ok(None) };
     let Some(room) = inbox.room(frame.len()).await else { return Ok(Some(None)) };
-    Ok(Some(Some(Heard { message: decode(&frame)?, room })))
+    Ok(Some(Some(Inbound { message: decode(&frame)?, room })))
 }
 
 /// Bytes of messages that wait for the loop, as they came: two of the longest. Decoded, a settlement takes 50 times its two bytes, so
@@ -110,6 +110,7 @@ mod tests {
             }
         });
         while inbox.0.available_permits() >= MESSAGE_COST_MIN {
+            assert!(!flood.is_finished(), "all of it was read");
             tokio::task::yield_now().await;
         }
         // The reader can do nothing more, however often it is its turn.

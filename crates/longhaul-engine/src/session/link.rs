@@ -3,6 +3,8 @@
 //! Owns the control channel's tasks, the [`Lanes`] and the look-out for what limits. Takes in what is said of lanes and rates
 //! itself, and hands all else to the loop. Decides only when a session cannot go on.
 
+mod ending;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Event;
 use super::idle::{Doings, Idle, moves};
-use super::inbox::{Heard, Inbox, read_all};
+use super::inbox::{Inbound, Inbox, read_all};
 use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
 use super::limit::{Limiter, WaitsFor};
 use super::tuning::{Change, What};
@@ -56,7 +58,7 @@ pub(crate) struct Link {
     uptake: Uptake,
     inbox: Inbox,
     /// Room of messages that are being dealt with.
-    heard_room: Option<OwnedSemaphorePermit>,
+    inbox_room: Option<OwnedSemaphorePermit>,
     writer: tokio::task::JoinHandle<()>,
     reader: tokio::task::JoinHandle<()>,
     lanes: Lanes,
@@ -104,7 +106,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) enum Wake {
     /// The other side said something that the link does not keep to itself.
-    Heard(Message),
+    Message(Message),
     /// Something else happened.
     Event(Event),
     /// The machine's timeout, or the second.
@@ -131,7 +133,7 @@ impl Link {
             outbox: Some(outbox),
             uptake: Uptake::new(now, SILENCE_MAX),
             inbox,
-            heard_room: None,
+            inbox_room: None,
             writer,
             reader,
             role,
@@ -222,7 +224,7 @@ impl Link {
     /// before it waits; cancelled while it waits it loses nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         // What was heard is dealt with, and what followed from it is done.
-        self.heard_room = None;
+        self.inbox_room = None;
         let now = Instant::now();
         // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
         let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
@@ -264,15 +266,15 @@ impl Link {
 
     fn hear(&mut self, event: Event) -> Wake {
         self.moved += u64::from(match &event {
-            Event::Heard(Heard { message, .. }) => moves(message),
+            Event::Inbound(Inbound { message, .. }) => moves(message),
             Event::Wrote(_) | Event::Read(_) => true,
             _ => false,
         });
         match event {
-            Event::Heard(Heard { message, room }) => {
-                match &mut self.heard_room {
+            Event::Inbound(Inbound { message, room }) => {
+                match &mut self.inbox_room {
                     Some(held) => held.merge(room),
-                    None => self.heard_room = Some(room),
+                    None => self.inbox_room = Some(room),
                 }
                 self.heard = Instant::now();
                 self.presence.hear();
@@ -298,7 +300,7 @@ impl Link {
                         self.limiter.hear(self.heard, limiting.by);
                         Wake::Time
                     }
-                    message => Wake::Heard(message),
+                    message => Wake::Message(message),
                 }
             }
             Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
@@ -492,34 +494,6 @@ impl Link {
     pub(crate) fn pieces(&self) -> (u64, bool) {
         self.lanes.pieces()
     }
-
-    /// Says `fault` to the other side, unless it said so itself, and closes the lanes at once.
-    pub(crate) fn refuse(&mut self, fault: &Fault, told_by_peer: bool) {
-        if !told_by_peer {
-            self.say(Message::Refuse(fault.clone()));
-            self.refused = true;
-        }
-        self.ending = true;
-        self.inbox.close();
-        self.lanes.close_all();
-    }
-
-    /// Ends the link: what was said is written, threads and tasks are over when this returns.
-    pub(crate) async fn end(mut self) {
-        self.ending = true;
-        self.inbox.close();
-        self.outbox = None;
-        let farewell = if self.deserted { Duration::ZERO } else { FAREWELL_MAX };
-        let _ = tokio::time::timeout(farewell, &mut self.writer).await;
-        self.writer.abort();
-        // A connection that is closed with words unread is reset, and our last ones are lost with it: hear the other side out.
-        if self.refused && !self.deserted {
-            let _ = tokio::time::timeout(HEARING_OUT_MAX, &mut self.reader).await;
-        }
-        self.reader.abort();
-        let lanes = self.lanes;
-        let _ = tokio::task::spawn_blocking(move || lanes.join()).await;
-    }
 }
 
 fn stopped(code: FaultCode) -> Fault {
@@ -551,7 +525,6 @@ const STALLED_AFTER: Duration = Duration::from_secs(30);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// When a lane breaks or cannot be dialled, the other side is often about to say why over control.
 const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
-/// Last words are given so long to leave.
-const FAREWELL_MAX: Duration = Duration::from_secs(5);
-/// A side that was refused ends within a round trip or two; one that does not is left.
-const HEARING_OUT_MAX: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

@@ -39,7 +39,7 @@ use crate::lane::receive::Arrival;
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The other side said something.
-    Heard(inbox::Heard),
+    Inbound(inbox::Inbound),
     /// The control channel is at its end: cleanly (none) or not.
     ControlEnded(Option<Fault>),
     /// A lane joined.

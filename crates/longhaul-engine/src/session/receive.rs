@@ -155,7 +155,7 @@ impl Loop<'_> {
         match wake {
             Wake::Time => {}
             Wake::Stop(fault) => self.machine.abort(fault),
-            Wake::Heard(message) => {
+            Wake::Message(message) => {
                 self.told_by_peer |= matches!(message, Message::Refuse(_));
                 let asked = if let Message::Page(page) = &message { self.asked.check(&page.entries) } else { Ok(()) };
                 match asked {
@@ -189,7 +189,7 @@ impl Loop<'_> {
             }
             // The link keeps what is said of lanes and rates to itself.
             Wake::Event(
-                Event::Heard(_)
+                Event::Inbound(_)
                 | Event::ControlEnded(_)
                 | Event::Undialled(_)
                 | Event::OwnRate(_)

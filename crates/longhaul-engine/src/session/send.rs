@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
 use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
 use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
@@ -152,9 +152,9 @@ impl Loop<'_> {
         {
             self.offer_again(known);
         }
-        while self.has_room()
-            && let Some(scan) = self.course.scan()
-        {
+        // No more than a page or two: whether the receiver takes them in is looked at between.
+        for _ in 0..ENTRIES_AT_ONCE {
+            let Some(scan) = self.has_room().then(|| self.course.scan()).flatten() else { break };
             match scan.try_recv() {
                 Ok(scanned) => self.take_scanned(Some(scanned)),
                 Err(mpsc::error::TryRecvError::Empty) => return self.machine.handle_scan_idle(),
@@ -217,7 +217,7 @@ impl Loop<'_> {
         match wake {
             Wake::Time => {}
             Wake::Stop(fault) => self.machine.abort(fault),
-            Wake::Heard(message) => self.hear(message),
+            Wake::Message(message) => self.hear(message),
             Wake::Event(Event::Lane(joined)) => {
                 if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
@@ -241,7 +241,7 @@ impl Loop<'_> {
             Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
             // The link keeps what is said of lanes and rates to itself.
             Wake::Event(
-                Event::Heard(_)
+                Event::Inbound(_)
                 | Event::ControlEnded(_)
                 | Event::Undialled(_)
                 | Event::OwnRate(_)
@@ -480,13 +480,15 @@ impl Loop<'_> {
     }
 }
 
-/// What a name costs that is offered: as it is sent and as it is placed.
+/// The bytes of the names of an entry that is offered: as it is sent and as it is placed.
 fn name_bytes(held: &Held) -> usize {
     held.entry.path.as_bytes().len() + held.placed.as_bytes().len()
 }
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
+/// Scanned entries taken before the pages that they make are said.
+const ENTRIES_AT_ONCE: usize = 2 * PAGE_ENTRIES_MAX;
 /// Names of entries without outcome: three times what an honest receiver, which lets no more be outstanding than it holds itself, ever lets it
 /// come to.
 const NAMES_BYTES_MAX: usize = 32 << 20;

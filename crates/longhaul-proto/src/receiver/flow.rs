@@ -4,7 +4,7 @@
 //! is at stands in `large`.
 
 use longhaul_core::digest::{Hash32, Part};
-use longhaul_core::limits::CHUNKS_WANTED_MAX;
+use longhaul_core::limits::{CHUNKS_WANTED_MAX, FILES_BEGUN_MAX};
 use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId};
 
 use super::journal::Record;
@@ -13,8 +13,8 @@ use super::{Action, Created, Receiver, State};
 use crate::time::Timestamp;
 use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
 
-/// Large files with a descriptor open at once: bounds descriptors, not speed (256 chunks fill any pipe we know).
-pub(super) const LARGE_OPEN_MAX: usize = 256;
+/// Large files with a descriptor open at once.
+pub(super) const LARGE_OPEN_MAX: usize = FILES_BEGUN_MAX;
 
 impl Receiver {
     pub(super) fn large(&mut self, id: FileId) -> Option<&mut Large> {

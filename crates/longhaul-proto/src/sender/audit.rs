@@ -13,6 +13,11 @@ impl Sender {
         };
         assert_eq!(self.chunks_outstanding, self.entries.values().map(chunks).sum::<usize>(), "chunks outstanding");
         assert_eq!(self.files_bundled, self.bundles.values().map(|b| b.files.len()).sum::<usize>(), "files in bundles");
+        let large = || {
+            self.entries.values().filter_map(|state| if let State::Large(large) = state { Some(large) } else { None })
+        };
+        assert_eq!(self.files_begun, large().filter(|large| large.is_begun()).count(), "files begun");
+        assert_eq!(self.parts_held, large().map(|large| large.parts_held()).sum::<usize>(), "pieces held");
         assert!(self.chunks_outstanding <= CHUNKS_OUTSTANDING_MAX);
         assert!(self.files_bundled <= FILES_BUNDLED_MAX + PAGE_ENTRIES_MAX);
         assert!(self.entries.len() <= ENTRIES_OUTSTANDING_MAX);

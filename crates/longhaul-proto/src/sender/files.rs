@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use longhaul_core::digest::{Digest, Hash32, RootMerger};
+use longhaul_core::limits::FILES_BEGUN_MAX;
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, DigestKind, Fault, FaultCode, FileId, Unit};
 
 use super::lanes::Carrier;
@@ -22,6 +23,8 @@ pub(super) struct Large {
     /// Chunks that are wanted and have no good verdict.
     chunks: BTreeMap<ChunkIndex, Chunk>,
     ended: bool,
+    /// The receiver wanted chunks of it, or said what it holds.
+    begun: bool,
     /// The receiver said all that it holds of it, ...
     resumed: bool,
     /// ... which were so many pieces.
@@ -54,6 +57,7 @@ impl Large {
             next: ChunkIndex(0),
             chunks: BTreeMap::new(),
             ended: false,
+            begun: false,
             resumed: false,
             parts_held: 0,
         }
@@ -87,6 +91,11 @@ impl Large {
 
     pub(super) fn map(&self) -> ChunkMap {
         self.map
+    }
+
+    /// Whether it needs a descriptor until its outcome.
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun
     }
 
     /// Pieces in which the receiver said that it holds it.
@@ -124,7 +133,8 @@ impl Sender {
             return refused(&"of which it wanted chunks already, or in chunks of a size that was not agreed");
         }
         if large.merger.inserted() == 0 {
-            **large = Large::new(ChunkMap::new(large.map.len(), resume.chunk));
+            let begun = large.begun;
+            **large = Large { begun, ..Large::new(ChunkMap::new(large.map.len(), resume.chunk)) };
         }
         for part in &resume.parts {
             if let Err(e) = large.merger.insert_part(part) {
@@ -142,7 +152,20 @@ impl Sender {
                 self.actions.push_back(Action::CheckSource(resume.file));
             }
         }
-        Ok(())
+        self.begin(resume.file)
+    }
+
+    /// A file needs a descriptor from now on.
+    fn begin(&mut self, file: FileId) -> Result<(), Fault> {
+        if let Some(large) = self.large(file)
+            && !std::mem::replace(&mut large.begun, true)
+        {
+            self.files_begun += 1;
+        }
+        match self.files_begun {
+            0..=FILES_BEGUN_HERE_MAX => Ok(()),
+            _ => Err(Fault::protocol("the receiver begins more files than it may have open")),
+        }
     }
 
     /// Chunks are wanted, or wanted where they differ from `known`.
@@ -186,7 +209,7 @@ impl Sender {
             large.chunks.insert(index, Chunk::wanted(Attempt::FIRST, None));
             self.actions.push_back(Action::ReadChunk { file, index, attempt: Attempt::FIRST, map, expect });
         }
-        Ok(())
+        self.begin(file)
     }
 
     pub(super) fn chunk_sent(&mut self, file: FileId, index: ChunkIndex, sent: &Sent) {
@@ -316,6 +339,8 @@ impl Sender {
     }
 }
 
+/// Files of chunks that a receiver may have begun here before it is taken for broken.
+const FILES_BEGUN_HERE_MAX: usize = 2 * FILES_BEGUN_MAX;
 /// Pieces that a receiver may hold files without outcome in, all together. A session that ends leaves as many as chunks were
 /// outstanding then, of all its files: so it takes a hundred of them, none of which ended a file, and a sender holds some 8 MiB.
 const PARTS_HELD_MAX: usize = 128 << 10;

@@ -126,6 +126,8 @@ pub struct Sender {
     /// What was sent on `safe` lanes and not yet declared.
     undeclared: Vec<Declared>,
     chunks_outstanding: usize,
+    /// Files of chunks that the receiver has begun and that have no outcome.
+    files_begun: usize,
     /// Pieces in which the receiver said that it holds files without outcome.
     parts_held: usize,
     /// More waits for the connection than the receiver is behind with.
@@ -163,6 +165,7 @@ impl Sender {
             lanes: Lanes::default(),
             undeclared: Vec::new(),
             chunks_outstanding: 0,
+            files_begun: 0,
             parts_held: 0,
             is_backlogged: false,
             bytes_sent: 0,
@@ -334,6 +337,7 @@ impl Sender {
     fn release(&mut self, large: &Large) {
         self.chunks_outstanding -= large.outstanding();
         self.parts_held -= large.parts_held();
+        self.files_begun -= usize::from(large.is_begun());
     }
 
     /// Says that a file cannot be sent; its outcome is the receiver's to give.

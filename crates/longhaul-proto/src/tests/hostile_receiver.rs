@@ -273,6 +273,31 @@ fn pieces_in_which_files_are_held_are_not_remembered_without_end() {
 }
 
 #[test]
+fn files_are_not_begun_without_end() {
+    let mut sender = new_sender();
+    sender.handle_message(offer(8));
+    for at in 0..1024 {
+        sender.handle_scanned(file(&format!("f{at}"), 2 * CHUNK).entry);
+    }
+    sender.handle_scan_end();
+    sender.handle_message(answer(0, &[0xff; 128]));
+    for begun in 0..1024 {
+        if sender.is_over() {
+            assert!((700..=713).contains(&begun), "{begun} files");
+            return assert_refused(sender, "files without end");
+        }
+        sender.handle_message(want(begun, 0, 1));
+        // One that is at its end needs no descriptor.
+        if begun < 200 {
+            sender.handle_message(settled(begun, Outcome::Skipped));
+            assert!(!sender.is_over());
+            sender.audit();
+        }
+    }
+    panic!("all were begun");
+}
+
+#[test]
 fn a_receiver_that_is_behind_with_reading_is_sent_no_more_pages() {
     let mut sender = new_sender();
     sender.handle_message(offer(u64::MAX));
