@@ -5,6 +5,7 @@
 
 mod adversary;
 mod bench;
+mod churn;
 mod damage;
 mod durable;
 mod escapes;
