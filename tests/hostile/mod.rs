@@ -7,6 +7,7 @@ mod adversary;
 mod bench;
 mod churn;
 mod damage;
+mod descriptors;
 mod durable;
 mod escapes;
 mod frames;
