@@ -90,7 +90,7 @@ const CLIENTS: &[Attack] = &[
         while Instant::now() < until {
             if crowd.len() < CROWD {
                 let mut client = client(site);
-                client.speech.say(&hello(Request::List { root: "data".to_owned(), path: rel("names") }));
+                client.speech.say(&hello(Request::List { root: super::peer::word("data"), path: rel("names") }));
                 crowd.push(client);
             } else {
                 thread::sleep(PACE);
@@ -201,7 +201,7 @@ fn postcard_len(entry: &Entry) -> usize {
 }
 
 fn unsent(n: u64) -> Entry {
-    entry(&format!("{n}"), EntryKind::Unsent { failure: Some(FaultCode::Io), why: String::new() })
+    entry(&format!("{n}"), EntryKind::Unsent { failure: Some(FaultCode::Io), why: String::new().into() })
 }
 
 /// Wants all chunks of the first file, the smallest there are, and gives each up at once.
@@ -238,7 +238,7 @@ fn hold_in_pieces(speech: &mut Speech, until: Instant) {
 
 /// Has the sender tell its first page and wants all of it. Gives its first file, and reads nothing from then on.
 fn offered(speech: &mut Speech) -> FileId {
-    speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: String::new() }));
+    speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: String::new().into() }));
     let page = speech.hear_until(|message| match message {
         Message::Page(page) if !page.entries.is_empty() => Some(page),
         _ => None,
