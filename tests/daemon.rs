@@ -193,6 +193,30 @@ fn roots_on_the_command_line_are_offered_to_the_clients_of_the_config() {
 }
 
 #[test]
+fn an_address_that_cannot_be_listened_at_is_told_with_the_systems_reason_and_what_to_do() {
+    let (host, other) = (Host::new(), Host::new());
+    let dir = host.make_dir("dir");
+    let daemon = DaemonConfig::default().root("r", &dir, "read").start(&host);
+    let path = DaemonConfig::default().root("r", &dir, "read").write(&other);
+    let config = std::fs::read_to_string(&path).unwrap();
+    let serve = |listen: &str| {
+        std::fs::write(&path, config.replace("127.0.0.1:0", listen)).unwrap();
+        other.run(["serve", "--config"]).arg(&path).fail(2).stderr
+    };
+    for (listen, why, hint) in [
+        (daemon.addr(), "in use", "another process listens there"),
+        ("192.0.2.1:0", "annot assign requested address", "this host has no such address"),
+    ] {
+        let said = serve(listen);
+        assert!(said.contains(&format!("cannot listen on {listen}")), "{said}");
+        assert!(said.contains(why) && said.contains(hint), "{listen}: {said}");
+        assert!(!said.contains("HOST:PORT"), "nothing is wrong with how it is written: {said}");
+    }
+    let said = serve("7214");
+    assert!(said.contains("HOST:PORT"), "{said}");
+}
+
+#[test]
 fn a_daemon_that_nobody_may_use_says_how_to_let_somebody_in() {
     let host = Host::new();
     let dir = host.make_dir("dir");

@@ -49,7 +49,7 @@ fn a_daemon_makes_a_missing_identity_and_says_so() {
 }
 
 #[test]
-fn an_authorised_client_gets_in_and_a_stranger_finds_the_line_for_it_in_the_daemons_log() {
+fn an_authorised_client_gets_in_and_a_stranger_is_told_which_key_to_ask_for() {
     let (client, server) = (Host::new(), Host::new());
     let dir = server.make_dir("dir");
     files::make(dir.join("f"), 1, 100);
@@ -59,8 +59,11 @@ fn an_authorised_client_gets_in_and_a_stranger_finds_the_line_for_it_in_the_daem
     let pull = |daemon: &Daemon| client.run(["pull", "--json", "--peer-key", daemon.key(), &daemon.url("r/f"), "f"]);
     let refused = pull(&daemon).fail(4);
     assert_eq!(refused.events_of("fault")[0]["code"], "denied", "{refused}");
-    let line = daemon.wait_log("longhaul key authorize lhk1:");
-    assert!(line.contains(client.key()), "{line}");
+    let told = refused.events_of("fault")[0].clone();
+    assert!(told["message"].as_str().unwrap().contains(client.key()), "{refused}");
+    assert!(told["hint"].as_str().unwrap().contains("administrator"), "{refused}");
+    let line = daemon.wait_log("an unknown key was refused");
+    assert!(line.contains(client.key()) && line.contains("peer=127.0.0.1:"), "{line}");
     drop(daemon);
     let authorize = |name: &str, root: &str| {
         server.run(["key", "authorize", client.key(), "--name", name, "--root", root, "--config"]).arg(&config)

@@ -28,8 +28,9 @@ fn a_key_that_the_daemon_does_not_know_is_denied_and_its_administrator_told() {
         let outcome = stranger.run(words).args(pinned).finish();
         assert_denied(&outcome, &before, &site.root());
     }
-    let line = site.daemon.wait_log("key authorize");
-    assert!(line.contains(&key), "{line}");
+    let line = site.daemon.wait_log("an unknown key was refused");
+    assert!(line.contains("WARN") && line.contains(&key) && line.contains("peer=127.0.0.1:"), "{line}");
+    assert!(!site.daemon.log().contains("authorize"), "nobody is let in by pasting a line: {}", site.daemon.log());
     assert!(!stranger.path("g").exists());
 }
 

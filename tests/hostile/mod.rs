@@ -5,7 +5,9 @@
 
 mod adversary;
 mod bench;
+mod churn;
 mod damage;
+mod descriptors;
 mod durable;
 mod escapes;
 mod folding;

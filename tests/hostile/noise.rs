@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use longhaul_core::LaneId;
-use longhaul_net::{Identity, SAFE_MAGIC};
+use longhaul_net::{Identity, LaneOptions, LaneStream, NetErrorKind, SAFE_MAGIC};
 use longhaul_proto::wire::message::Request;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -42,7 +42,7 @@ fn noises() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// What an honest client says first.
-fn client_hello() -> Vec<u8> {
+pub(super) fn client_hello() -> Vec<u8> {
     let site = Site::new();
     let (said, hear) = std::sync::mpsc::channel();
     let proxy = Proxy::start(daemon_addr(&site), move |kind, way| {
@@ -97,26 +97,68 @@ fn a_crowd_that_says_nothing_keeps_nobody_out() {
 }
 
 #[test]
-fn strangers_that_show_a_key_and_say_nothing_have_a_share_and_no_more() {
+fn a_stranger_is_refused_before_anything_that_it_says_is_looked_at() {
     let site = Site::new();
     let stranger = || Client::dial(daemon_addr(&site), Identity::generate().unwrap());
-    let mut silent: Vec<_> = (0..STRANGERS_OF_ADDRESS_MAX).map(|_| stranger()).collect();
-    assert_eq!(stranger().speech.end(), "busy", "one more is told at once, not at its deadline");
-    assert_serves(&site, "strangers that say nothing");
-    // Who is heard makes room.
-    let mut heard = silent.pop().unwrap();
-    heard.speech.say(&hello(Request::Roots));
-    assert_eq!(heard.speech.end(), "denied");
-    let mut next = stranger();
-    next.speech.say(&hello(Request::Roots));
-    assert_eq!(next.speech.end(), "denied");
+    assert_eq!(stranger().speech.end(), "denied", "it has said nothing");
+    let mut honest = stranger();
+    honest.speech.say(&hello(Request::Roots));
+    assert_eq!(honest.speech.end(), "denied");
+    // No message begins so: who looked at it would speak of a broken protocol.
+    for rubbish in [&[0xff; 4][..], &[0; 4], &[1, 0, 0, 0, 0xee], &files::bytes(5, 100_000)] {
+        let mut odd = stranger();
+        odd.speech.say_bytes(rubbish);
+        assert_eq!(odd.speech.end(), "denied");
+    }
 }
 
-/// What the daemon hears of at a time that has no client's key and comes from one address.
-const STRANGERS_OF_ADDRESS_MAX: usize = 16;
+#[test]
+fn strangers_that_do_not_hang_up_keep_nobody_out_and_fill_no_log() {
+    let site = Site::new();
+    let stranger = || Client::dial(daemon_addr(&site), Identity::generate().unwrap());
+    let lingering: Vec<_> = (0..STRANGERS).map(|_| stranger()).collect();
+    assert_eq!(stranger().speech.end(), "denied", "one more is told at once");
+    assert_serves(&site, "strangers that linger");
+    site.daemon.wait_log("more unknown keys were refused");
+    let log = site.daemon.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("unknown key")).collect();
+    assert!(lines.len() <= 3, "two of one source, and the count of the others: {lines:#?}");
+    let counted = lines.iter().find(|line| line.contains("refused=")).expect("a count");
+    assert!(counted.contains("127.0.0.1="), "{counted}");
+    drop(lingering);
+}
+
+/// Threads of a process.
+fn threads(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count()
+}
+
+#[test]
+fn lanes_of_strangers_are_hung_up_on_at_once_and_take_no_thread() {
+    let site = Site::new();
+    let addr = daemon_addr(&site);
+    let pinned = Client::dial(addr, Identity::generate().unwrap()).speech.control.peer_key;
+    let before = threads(site.daemon.pid());
+    for _ in 0..20 {
+        let stranger = Identity::generate().unwrap();
+        let mut private = LaneStream::dial_private(addr, &stranger, pinned, &LaneOptions::default()).unwrap();
+        let error = private.recv_exact(&mut [0]).unwrap_err();
+        assert_ne!(error.kind(), NetErrorKind::TimedOut, "{error}");
+
+        let mut safe = dial(&site, &[&SAFE_MAGIC[..], &plain_opening([1; 16], LaneId(0), &[2; 16])].concat());
+        safe.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        let end = safe.read(&mut [0]);
+        assert!(end.as_ref().map_or_else(|e| e.kind() != std::io::ErrorKind::WouldBlock, |n| *n == 0), "{end:?}");
+    }
+    let after = threads(site.daemon.pid());
+    assert!(after <= before + 2, "{before} threads, and {after} then");
+}
+
+/// More than the daemon sends away at a time.
+const STRANGERS: usize = 80;
 
 /// A crowd needs more descriptors than a process has by default.
-fn raise_descriptor_limit() {
+pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }

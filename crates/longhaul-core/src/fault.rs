@@ -52,6 +52,8 @@ pub enum FaultCode {
     Terminated,
     /// A bug of ours.
     Internal,
+    /// A process is out of descriptors or memory.
+    Exhausted,
 }
 
 /// Whose fault it is.
@@ -179,7 +181,12 @@ impl Fault {
     pub fn retry(&self) -> bool {
         matches!(
             self.code,
-            FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Changed
+            FaultCode::Unreachable
+                | FaultCode::Lost
+                | FaultCode::TimedOut
+                | FaultCode::Busy
+                | FaultCode::Exhausted
+                | FaultCode::Changed
         )
     }
 }
@@ -209,6 +216,7 @@ impl FaultCode {
             FaultCode::Interrupted => "interrupted",
             FaultCode::Terminated => "terminated",
             FaultCode::Internal => "internal",
+            FaultCode::Exhausted => "exhausted",
         }
     }
 
@@ -218,7 +226,9 @@ impl FaultCode {
             FaultCode::Usage => 2,
             FaultCode::NotFound => 3,
             FaultCode::Denied => 4,
-            FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy => 5,
+            FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Exhausted => {
+                5
+            }
             FaultCode::Mismatch => 6,
             FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Io | FaultCode::Unsupported => 7,
             FaultCode::Changed | FaultCode::Vanished => 24,
@@ -238,7 +248,7 @@ impl FaultCode {
 
     /// Whether a target that failed so will fail for every other file as well, so that the session ends.
     pub const fn ends_session(self) -> bool {
-        matches!(self, FaultCode::NoSpace | FaultCode::ReadOnly)
+        matches!(self, FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Exhausted)
     }
 }
 

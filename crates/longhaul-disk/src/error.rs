@@ -350,7 +350,11 @@ impl ErrorKind {
             ErrorKind::Escape => (FaultCode::InTheWay, "links are not followed: name the real directory instead"),
             ErrorKind::Unsupported => (FaultCode::Unsupported, "with --io buffered more file systems will do"),
             ErrorKind::TooLong => (FaultCode::Unsupported, ""),
-            ErrorKind::Exhausted => (FaultCode::Busy, "raise the limit of open files (ulimit -n)"),
+            ErrorKind::Exhausted => (
+                FaultCode::Exhausted,
+                "raise the limit of open files there (ulimit -n, LimitNOFILE= of systemd) or run fewer transfers at a time, then \
+                 run the same command again",
+            ),
             ErrorKind::Bounds => (FaultCode::Internal, "report this"),
             ErrorKind::InUse => (FaultCode::Busy, "wait until that one has ended"),
             ErrorKind::Moved => (
@@ -449,7 +453,7 @@ mod tests {
             (Errno::LOOP, ErrorKind::Escape, FaultCode::InTheWay),
             (Errno::IO, ErrorKind::Io, FaultCode::Io),
             (Errno::STALE, ErrorKind::Io, FaultCode::Io),
-            (Errno::MFILE, ErrorKind::Exhausted, FaultCode::Busy),
+            (Errno::MFILE, ErrorKind::Exhausted, FaultCode::Exhausted),
         ] {
             let error = DiskError::call("open", &b"a\nb"[..], errno);
             assert_eq!((error.kind(), error.fault().code), (kind, code));

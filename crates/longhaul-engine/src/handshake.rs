@@ -103,7 +103,8 @@ fn unexpected() -> Fault {
     Fault::protocol("the handshake went another way than it goes")
 }
 
-const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+/// Whatever is said before a session has so long.
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
 
 /// What a receiver says in its `Welcome` of how it makes small files and names durable.
 pub(crate) fn sync_caps(method: Option<SyncMethod>) -> u64 {

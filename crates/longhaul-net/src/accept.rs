@@ -3,28 +3,37 @@
 //! Owns the first bytes of every accepted connection. Takes sockets from the kernel; gives `engine` a [`Greeted`]: a control
 //! connection or a private lane whose peer has proved its key, or a safe lane that has proved nothing. Must not know which keys
 //! are welcome.
+//!
+//! Connections wait in two kinds of seats, so that the cheap ones cannot push out the dear ones. One that has not said yet what it is,
+//! or was not answered yet, costs a descriptor: there is room for thousands, and whoever means well says at once what it is. One
+//! whose hello was answered has cost a key exchange, and needs a round trip. At both the source that has most gives way
+//! ([`crate::Seats`]), and hellos are answered in turn ([`turns`]).
 
-use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::net::RecvFlags;
 use rustls::server::{Accepted, Acceptor};
 use socket2::{Domain, SockRef, Socket, Type};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout_at};
 use tokio_rustls::{StartHandshake, TlsStream};
 
 use crate::control::Control;
+use crate::crowd::Source;
 use crate::error::NetError;
 use crate::handshake::{Handshake, Secured, Turn};
 use crate::keys::PublicKey;
 use crate::lane::{LaneStream, SAFE_MAGIC};
 use crate::private::Private;
+use crate::seats::Seats;
+use crate::seldom::Seldom;
 use crate::tls::{CONTROL, LANE, ServerTls};
+use crate::turns::{self, Stage};
 use crate::wire::{Congestion, Wire, canonical, tune};
 
 /// A listening TCP socket.
@@ -32,6 +41,7 @@ use crate::wire::{Congestion, Wire, canonical, tune};
 pub struct Listener {
     listener: TcpListener,
     addr: SocketAddr,
+    shortages: Mutex<Seldom>,
 }
 
 impl Listener {
@@ -52,7 +62,7 @@ impl Listener {
         };
         let listener = socket.and_then(|socket| TcpListener::from_std(socket.into())).map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
-        Ok(Listener { listener, addr })
+        Ok(Listener { listener, addr, shortages: Mutex::new(Seldom::new(SHORTAGES_TOLD_EVERY)) })
     }
 
     /// Where it listens, with the port that the kernel chose.
@@ -61,7 +71,7 @@ impl Listener {
     }
 
     /// The next connection; hand it to [`greet`] in a task of its own. While the process has no descriptor or memory to spare,
-    /// it tries again every tenth of a second.
+    /// it tries again every tenth of a second, and says so once a minute.
     ///
     /// # Errors
     /// [`NetError::Socket`] if the listening socket itself is of no more use.
@@ -71,13 +81,21 @@ impl Listener {
                 Ok(accepted) => return Ok(accepted),
                 Err(e) if is_of_one_connection(&e) => tracing::debug!(error = %e, "a connection died in the queue"),
                 Err(e) if is_shortage(&e) => {
-                    tracing::warn!(addr = %self.addr, error = %e, "cannot accept connections for now");
+                    self.tell_shortage(&e);
                     sleep(SHORTAGE_PAUSE).await;
                 }
                 Err(source) => {
                     return Err(NetError::Socket { addr: self.addr.to_string(), doing: "accept connections", source });
                 }
             }
+        }
+    }
+
+    fn tell_shortage(&self, error: &io::Error) {
+        let mut shortages = self.shortages.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(untold) = shortages.once_more(Instant::now()) {
+            let addr = self.addr;
+            tracing::warn!(%addr, %error, untold, "cannot accept connections for now: the next are taken when there is room");
         }
     }
 }
@@ -89,8 +107,9 @@ pub enum Greeted {
     Control(Control),
     /// An encrypted lane, and the key that its dialler proved; it must be its session's.
     PrivateLane(LaneStream, PublicKey),
-    /// A lane without encryption, from anyone at all.
-    SafeLane(LaneStream),
+    /// A lane without encryption, from anyone at all, and the first [`crate::GreetLimits::opening_bytes`] that it says: they are
+    /// still to be received.
+    SafeLane(LaneStream, Vec<u8>),
 }
 
 /// Finds out what an accepted connection is. A lane comes back blocking and without deadline: set one for what it still has
@@ -98,45 +117,152 @@ pub enum Greeted {
 ///
 /// # Errors
 /// [`NetError::NotLonghaul`], [`NetError::Tls`], [`NetError::Truncated`], [`NetError::Lost`]; [`NetError::TimedOut`] at the
-/// deadline of [`crate::GreetLimits`]; [`NetError::Crowded`] if too many newer connections came meanwhile. Oldest out first:
-/// an honest peer needs two round trips, so an attacker would have to open the whole budget anew within that time to keep it
-/// out, whereas refusing the newest would let a few hundred silent connections close the port for seconds.
-pub async fn greet(stream: TcpStream, tls: &ServerTls) -> Result<Greeted, NetError> {
+/// deadline of [`crate::GreetLimits`]; [`NetError::Crowded`] if too many newer connections came meanwhile.
+pub async fn greet(mut stream: TcpStream, tls: &ServerTls) -> Result<Greeted, NetError> {
     let addr = stream
         .peer_addr()
         .map(canonical)
         .map_err(|source| NetError::Lost { peer: "a connection just accepted".to_owned(), source })?;
-    let peer = addr.to_string();
-    let (_slot, evicted) = tls.slots.enter();
-    tokio::select! {
-        greeted = timeout(tls.deadline, welcome(stream, addr, tls)) => {
-            greeted.unwrap_or_else(|_| Err(NetError::TimedOut { peer, doing: "saying who it is" }))
+    let greeting = Greeting { addr, source: Source::of(addr.ip()), deadline: Instant::now() + tls.deadline };
+    let first = match greeting.at(&tls.silent, first_words(&mut stream, tls, greeting.source, &addr.to_string())).await
+    {
+        Ok(first) => first,
+        Err(e) => {
+            if matches!(e, NetError::TimedOut { .. } | NetError::Crowded { .. }) {
+                // Nothing is owed to it: the kernel, too, may forget it at once.
+                let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            }
+            return Err(e);
         }
-        _ = evicted => Err(NetError::Crowded { peer }),
+    };
+    match first {
+        First::SafeLane { opening } => Ok(Greeted::SafeLane(LaneStream::safe(into_wire(stream, addr)?), opening)),
+        // A box, so that those who say nothing do not need room for a handshake.
+        First::Hello(hello, turn) => {
+            greeting.at(&tls.handshakes, Box::pin(greeting.welcome(stream, *hello, turn, tls))).await
+        }
     }
 }
 
-async fn welcome(mut stream: TcpStream, addr: SocketAddr, tls: &ServerTls) -> Result<Greeted, NetError> {
-    let peer = addr.to_string();
-    tune(SockRef::from(&stream)).map_err(|source| NetError::Lost { peer: peer.clone(), source })?;
-    let first = first_bytes(&mut stream, &peer).await?;
+/// Whom is greeted, and until when.
+#[derive(Clone, Copy)]
+struct Greeting {
+    addr: SocketAddr,
+    source: Source,
+    deadline: Instant,
+}
+
+/// How a connection begins.
+enum First {
+    SafeLane {
+        opening: Vec<u8>,
+    },
+    /// With leave to answer it.
+    Hello(Box<(Accepted, Vec<u8>)>, turns::Turn),
+}
+
+impl Greeting {
+    /// Does one step in one of `seats`, until its deadline and as long as the seat is not lost.
+    async fn at<T>(self, seats: &Seats, step: impl Future<Output = Result<T, NetError>>) -> Result<T, NetError> {
+        let (_seat, loss) = seats.enter(self.source);
+        let peer = || self.addr.to_string();
+        tokio::select! {
+            done = timeout_at(self.deadline.into(), step) => {
+                done.unwrap_or_else(|_| Err(NetError::TimedOut { peer: peer(), doing: "saying who it is" }))
+            }
+            () = loss.happens() => Err(NetError::Crowded { peer: peer() }),
+        }
+    }
+
+    /// Shakes hands with someone whose whole hello has come.
+    async fn welcome(
+        self,
+        mut stream: TcpStream,
+        (hello, heard): (Accepted, Vec<u8>),
+        turn: turns::Turn,
+        tls: &ServerTls,
+    ) -> Result<Greeted, NetError> {
+        let peer = self.addr.to_string();
+        tune(SockRef::from(&stream)).map_err(|source| NetError::Lost { peer: peer.clone(), source })?;
+        let offered =
+            |protocol: &[u8]| hello.client_hello().alpn().is_some_and(|mut all| all.any(|one| one == protocol));
+        if offered(LANE) {
+            let secured = self.shake_hands(&mut stream, tls, heard, turn).await?;
+            let peer_key = secured.peer_key;
+            let lane = LaneStream::private(into_wire(stream, self.addr)?, Private::new(secured));
+            return Ok(Greeted::PrivateLane(lane, peer_key));
+        }
+        if !offered(CONTROL) && hello.client_hello().alpn().is_none() {
+            return Err(NetError::NotLonghaul { peer, saw: "TLS without a protocol name".to_owned() });
+        }
+        // Foreign names go this way, too: rustls refuses them with the right alert.
+        let accepting = StartHandshake::from_parts(hello, stream).into_stream(tls.control.clone());
+        let accepted = tls.turns.during(self.source, turn, accepting).await;
+        Control::new(TlsStream::Server(accepted.map_err(|e| NetError::io(&peer, e))?)).map(Greeted::Control)
+    }
+
+    /// Drives the handshake of a private lane.
+    async fn shake_hands(
+        self,
+        stream: &mut TcpStream,
+        tls: &ServerTls,
+        heard: Vec<u8>,
+        first: turns::Turn,
+    ) -> Result<Secured, NetError> {
+        let peer = self.addr.to_string();
+        let mut handshake = Handshake::server(tls.lane.clone(), heard, &peer)?;
+        let mut say = Vec::new();
+        let mut more = vec![0; HEARD_BYTES];
+        let mut leave = first;
+        loop {
+            let turn = handshake.advance(&mut say);
+            drop(leave);
+            stream.write_all(&say).await.map_err(|e| NetError::io(&peer, e))?;
+            say.clear();
+            if turn.map_err(|e| NetError::tls(&peer, e))? == Turn::Done {
+                return handshake.finish().map_err(|e| NetError::tls(&peer, e));
+            }
+            match stream.read(&mut more).await.map_err(|e| NetError::io(&peer, e))? {
+                0 => return Err(NetError::Truncated { peer }),
+                n => handshake.hear(&more[..n]),
+            }
+            leave = tls.turns.take(self.source, Stage::Begun).await;
+        }
+    }
+}
+
+/// Hears what a connection is, and waits for leave to spend something on it: one that goes before has cost next to nothing.
+async fn first_words(stream: &mut TcpStream, tls: &ServerTls, source: Source, peer: &str) -> Result<First, NetError> {
+    let first = first_bytes(stream, peer).await?;
     if first == SAFE_MAGIC {
-        return Ok(Greeted::SafeLane(LaneStream::safe(into_wire(stream, addr)?)));
+        tune(SockRef::from(&*stream)).map_err(|source| NetError::Lost { peer: peer.to_owned(), source })?;
+        let opening = opening(stream, tls.opening_bytes, peer).await?;
+        return Ok(First::SafeLane { opening });
     }
-    let (hello, heard) = client_hello(&mut stream, first, &peer).await?;
-    let offered = |protocol: &[u8]| hello.client_hello().alpn().is_some_and(|mut all| all.any(|one| one == protocol));
-    if offered(LANE) {
-        let secured = shake_hands(&mut stream, tls, heard, &peer).await?;
-        let peer_key = secured.peer_key;
-        let lane = LaneStream::private(into_wire(stream, addr)?, Private::new(secured));
-        return Ok(Greeted::PrivateLane(lane, peer_key));
+    let hello = client_hello(stream, first, peer).await?;
+    Ok(First::Hello(Box::new(hello), tls.turns.take(source, Stage::New).await))
+}
+
+/// Waits until so many bytes have come, and looks at them; they stay to be received.
+async fn opening(stream: &TcpStream, len: usize, peer: &str) -> Result<Vec<u8>, NetError> {
+    let mut opening = vec![0; len];
+    if len == 0 {
+        return Ok(opening);
     }
-    if !offered(CONTROL) && hello.client_hello().alpn().is_none() {
-        return Err(NetError::NotLonghaul { peer, saw: "TLS without a protocol name".to_owned() });
+    loop {
+        let ready = stream.ready(Interest::READABLE).await.map_err(|e| NetError::io(peer, e))?;
+        let looked = stream.try_io(Interest::READABLE, || {
+            let (seen, _) = rustix::net::recv(stream, &mut opening[..], RecvFlags::PEEK)?;
+            // What is missing makes the socket ready again when it comes.
+            if seen < len { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        match looked {
+            Ok(()) => return Ok(opening),
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(NetError::io(peer, e)),
+            Err(_) if ready.is_read_closed() => return Err(NetError::Truncated { peer: peer.to_owned() }),
+            Err(_) => {}
+        }
     }
-    // Foreign names go this way, too: rustls refuses them with the right alert.
-    let accepted = StartHandshake::from_parts(hello, stream).into_stream(tls.control.clone()).await;
-    Control::new(TlsStream::Server(accepted.map_err(|e| NetError::io(&peer, e))?)).map(Greeted::Control)
 }
 
 /// Reads until it is clear that TLS begins or that a safe lane does.
@@ -189,86 +315,12 @@ fn feed(acceptor: &mut Acceptor, mut bytes: &[u8]) -> io::Result<usize> {
     Ok(len - bytes.len())
 }
 
-/// Drives the handshake of a private lane.
-async fn shake_hands(stream: &mut TcpStream, tls: &ServerTls, heard: Vec<u8>, peer: &str) -> Result<Secured, NetError> {
-    let mut handshake = Handshake::server(tls.lane.clone(), heard, peer)?;
-    let mut say = Vec::new();
-    let mut more = vec![0; HEARD_BYTES];
-    loop {
-        let turn = handshake.advance(&mut say);
-        stream.write_all(&say).await.map_err(|e| NetError::io(peer, e))?;
-        say.clear();
-        if turn.map_err(|e| NetError::tls(peer, e))? == Turn::Done {
-            return handshake.finish().map_err(|e| NetError::tls(peer, e));
-        }
-        match stream.read(&mut more).await.map_err(|e| NetError::io(peer, e))? {
-            0 => return Err(NetError::Truncated { peer: peer.to_owned() }),
-            n => handshake.hear(&more[..n]),
-        }
-    }
-}
-
 /// From the runtime to a thread of its own.
 fn into_wire(stream: TcpStream, addr: SocketAddr) -> Result<Wire, NetError> {
     let failed = |source| NetError::Socket { addr: addr.to_string(), doing: "make the connection blocking", source };
     let stream = stream.into_std().map_err(failed)?;
     stream.set_nonblocking(false).map_err(failed)?;
     Wire::tcp(Socket::from(stream), addr, &Congestion::Auto)
-}
-
-/// The connections being greeted, oldest first.
-#[derive(Debug)]
-pub(crate) struct Slots {
-    at_once: usize,
-    inside: Mutex<Inside>,
-}
-
-#[derive(Debug, Default)]
-struct Inside {
-    next: u64,
-    queue: VecDeque<(u64, oneshot::Sender<()>)>,
-}
-
-/// A place among them; dropping it leaves.
-pub(crate) struct Slot {
-    slots: Arc<Slots>,
-    number: u64,
-}
-
-impl Slots {
-    pub(crate) fn new(at_once: usize) -> Slots {
-        Slots { at_once: at_once.max(1), inside: Mutex::default() }
-    }
-
-    /// Whether half of all places are taken.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.lock().queue.len() >= self.at_once / 2
-    }
-
-    /// Takes a place, from the oldest if none is free. The receiver resolves when this one is taken in turn.
-    pub(crate) fn enter(self: &Arc<Slots>) -> (Slot, oneshot::Receiver<()>) {
-        let (evict, evicted) = oneshot::channel();
-        let mut inside = self.lock();
-        let number = inside.next;
-        inside.next += 1;
-        if inside.queue.len() >= self.at_once {
-            // Dropping its sender is what tells it.
-            inside.queue.pop_front();
-        }
-        inside.queue.push_back((number, evict));
-        (Slot { slots: self.clone(), number }, evicted)
-    }
-
-    /// No code that holds the lock can panic halfway.
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.slots.lock().queue.retain(|(number, _)| *number != self.number);
-    }
 }
 
 fn listening_socket(addr: SocketAddr) -> io::Result<Socket> {
@@ -307,5 +359,6 @@ const HELLO_BYTES_MAX: usize = 16 << 10;
 /// A whole flight of the handshake is smaller.
 const HEARD_BYTES: usize = 16 << 10;
 /// Connections that the kernel keeps until they are accepted; it cuts this to its own limit.
-const BACKLOG: i32 = 1024;
+const BACKLOG: i32 = 4096;
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
+const SHORTAGES_TOLD_EVERY: Duration = Duration::from_secs(60);

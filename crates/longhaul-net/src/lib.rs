@@ -7,6 +7,7 @@
 
 mod accept;
 mod control;
+mod crowd;
 mod error;
 mod handle;
 mod handshake;
@@ -18,12 +19,16 @@ mod path;
 mod private;
 mod quic;
 mod records;
+mod seats;
+mod seldom;
 mod silence;
 mod tls;
+mod turns;
 mod wire;
 
 pub use accept::{Greeted, Listener, greet};
 pub use control::{Control, dial_control, dial_control_over};
+pub use crowd::Source;
 pub use error::{NetError, NetErrorKind};
 pub use handle::LaneHandle;
 pub use keys::{Identity, PublicKey};
@@ -31,6 +36,8 @@ pub use known_hosts::KnownHosts;
 pub use lane::{LaneStream, Protection, SAFE_MAGIC};
 pub use path::{NetPath, PathError};
 pub use quic::{FIRST_WINDOW_BYTES as QUIC_FIRST_WINDOW_BYTES, QuicListener};
+pub use seats::{Loss, Seat, Seats, Tally};
+pub use seldom::Seldom;
 pub use tls::{GreetLimits, PeerCheck, ServerTls};
 pub use wire::{Congestion, LaneOptions};
 

@@ -20,9 +20,12 @@ use rustls::{
     PeerIncompatible, ServerConfig, SignatureScheme,
 };
 
-use crate::accept::Slots;
+use tokio::sync::Semaphore;
+
 use crate::error::{KeyMismatch, NetError};
 use crate::keys::{Identity, PublicKey};
+use crate::seats::{Seats, Tally};
+use crate::turns::Turns;
 
 /// Which peer is accepted. Whatever it is, the peer must prove that it holds the key it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +41,39 @@ pub enum PeerCheck {
 pub struct GreetLimits {
     /// For everything from the accepted connection to the known peer. Default: 10 s.
     pub deadline: Duration,
-    /// Connections being greeted at once; at one more, the oldest is closed. Default: 256, at least 1.
-    /// More costs memory (tens of KiB each) under attack; fewer makes it easier to push honest peers out.
-    pub at_once: usize,
+    /// Connections at a time that have not said yet what they are; at one more, the source that has most loses its oldest.
+    /// Default: 2048, at least 1. Each costs a descriptor and a few KiB. Fewer makes it easier for a flood to push out those that
+    /// share its address: they have `silent` / rate seconds to say something.
+    pub silent: usize,
+    /// Handshakes under way at a time over TCP, and a quarter as many over QUIC, in the same manner. Default: 2048, at least 1. Each costs
+    /// a descriptor and some 30 KiB over TCP. Those that share an address with a flood have `handshakes` / rate seconds for theirs, which
+    /// takes a round trip.
+    pub handshakes: usize,
+    /// Bytes that a safe lane must have said before it is given to the caller. Default: 0.
+    pub opening_bytes: usize,
 }
 
 impl Default for GreetLimits {
     fn default() -> GreetLimits {
-        GreetLimits { deadline: Duration::from_secs(HANDSHAKE_SECONDS_MAX), at_once: 256 }
+        let deadline = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+        GreetLimits { deadline, silent: SILENT_MAX, handshakes: HANDSHAKES_MAX, opening_bytes: 0 }
+    }
+}
+
+impl GreetLimits {
+    /// The defaults for a process that may have so many descriptors (`None`: any number): strangers get no more than a quarter
+    /// of them.
+    #[must_use]
+    pub fn within(descriptors: Option<u64>) -> GreetLimits {
+        let descriptors = descriptors.and_then(|all| usize::try_from(all).ok()).unwrap_or(usize::MAX);
+        let (silent, handshakes) = (SILENT_MAX.min(descriptors / 6), HANDSHAKES_MAX.min(descriptors / 12));
+        GreetLimits { silent, handshakes, ..GreetLimits::default() }
+    }
+
+    /// The descriptors that all of it takes.
+    #[must_use]
+    pub fn descriptors(&self) -> u64 {
+        (self.silent + self.handshakes) as u64
     }
 }
 
@@ -55,7 +83,17 @@ pub struct ServerTls {
     pub(crate) control: Arc<ServerConfig>,
     pub(crate) lane: Arc<ServerConfig>,
     pub(crate) deadline: Duration,
-    pub(crate) slots: Arc<Slots>,
+    pub(crate) opening_bytes: usize,
+    /// For those over TCP that have not said yet what they are.
+    pub(crate) silent: Seats,
+    /// For handshakes over TCP.
+    pub(crate) handshakes: Seats,
+    /// For handshakes over QUIC of those whose address was seen to answer. (Apart from TCP: neither can push the other out.)
+    pub(crate) quic: Seats,
+    /// Handshakes over QUIC with addresses that may be anybody's. Nobody loses a place to them, nor they to anybody.
+    pub(crate) unproven: Arc<Semaphore>,
+    /// For what all of them compute.
+    pub(crate) turns: Turns,
 }
 
 impl ServerTls {
@@ -68,8 +106,22 @@ impl ServerTls {
             control: server_config(identity, PeerCheck::Observe, CONTROL)?,
             lane: server_config(identity, PeerCheck::Observe, LANE)?,
             deadline: limits.deadline,
-            slots: Arc::new(Slots::new(limits.at_once)),
+            opening_bytes: limits.opening_bytes,
+            silent: Seats::new(limits.silent),
+            handshakes: Seats::new(limits.handshakes),
+            quic: Seats::new(limits.handshakes / QUIC_PART),
+            unproven: Arc::new(Semaphore::new(UNPROVEN_MAX.min(limits.handshakes))),
+            turns: Turns::new(COMPUTED_AT_ONCE),
         })
+    }
+
+    /// The connections that gave way to others since this was last asked.
+    #[must_use]
+    pub fn take_lost(&self) -> Tally {
+        let mut lost = self.silent.take_lost();
+        lost.merge(self.handshakes.take_lost());
+        lost.merge(self.quic.take_lost());
+        lost
     }
 }
 
@@ -122,6 +174,16 @@ pub(crate) fn proved_key(connection: &CommonState, alpn: &[u8]) -> Result<Public
     }
 }
 
+/// With a flood of 1,500 a second from one's own address, that is more than a second to say what one is.
+const SILENT_MAX: usize = 2048;
+/// With such a flood of whole hellos, as long for a round trip.
+const HANDSHAKES_MAX: usize = 2048;
+/// A connection over QUIC has windows of its own, and costs some 100 KiB.
+const QUIC_PART: usize = 4;
+/// An address beyond these is asked to show that it receives, before anything is spent on it: a round trip more.
+const UNPROVEN_MAX: usize = 128;
+/// Handshakes that are computed at a time; one processor does some thousands a second. What else the process does has the others.
+const COMPUTED_AT_ONCE: usize = 1;
 /// The protocol of a control connection.
 pub(crate) const CONTROL: &[u8] = b"longhaul/1";
 /// The protocol of a private lane.

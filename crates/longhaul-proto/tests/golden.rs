@@ -328,6 +328,7 @@ fn fault_codes_keep_their_places() {
         "interrupted",
         "terminated",
         "internal",
+        "exhausted",
     ];
     assert_eq!(names, want);
 }

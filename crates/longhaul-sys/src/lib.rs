@@ -15,5 +15,5 @@ pub mod tcp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
 pub use ring::RingSlots;
-pub use rlimit::{memlock_limit, raise_nofile_limit};
+pub use rlimit::{memlock_limit, nofile_limit, raise_nofile_limit};
 pub use slab::{Grow, Slab, Slot};

@@ -18,6 +18,11 @@ pub fn raise_nofile_limit() -> io::Result<Option<u64>> {
     Ok(limit.current)
 }
 
+/// The limit of open descriptors that holds now; none: unlimited.
+pub fn nofile_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 /// Bytes that this process may lock in memory without a privilege; none: unlimited.
 pub fn memlock_limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current

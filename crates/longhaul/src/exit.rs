@@ -173,6 +173,7 @@ pub(crate) mod tests {
             (FaultCode::Denied, 4),
             (FaultCode::Lost, 5),
             (FaultCode::Busy, 5),
+            (FaultCode::Exhausted, 5),
             (FaultCode::Mismatch, 6),
             (FaultCode::NoSpace, 7),
             (FaultCode::ReadOnly, 7),

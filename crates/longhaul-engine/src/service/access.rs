@@ -3,6 +3,7 @@
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights};
 use longhaul_net::{Protection, PublicKey};
 
+use super::strangers::unknown;
 use super::{ClientConfig, Daemon, RootConfig};
 
 impl Daemon {
@@ -13,15 +14,7 @@ impl Daemon {
 
     /// The client behind a key.
     pub(super) fn client(&self, key: &PublicKey) -> Result<&ClientConfig, Fault> {
-        self.config.clients.iter().find(|c| c.key == *key).ok_or_else(|| {
-            tracing::warn!(
-                target: "longhaul::session",
-                %key,
-                "an unknown key was refused; to let it in: longhaul key authorize {key} --name NAME --root ROOT=read,create"
-            );
-            Fault::new(FaultCode::Denied, Blame::Local, format_args!("this daemon does not know the key {key}"))
-                .hint("its administrator finds the line that authorises it in the daemon's log")
-        })
+        self.config.clients.iter().find(|c| c.key == *key).ok_or_else(|| unknown(key))
     }
 
     /// A root that the client may see at all, and its rights there. Whether a root exists is not told to others.

@@ -1,33 +1,40 @@
 //! Brings lanes that were dialled to the sessions they prove to belong to.
 //!
-//! A lane id is named over control, good once and for 10 s. A private lane must also show its session's own key.
+//! A lane id is named over control, good once and for 10 s. A private lane must also show its session's own key. Each that proves
+//! waits on a thread of its own, and those are few: a private lane gets one if its key is a client's, a safe one if it names a
+//! session and an id that is expected, which nobody knows who does not see that session's traffic. So strangers take none, and those
+//! who may, only from their own share.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX};
+use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId};
-use longhaul_net::{Congestion, LaneHandle, LaneStream, Protection, PublicKey};
-use longhaul_proto::join::JoinKey;
+use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally};
+use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::Daemon;
 use crate::lane::{JoinedLane, join};
 use crate::session::Event;
 use crate::session::regrow::Open;
 
 /// Sessions that expect lanes.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Registry {
     sessions: Arc<Mutex<HashMap<[u8; 16], Expecting>>>,
-    joining: Arc<Mutex<Joining>>,
+    /// For private lanes that prove where they belong, by their key, ...
+    private: Seats,
+    /// ... and for safe ones, by where they come from.
+    safe: Seats,
 }
 
-/// Lanes that are proving where they belong, oldest first: each waits on a thread of its own, and those are few.
-#[derive(Default)]
-struct Joining {
-    next: u64,
-    queue: VecDeque<(u64, LaneHandle)>,
+impl Default for Registry {
+    fn default() -> Registry {
+        let sessions = Arc::default();
+        Registry { sessions, private: Seats::new(PRIVATE_JOINING_MAX), safe: Seats::new(SAFE_JOINING_MAX) }
+    }
 }
 
 /// What a session expects.
@@ -90,22 +97,46 @@ impl Registry {
         Some(id)
     }
 
-    /// Has a lane prove where it belongs, and brings it there. A lane that cannot is closed without a word.
-    pub(super) async fn bring(&self, stream: LaneStream, key: Option<PublicKey>) {
-        let registry = self.clone();
-        let number = self.begin_joining(stream.handle());
-        let brought = tokio::task::spawn_blocking(move || registry.bring_blocking(stream, key, number)).await;
+    /// Has a safe lane, which begins with `opening`, prove where it belongs, and brings it there.
+    pub(super) async fn bring_safe(&self, stream: LaneStream, opening: &[u8]) {
+        let Some(opening) = opening.first_chunk::<OPENING_BYTES>().map(Opening::decode) else { return };
+        let expected = self.lock().get(&opening.session).is_some_and(|e| e.admits(opening.lane, None));
+        match stream.peer_addr() {
+            Some(addr) if expected => self.bring(stream, None, self.safe.enter(Source::of(addr.ip()))).await,
+            peer => tracing::debug!(target: "longhaul::serve", ?peer, "a lane that belongs to no session"),
+        }
+    }
+
+    /// Has a lane prove where it belongs, and brings it there. A lane that cannot, or that loses its seat before it has, is closed
+    /// without a word.
+    async fn bring(&self, stream: LaneStream, key: Option<PublicKey>, (seat, loss): (Seat, Loss)) {
+        let (registry, handle) = (self.clone(), stream.handle());
+        let mut proving = tokio::task::spawn_blocking(move || registry.bring_blocking(stream, key, seat));
+        let brought = tokio::select! {
+            brought = &mut proving => brought,
+            () = loss.happens() => {
+                handle.close();
+                proving.await
+            }
+        };
         if let Ok(Err(fault)) = brought {
             tracing::debug!(target: "longhaul::serve", %fault, "a lane was turned away");
         }
     }
 
-    fn bring_blocking(&self, mut stream: LaneStream, key: Option<PublicKey>, number: u64) -> Result<(), Fault> {
+    /// The lanes that lost their seats since this was last asked.
+    pub(super) fn take_lost(&self) -> Tally {
+        let mut lost = self.private.take_lost();
+        lost.merge(self.safe.take_lost());
+        lost
+    }
+
+    fn bring_blocking(&self, mut stream: LaneStream, key: Option<PublicKey>, seat: Seat) -> Result<(), Fault> {
         let find = |session: &[u8; 16], id: LaneId| {
             self.lock().get(session).filter(|e| e.admits(id, key)).map(|e| e.key.clone())
         };
         let proved = join::accept(&mut stream, find);
-        self.joining().queue.retain(|(joining, _)| *joining != number);
+        drop(seat);
         let (session, id) = proved?;
         // Proved. Taken out under the lock: of two that prove the same id, one comes too late.
         let sink = {
@@ -126,26 +157,18 @@ impl Registry {
         Ok(())
     }
 
-    /// Makes room by closing the lane that has been at it for longest: one that means well needs a round trip.
-    fn begin_joining(&self, handle: LaneHandle) -> u64 {
-        let mut joining = self.joining();
-        if joining.queue.len() >= JOINING_MAX
-            && let Some((_, oldest)) = joining.queue.pop_front()
-        {
-            oldest.close();
-        }
-        let number = joining.next;
-        joining.next += 1;
-        joining.queue.push_back((number, handle));
-        number
-    }
-
-    fn joining(&self) -> std::sync::MutexGuard<'_, Joining> {
-        self.joining.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 16], Expecting>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Daemon {
+    /// Has a private lane prove where it belongs, and brings it there, if its key is a client's. It may come before its session.
+    pub(super) async fn bring_private(&self, stream: LaneStream, key: PublicKey) {
+        if self.knows(&key) {
+            return self.registry.bring(stream, Some(key), self.registry.private.enter(Source::Key(key))).await;
+        }
+        tracing::debug!(target: "longhaul::serve", peer = ?stream.peer_addr(), %key, "a lane with an unknown key");
     }
 }
 
@@ -165,5 +188,7 @@ impl Drop for Registered {
 
 /// A lane id is good for so long.
 const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX);
-/// Lanes that prove at a time; twice as many lanes as one session may have, and half of the threads that the runtime gives.
-const JOINING_MAX: usize = 256;
+/// Private lanes that prove at a time: twice as many as one session may have, and half of the threads that the runtime gives.
+const PRIVATE_JOINING_MAX: usize = 256;
+/// Safe ones: as many as one session may have.
+const SAFE_JOINING_MAX: usize = LANES_MAX as usize;

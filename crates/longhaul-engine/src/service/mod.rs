@@ -1,7 +1,8 @@
 //! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
-//! decides who may do what; `serve` runs one conversation; `lobby` bounds who waits to be heard; `listing` answers those who
+//! decides who may do what; `door` listens and hands connections on; `serve` runs one conversation; `lobby` bounds who waits to be
+//! heard; `strangers` sends those away whose key is no client's; `notices` tells the log of them; `listing` answers those who
 //! look; `lanes` brings lanes to their sessions; `runs` lets a client take over from itself;
 //! `shares` says how much of the daemon's sessions, memory and listings each client may have, `buffers` how the memory of
 //! one session grows; `memory` says who may measure and how much; `rates` says how fast each session may be; `collect` says when abandoned partials go.
@@ -9,35 +10,38 @@
 mod access;
 mod buffers;
 mod collect;
+mod door;
 mod lanes;
 mod listing;
 mod lobby;
 mod memory;
+mod notices;
 mod rates;
 mod runs;
 mod serve;
 mod shares;
+mod strangers;
 
 pub(crate) use listing::{NAMES_BYTES, page as list_page};
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, ByteCount, Escaped, Fault, FaultCode, Rights};
+use longhaul_core::{ByteCount, Fault, FaultCode, Rights};
 use longhaul_disk::{DirectMode, EngineKind, Tree, TreePolicy};
-use longhaul_net::{
-    GreetLimits, Greeted, Identity, Listener, NetError, Protection, PublicKey, QuicListener, ServerTls, greet,
-};
+use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
 
 use crate::api::{Stop, StopTrigger};
 use crate::faults::net_fault;
 use crate::partials::Store;
+use door::Listening;
 use lanes::Registry;
 use lobby::Lobby;
+use notices::Notices;
 use rates::Rates;
 use runs::Runs;
 use shares::Shares;
@@ -129,6 +133,7 @@ struct Daemon {
     roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<Store>)>,
     registry: Registry,
     lobby: Lobby,
+    notices: Notices,
     runs: Runs,
     rates: Rates,
     /// Bytes of buffers.
@@ -150,8 +155,10 @@ impl Service {
             let store = Store::keeping(tree.shelf(), config.unfinished);
             roots.insert(root.name.clone(), (root.clone(), tree, store));
         }
-        let tls = ServerTls::new(&identity, GreetLimits::default()).map_err(|e| net_fault(&e))?;
-        let listeners = listen(&config.listen, &tls)?;
+        // As many as the system allows; what it says if it does not is in the numbers.
+        let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
+        let tls = ServerTls::new(&identity, door::limits(&config, descriptors)).map_err(|e| net_fault(&e))?;
+        let listeners = door::listen(&config.listen, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let daemon = Arc::new(Daemon {
@@ -160,6 +167,7 @@ impl Service {
             listings: Shares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
             registry: Registry::default(),
             lobby: Lobby::default(),
+            notices: Notices::default(),
             runs: Runs::default(),
             rates: Rates::new(config.rate),
             roots,
@@ -186,46 +194,9 @@ impl Service {
     }
 }
 
-/// Listens over TCP, and over UDP at the port of the same number.
-fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<(Listener, QuicListener)>, Fault> {
-    let mut listeners = Vec::new();
-    for address in addresses {
-        let bad = |e: &dyn std::fmt::Display| {
-            Fault::new(
-                FaultCode::Usage,
-                Blame::Local,
-                format_args!("cannot listen on {}: {e}", Escaped(address.as_bytes())),
-            )
-            .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
-        };
-        for addr in address.to_socket_addrs().map_err(|e| bad(&e))? {
-            listeners.push(listen_twice(addr, tls).map_err(|e| bad(&e))?);
-        }
-    }
-    Ok(listeners)
-}
-
-/// Where any port will do, one that is free for both is looked for.
-fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<(Listener, QuicListener), NetError> {
-    let mut tries = if addr.port() == 0 { PORTS_TRIED } else { 1 };
-    loop {
-        tries -= 1;
-        let listener = Listener::bind(addr)?;
-        match QuicListener::bind(listener.local_addr(), tls) {
-            Ok(quic) => return Ok((listener, quic)),
-            Err(error) if tries == 0 => return Err(error),
-            Err(_) => {}
-        }
-    }
-}
-
 /// Accepts until stopped, then waits for what was accepted.
-async fn run(daemon: Arc<Daemon>, listeners: Vec<(Listener, QuicListener)>, tls: Arc<ServerTls>) {
-    let mut accepting = Vec::new();
-    for (tcp, quic) in listeners {
-        accepting.push(tokio::spawn(accept(daemon.clone(), tcp, tls.clone())));
-        accepting.push(tokio::spawn(accept_quic(daemon.clone(), quic)));
-    }
+async fn run(daemon: Arc<Daemon>, listeners: Vec<Listening>, tls: Arc<ServerTls>) {
+    let accepting = door::open(&daemon, listeners, &tls);
     let collecting = tokio::spawn(collect::collect(daemon.clone()));
     daemon.stop.clone().stopped().await;
     collecting.abort();
@@ -234,41 +205,5 @@ async fn run(daemon: Arc<Daemon>, listeners: Vec<(Listener, QuicListener)>, tls:
     let _ = tokio::time::timeout(DRAIN_MAX, daemon.sessions.all_given_back()).await;
 }
 
-async fn accept(daemon: Arc<Daemon>, listener: Listener, tls: Arc<ServerTls>) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                tokio::spawn(receive(daemon.clone(), stream, peer, tls.clone()));
-            }
-            Err(e) => {
-                tracing::warn!(target: "longhaul::serve", error = %e, "cannot accept connections");
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
-        }
-    }
-}
-
-/// QUIC carries lanes alone.
-async fn accept_quic(daemon: Arc<Daemon>, mut listener: QuicListener) {
-    while let Some((stream, key)) = listener.accept().await {
-        let daemon = daemon.clone();
-        tokio::spawn(async move { daemon.registry.bring(stream, Some(key)).await });
-    }
-}
-
-/// Greets a connection and hands it to whom it is for.
-async fn receive(daemon: Arc<Daemon>, stream: tokio::net::TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
-    match greet(stream, &tls).await {
-        Ok(Greeted::Control(control)) => serve::serve(daemon, control).await,
-        Ok(Greeted::PrivateLane(stream, key)) => daemon.registry.bring(stream, Some(key)).await,
-        Ok(Greeted::SafeLane(stream)) => daemon.registry.bring(stream, None).await,
-        Err(e) => tracing::debug!(target: "longhaul::serve", %peer, error = %e, "a connection came to nothing"),
-    }
-}
-
 /// Sessions are given so long to end when the daemon stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// Free ports for TCP of which the UDP port of the same number may be taken.
-const PORTS_TRIED: u32 = 16;
-/// A listener that fails (out of descriptors, most likely) is tried again after this.
-const ACCEPT_RETRY: Duration = Duration::from_millis(200);

@@ -24,7 +24,7 @@ use super::memory::{LONGEST, Measured};
 use super::rates::{Claim, Entered};
 use super::runs::Place;
 use super::shares::{Full, Share};
-use super::{ClientConfig, Daemon};
+use super::{ClientConfig, Daemon, strangers};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
 use crate::budget::{self, Machinery, Means};
@@ -47,9 +47,12 @@ use crate::workers::blocking;
 /// Runs a conversation to its end.
 pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     let peer = control.peer_addr;
-    let known = daemon.knows(&control.peer_key).then_some(control.peer_key);
+    // Before anything that it says is looked at.
+    if !daemon.knows(&control.peer_key) {
+        return strangers::refuse(&daemon, control).await;
+    }
     // Until it has a session, which is counted otherwise, or its answer.
-    let Some(place) = daemon.lobby.enter(peer.ip(), known) else {
+    let Some(place) = daemon.lobby.client(control.peer_key) else {
         tracing::debug!(target: "longhaul::serve", %peer, "turned away: too many wait to be heard");
         return refuse(&mut control, busy("connections that have not begun")).await;
     };

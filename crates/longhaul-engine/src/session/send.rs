@@ -182,6 +182,9 @@ impl Loop<'_> {
             }
             Some(Scanned::Failed { path, error }) => {
                 let fault = error.fault();
+                if fault.code == FaultCode::Exhausted {
+                    return self.machine.abort(fault);
+                }
                 self.offer_new(unsent::entry(path, Some(fault.code), fault.message.clone()), Source::Failed(fault));
             }
         }

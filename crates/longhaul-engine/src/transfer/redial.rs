@@ -47,6 +47,8 @@ impl Patience {
             FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable => self.met,
             // Whoever says so is there.
             FaultCode::Busy => true,
+            // Others there may end; here nobody else does.
+            FaultCode::Exhausted => fault.blame == Blame::Peer,
             _ => false,
         };
         if let Some(progressed) = progressed.filter(|at| *at > self.since) {

@@ -4,6 +4,7 @@
 //! has proved its key.
 
 use std::fmt;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
@@ -19,10 +20,12 @@ use super::controller::Figures;
 use super::dial::peer_key;
 use super::socket::{self, PacedSocket};
 use super::stream::{QuicStream, Shared, outlive};
+use crate::crowd::Source;
 use crate::error::NetError;
 use crate::keys::PublicKey;
 use crate::lane::LaneStream;
 use crate::tls::ServerTls;
+use crate::turns::Stage;
 use crate::wire::canonical;
 
 /// A listening UDP socket.
@@ -110,27 +113,41 @@ async fn accept_all(endpoint: Endpoint, greeter: Greeter) {
 impl Greeter {
     /// From the first packet to a lane; what comes to nothing is closed without a word of ours.
     async fn greet(mut self, incoming: Incoming) {
-        // An address that was not seen to answer may be anybody's: it is asked to show that it receives, before anything is
-        // spent on it, once many are being greeted.
-        if !incoming.remote_address_validated() && self.tls.slots.is_busy() {
-            let _ = incoming.retry();
-            return;
-        }
         let addr = incoming.remote_address();
+        let source = Source::of(addr.ip());
+        // An address that was not seen to answer may be anybody's: it takes no place from others. Beyond a few it is asked to
+        // show that it receives, before anything is spent on it.
+        let (unproven, seat) = match incoming.remote_address_validated() {
+            true => (None, Some(self.tls.quic.enter(source))),
+            false => match self.tls.unproven.clone().try_acquire_owned() {
+                Ok(permit) => (Some(permit), None),
+                Err(_) => return drop(incoming.retry()),
+            },
+        };
+        let (seat, loss) = seat.unzip();
         let figures = Arc::new(Figures::default());
-        let (slot, evicted) = self.tls.slots.enter();
         let payload_max = socket::route_payload(addr, None);
         self.server.transport_config(Arc::new(config::transport(&figures, payload_max)));
-        let Ok(connecting) = incoming.accept_with(Arc::new(self.server)) else { return };
+        let connecting = {
+            let _at_the_processor = self.tls.turns.take(source, Stage::New).await;
+            incoming.accept_with(Arc::new(self.server))
+        };
+        let Ok(connecting) = connecting else { return };
+        let lost = async {
+            match loss {
+                Some(loss) => loss.happens().await,
+                None => pending().await,
+            }
+        };
         let connection = tokio::select! {
             greeted = timeout(self.tls.deadline, connecting) => match greeted {
                 Ok(Ok(connection)) => connection,
                 Ok(Err(error)) => return tracing::debug!(%addr, %error, "a QUIC connection came to nothing"),
                 Err(_) => return tracing::debug!(%addr, "a QUIC connection took too long"),
             },
-            _ = evicted => return,
+            () = lost => return tracing::debug!(%addr, "a QUIC connection gave way to others"),
         };
-        drop(slot);
+        drop((unproven, seat));
         let Some(key) = peer_key(&connection) else {
             return connection.close(VarInt::from_u32(GIVEN_UP), b"no key");
         };

@@ -1,13 +1,14 @@
 //! The listening port under good and bad company.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConnection, ServerConnection, SignatureScheme};
+use socket2::{Domain, Socket, Type};
 
 use super::{PATIENCE, Port, identity, meanwhile};
 use crate::tls::{client_config, nominal_name, server_config};
@@ -149,7 +150,7 @@ fn a_hello_that_comes_byte_by_byte_is_understood() {
 
 #[test]
 fn a_crowd_of_silent_connections_does_not_keep_an_honest_client_out() {
-    let port = Port::with(GreetLimits { at_once: 8, deadline: PATIENCE });
+    let port = Port::with(GreetLimits { silent: 8, deadline: PATIENCE, ..GreetLimits::default() });
     let crowd: Vec<_> = (0..24).map(|_| say(&port, b"", None)).collect();
     for _ in 0..16 {
         assert_eq!(port.next().unwrap_err().kind(), NetErrorKind::Busy);
@@ -159,6 +160,93 @@ fn a_crowd_of_silent_connections_does_not_keep_an_honest_client_out() {
     ends.sort_by_key(Result::is_ok);
     assert!(matches!(&ends, [Err(e), Ok(Greeted::Control(_))] if e.kind() == NetErrorKind::Busy), "{ends:?}");
     drop((crowd, dialled));
+}
+
+/// Connects from an address of this host.
+fn connect_from(local: &str, port: &Port) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(local.parse().unwrap(), 0).into()).unwrap();
+    socket.connect(&port.addr.into()).unwrap();
+    socket.into()
+}
+
+#[test]
+fn a_flood_from_one_address_leaves_the_silent_of_another_their_place() {
+    let port = Port::with(GreetLimits { silent: 8, deadline: PATIENCE, ..GreetLimits::default() });
+    let mut honest = connect_from("127.0.0.2", &port);
+    let flood: Vec<_> = (0..108).map(|_| say(&port, b"", None)).collect();
+    for _ in 0..101 {
+        assert_eq!(port.next().unwrap_err().kind(), NetErrorKind::Busy);
+    }
+    honest.write_all(&crate::SAFE_MAGIC).unwrap();
+    let Greeted::SafeLane(lane, _) = port.next().unwrap() else { panic!("the honest one") };
+    assert_eq!(lane.peer_addr(), Some(honest.local_addr().unwrap()));
+    drop(flood);
+}
+
+#[test]
+fn a_silent_flood_from_ones_own_address_does_not_break_a_handshake_off() {
+    let port = Port::with(GreetLimits { silent: 8, handshakes: 2, deadline: PATIENCE, ..GreetLimits::default() });
+    let config = client_config(&identity(), PeerCheck::Pinned(port.key), crate::tls::CONTROL).unwrap();
+    let mut client = ClientConnection::new(config, nominal_name().unwrap()).unwrap();
+    let mut stream = TcpStream::connect(port.addr).unwrap();
+    client.write_tls(&mut stream).unwrap();
+    while client.wants_read() && client.is_handshaking() && !client.wants_write() {
+        client.read_tls(&mut stream).unwrap();
+        client.process_new_packets().unwrap();
+    }
+    // The daemon has answered, and waits for the rest.
+    let flood: Vec<_> = (0..108).map(|_| say(&port, b"", None)).collect();
+    for _ in 0..100 {
+        assert_eq!(port.next().unwrap_err().kind(), NetErrorKind::Busy);
+    }
+    while client.wants_write() {
+        client.write_tls(&mut stream).unwrap();
+    }
+    assert!(matches!(port.next().unwrap(), Greeted::Control(_)));
+    drop(flood);
+}
+
+#[test]
+fn a_flood_of_hellos_from_one_address_leaves_a_handshake_of_another_its_place() {
+    let port = Port::with(GreetLimits { handshakes: 4, deadline: PATIENCE, ..GreetLimits::default() });
+    let hello = hello(crate::tls::LANE);
+    let mut honest = connect_from("127.0.0.2", &port);
+    honest.write_all(&hello).unwrap();
+    honest.read_exact(&mut [0; 100]).unwrap();
+    let mut flood = Vec::new();
+    for _ in 0..40 {
+        let mut stream = say(&port, &hello, None);
+        stream.read_exact(&mut [0; 100]).unwrap();
+        flood.push(stream);
+    }
+    for _ in 0..37 {
+        assert_eq!(port.next().unwrap_err().kind(), NetErrorKind::Busy);
+    }
+    // It is heard to the end.
+    honest.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(port.next().unwrap_err().kind(), NetErrorKind::Lost);
+    drop(flood);
+}
+
+#[test]
+fn a_safe_lane_is_given_when_its_opening_has_come_whole() {
+    let limits = GreetLimits { opening_bytes: 4, deadline: PATIENCE, ..GreetLimits::default() };
+    let port = Port::with(limits);
+    for words in [&b""[..], b"abc"] {
+        let stream = say(&port, &[&crate::SAFE_MAGIC, words].concat(), Some(Shutdown::Write));
+        assert_eq!(port.next().unwrap_err().kind(), NetErrorKind::Lost, "{words:?}");
+        hangs_up(stream);
+    }
+    let mut stream = say(&port, &crate::SAFE_MAGIC, None);
+    for byte in b"abcde" {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    let Greeted::SafeLane(mut lane, opening) = port.next().unwrap() else { panic!("a safe lane") };
+    assert_eq!(opening, b"abcd");
+    let mut heard = [0; 5];
+    lane.recv_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"abcde");
 }
 
 #[test]
@@ -203,7 +291,7 @@ fn a_lane_dialled_from_a_given_address_comes_from_there() {
     let local: std::net::IpAddr = "127.0.0.2".parse().unwrap();
     let _lane =
         LaneStream::dial_safe(port.addr, &LaneOptions { local: Some(local), ..LaneOptions::default() }).unwrap();
-    let Greeted::SafeLane(accepted) = port.next().unwrap() else { panic!("a safe lane") };
+    let Greeted::SafeLane(accepted, _) = port.next().unwrap() else { panic!("a safe lane") };
     assert_eq!(accepted.peer_addr().unwrap().ip(), local);
 }
 

@@ -91,7 +91,7 @@ impl Port {
         let mut dialled = LaneStream::dial_safe(self.addr, &LaneOptions::default()).unwrap();
         dialled.set_deadline(None).unwrap();
         match self.next().unwrap() {
-            Greeted::SafeLane(accepted) => (dialled, accepted),
+            Greeted::SafeLane(accepted, _) => (dialled, accepted),
             other => panic!("{other:?}"),
         }
     }

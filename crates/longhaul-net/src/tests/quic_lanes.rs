@@ -23,8 +23,12 @@ pub(super) struct QuicPort {
 
 impl QuicPort {
     pub(super) fn open() -> &'static mut QuicPort {
+        QuicPort::with(GreetLimits { deadline: PATIENCE, ..GreetLimits::default() })
+    }
+
+    fn with(limits: GreetLimits) -> &'static mut QuicPort {
         let identity = identity();
-        let tls = ServerTls::new(&identity, GreetLimits { deadline: PATIENCE, ..GreetLimits::default() }).unwrap();
+        let tls = ServerTls::new(&identity, limits).unwrap();
         let listener = QuicListener::bind("127.0.0.1:0".parse().unwrap(), &tls).unwrap();
         Box::leak(Box::new(QuicPort { runtime: Runtime::new().unwrap(), listener, key: identity.public() }))
     }
@@ -144,6 +148,25 @@ fn each_end_learns_the_key_that_the_other_has_proved() {
     let stranger = identity().public();
     let error = LaneStream::dial_quic(port.addr(), &me, stranger, &LaneOptions::default()).unwrap_err();
     assert_eq!(error.kind(), NetErrorKind::PeerKeyMismatch { expected: stranger, got: port.key });
+}
+
+#[test]
+fn an_address_that_may_be_anybodys_has_to_answer_where_many_are_greeted_and_gets_in() {
+    for (handshakes, is_asked) in [(0, true), (1, false)] {
+        let port = QuicPort::with(GreetLimits { handshakes, deadline: PATIENCE, ..GreetLimits::default() });
+        let first = Arc::new(AtomicUsize::new(0));
+        let seen = first.clone();
+        let (mut dialled, mut accepted) = port.relayed(move |way, datagram| {
+            if way == Way::Back {
+                let _ = seen.compare_exchange(0, usize::from(datagram[0]), Ordering::SeqCst, Ordering::SeqCst);
+            }
+            Treated::Pass
+        });
+        // RFC 9000, section 17.2.5: a long header of type 3.
+        assert_eq!(first.load(Ordering::SeqCst) & 0xf0 == 0xf0, is_asked, "the first answer is a Retry or not");
+        dialled.send(&[b"x"]).unwrap();
+        accepted.recv_exact(&mut [0]).unwrap();
+    }
 }
 
 #[test]

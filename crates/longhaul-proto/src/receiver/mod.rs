@@ -378,8 +378,11 @@ impl Receiver {
         {
             self.fatal.get_or_insert_with(|| fault.clone());
         }
-        self.actions.push_back(Action::Settled(slot.held, outcome.clone()));
-        self.says.settled(Settlement { file: id, outcome }, &mut self.actions);
+        // A process that is out of descriptors ails every file alike: none has failed, and all are sent again by whoever goes on.
+        if !matches!(&outcome, Outcome::Failed(fault) if fault.code == FaultCode::Exhausted) {
+            self.actions.push_back(Action::Settled(slot.held, outcome.clone()));
+            self.says.settled(Settlement { file: id, outcome }, &mut self.actions);
+        }
         if let Some(bundle) = slot.bundle {
             self.read_of_bundle(bundle, Reading::Over);
         }

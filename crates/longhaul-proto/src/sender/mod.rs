@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
-use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FileId, LaneId, Unit};
+use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, ChunkSize, Fault, FaultCode, FileId, LaneId, Unit};
 
 use crate::wire::bundle::bundled_max;
 use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
@@ -342,6 +342,10 @@ impl Sender {
 
     /// Says that a file cannot be sent; its outcome is the receiver's to give.
     fn say_file_fault(&mut self, file: FileId, fault: &Fault) {
+        // Every other file would fail as well, and none of them for a reason of its own.
+        if fault.code == FaultCode::Exhausted {
+            return self.abort(fault.clone());
+        }
         let Some(state) = self.entries.get_mut(&file) else { return };
         if let State::Large(large) = std::mem::replace(state, State::Idle) {
             self.release(&large);

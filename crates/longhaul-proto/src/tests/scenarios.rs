@@ -248,6 +248,21 @@ fn a_full_disk_ends_the_session_and_both_sides_hear_of_the_file_first() {
 }
 
 #[test]
+fn a_receiver_out_of_descriptors_ends_the_session_and_no_file_has_failed() {
+    for seed in 0..30 {
+        let items = [many(20, 5, 200), vec![file("big", 30 * CHUNK)]].concat();
+        let plan = Plan { disk_faults: (100, FaultCode::Exhausted), ..Plan::new(items).seed(seed) };
+        let world = World::new(plan).run();
+        for end in [&world.ends.0, &world.ends.1] {
+            let ended = matches!(end, Some(End::Aborted(fault)) if fault.code == FaultCode::Exhausted);
+            assert!(ended, "seed {seed}: {end:?}");
+        }
+        let failed = |o: &Outcome| matches!(o, Outcome::Failed(_));
+        assert!(!world.target.outcomes.values().any(failed) && !world.told.values().any(failed), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_dry_run_plans_everything_and_touches_nothing() {
     let plan = Plan {
         dry_run: true,

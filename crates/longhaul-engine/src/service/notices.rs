@@ -1,0 +1,153 @@
+//! What the log says of strangers and floods: bounded, whoever comes and however often, with addresses and counts.
+//!
+//! In: refusals, and tallies of those that gave way. Out: lines at WARN. A refusal has a line of its own while there are few, so that an
+//! administrator finds the newcomer's; the others are counted by source, and told once a minute. No line has a command that would
+//! let anybody in: whoever reads it cannot know whose key it is.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_net::{PublicKey, Source, Tally};
+
+/// What is yet to be said.
+#[derive(Debug, Default)]
+pub(super) struct Notices(Mutex<Book>);
+
+impl Notices {
+    /// A key that is no client's was refused.
+    pub(super) fn refused(&self, peer: SocketAddr, key: PublicKey) {
+        if self.book().refused(Instant::now(), Source::of(peer.ip())) {
+            tracing::warn!(target: "longhaul::session", %peer, %key, "an unknown key was refused");
+        } else {
+            tracing::debug!(target: "longhaul::session", %peer, %key, "an unknown key was refused");
+        }
+    }
+
+    /// Says what has come together, if it is time. `lost` gave way to others meanwhile.
+    pub(super) fn tell(&self, lost: Tally) {
+        let Some(Due { unsaid, lost, minute }) = self.book().due(Instant::now(), lost) else { return };
+        let within = if minute { "within the last minute" } else { "just now" };
+        if unsaid.total() > 0 {
+            let (refused, most) = (unsaid.total(), most(&unsaid));
+            tracing::warn!(target: "longhaul::session", refused, %most, "more unknown keys were refused {within}");
+        }
+        if lost.total() > 0 {
+            let (closed, most) = (lost.total(), most(&lost));
+            let text = "connections had to give way to others before it was known whose they are";
+            tracing::warn!(target: "longhaul::serve", closed, %most, "{text}, {within}");
+        }
+    }
+
+    /// No code that holds the lock can panic halfway.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The sources with the highest counts, as `192.0.2.1:120,2001:db8::/64:7`.
+fn most(tally: &Tally) -> String {
+    let most = tally.most(SOURCES_TOLD_MAX);
+    most.iter().map(|(source, count)| format!("{source}={count}")).collect::<Vec<_>>().join(",")
+}
+
+/// What was said within the minute, and what was not.
+#[derive(Debug, Default)]
+struct Book {
+    /// When the lines of single refusals began to be counted, and how many there were of each source.
+    minute: Option<Instant>,
+    lines: HashMap<Source, usize>,
+    lines_all: usize,
+    unsaid: Tally,
+    lost: Tally,
+    told: Option<Instant>,
+}
+
+/// Counts that are to be told now.
+#[derive(Debug, PartialEq, Eq)]
+struct Due {
+    unsaid: Tally,
+    lost: Tally,
+    /// They were gathered since others were told.
+    minute: bool,
+}
+
+impl Book {
+    /// Whether a refusal is worth a line of its own; it is counted if not.
+    fn refused(&mut self, now: Instant, source: Source) -> bool {
+        if self.minute.is_none_or(|minute| now >= minute + MINUTE) {
+            self.minute = Some(now);
+            self.lines.clear();
+            self.lines_all = 0;
+        }
+        let of_source = self.lines.get(&source).copied().unwrap_or(0);
+        if self.lines_all >= LINES_MAX || of_source >= LINES_OF_SOURCE_MAX {
+            self.unsaid.add(source);
+            return false;
+        }
+        self.lines.insert(source, of_source + 1);
+        self.lines_all += 1;
+        true
+    }
+
+    /// What is to be told, once a minute at most.
+    fn due(&mut self, now: Instant, lost: Tally) -> Option<Due> {
+        self.lost.merge(lost);
+        let minute = self.told.is_some_and(|told| now < told + 2 * MINUTE);
+        if self.unsaid.total() + self.lost.total() == 0 || self.told.is_some_and(|told| now < told + MINUTE) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(Due { unsaid: std::mem::take(&mut self.unsaid), lost: std::mem::take(&mut self.lost), minute })
+    }
+}
+
+/// Counts are looked at so often: the first of a flood is told this long after it began.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+const MINUTE: Duration = Duration::from_secs(60);
+/// Refusals with a line of their own within a minute, in all and of one source. A newcomer tries once or twice before it asks.
+const LINES_MAX: usize = 16;
+const LINES_OF_SOURCE_MAX: usize = 2;
+/// Sources that a line names.
+const SOURCES_TOLD_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(n: u32) -> Source {
+        Source::of(std::net::Ipv4Addr::from_bits(n << 8).into())
+    }
+
+    fn tally(counts: &[(Source, u64)]) -> Tally {
+        let mut tally = Tally::default();
+        counts.iter().for_each(|(source, count)| (0..*count).for_each(|_| tally.add(*source)));
+        tally
+    }
+
+    #[test]
+    fn refusals_have_a_few_lines_a_minute_and_are_counted_beyond() {
+        let (mut book, start) = (Book::default(), Instant::now());
+        let lines = (0..1000).filter(|_| book.refused(start, from(1))).count();
+        assert_eq!(lines, LINES_OF_SOURCE_MAX);
+        let others = (0..1000).filter(|n| book.refused(start, from(n + 2))).count();
+        assert_eq!(lines + others, LINES_MAX, "however many sources there are");
+        assert_eq!(book.unsaid.total(), 2000 - LINES_MAX as u64);
+        assert_eq!(book.unsaid.most(1), [(from(1), 1000 - LINES_OF_SOURCE_MAX as u64)]);
+        assert!(book.refused(start + MINUTE, from(1)), "the next minute has lines again");
+    }
+
+    #[test]
+    fn counts_are_told_at_once_and_then_once_a_minute() {
+        let (mut book, start) = (Book::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        assert_eq!(book.due(start, Tally::default()), None);
+        let first = book.due(start, tally(&[(from(1), 3)])).expect("the first of a flood is told");
+        assert_eq!((first.lost.total(), first.minute), (3, false));
+        let told: Vec<_> = (1..180).filter_map(|n| book.due(start + second * n, tally(&[(from(2), 10)]))).collect();
+        assert_eq!(told.iter().map(|due| due.lost.total()).collect::<Vec<_>>(), [600, 600]);
+        assert!(told.iter().all(|due| due.minute));
+        assert_eq!(most(&told[0].lost), format!("{}=600", from(2)));
+    }
+}
