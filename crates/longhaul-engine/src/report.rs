@@ -176,8 +176,9 @@ impl Totals {
     /// Bytes that this session has still to send after `sent`, if the scan is over. Of a file that failed nobody knows how much
     /// was sent.
     pub(crate) fn left_to_send(&self, sent: u64, resumed: u64) -> Option<u64> {
-        let settled = self.bytes_done_without + self.before.bytes_committed;
-        (self.scanned && self.files_failed == 0).then(|| self.bytes_total.saturating_sub(settled + sent + resumed))
+        let gone = [self.before.bytes_committed, sent, resumed];
+        let gone = gone.into_iter().fold(self.bytes_done_without, u64::saturating_add);
+        (self.scanned && self.files_failed == 0).then(|| self.bytes_total.saturating_sub(gone))
     }
 
     /// A file of this many bytes was committed by an earlier session: they were not lost after all.
@@ -214,7 +215,8 @@ impl Totals {
         match kind {
             EntryKind::File { len, .. } => {
                 self.files_total += 1;
-                self.bytes_total += len;
+                // Lengths are what a sender says.
+                self.bytes_total = self.bytes_total.saturating_add(*len);
             }
             EntryKind::Symlink { .. } => self.files_total += 1,
             EntryKind::Dir | EntryKind::DirEnd | EntryKind::Unsent { .. } => {}
@@ -231,14 +233,14 @@ impl Totals {
         match status {
             FileStatus::Committed => {
                 self.files_committed += counts;
-                self.bytes_committed += len;
+                self.bytes_committed = self.bytes_committed.saturating_add(len);
                 return;
             }
             FileStatus::Skipped => self.files_skipped += counts,
             FileStatus::Planned => {}
             FileStatus::Failed(fault) => self.failed(fault.code),
         }
-        self.bytes_done_without += len;
+        self.bytes_done_without = self.bytes_done_without.saturating_add(len);
     }
 
     fn failed(&mut self, code: FaultCode) {
@@ -303,6 +305,17 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_at_the_end_of_all_numbers_are_counted_without_overflow() {
+        let kind = EntryKind::File { len: u64::MAX, sparse: false, inode: Default::default() };
+        let mut totals = Totals { scanned: true, ..Totals::default() };
+        for status in [FileStatus::Committed, FileStatus::Committed, FileStatus::Skipped, FileStatus::Skipped] {
+            totals.found(&kind);
+            totals.settled(&kind, &status);
+        }
+        assert_eq!(totals.left_to_send(u64::MAX, u64::MAX), Some(0));
+    }
 
     #[test]
     fn what_comes_after_the_time_does_not_count() {
