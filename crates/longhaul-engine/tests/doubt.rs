@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::FaultCode;
@@ -11,23 +10,44 @@ use longhaul_disk::{Call, FsSource, FsTarget, InodeId, Interposer, Passage, Sour
 use longhaul_engine::{DirectMode, Event, Observer, Report, Settings, Stop, run_between};
 use rustix::io::Errno;
 
-/// A file system whose n-th syncs as a whole fail, and that loses what begins with [`LOST`].
+/// A file system of which some syncs as a whole fail, and that loses what begins with [`LOST`].
 #[derive(Debug)]
 struct Losing {
-    failing: Vec<u32>,
-    syncs: AtomicU32,
+    failing: Failing,
+    unsynced: Mutex<Unsynced>,
     lost: Mutex<HashSet<InodeId>>,
+}
+
+/// The syncs that fail.
+#[derive(Clone, Copy, Debug)]
+enum Failing {
+    /// Those of content: so many, until one succeeds.
+    Content(u32),
+    /// Those of names: so many, until one succeeds.
+    Names(u32),
+}
+
+/// What was done since a sync succeeded, and how many have failed since.
+#[derive(Debug, Default)]
+struct Unsynced {
+    content: bool,
+    names: bool,
+    failed: u32,
 }
 
 impl Interposer for Losing {
     fn begin(&self, call: &Call<'_>) -> Passage {
         match call {
-            Call::SyncFileSystem { .. } => {
-                let number = self.syncs.fetch_add(1, Ordering::Relaxed) + 1;
-                Passage::Answered(if self.failing.contains(&number) { Err(Errno::IO) } else { Ok(()) })
+            Call::SyncFileSystem { .. } => Passage::Answered(self.sync()),
+            Call::Write { file, bytes, .. } => {
+                self.unsynced.lock().expect("no panic while writing").content = true;
+                if bytes.starts_with(LOST) {
+                    self.lost.lock().expect("no panic while writing").insert(*file);
+                }
+                Passage::Made(0)
             }
-            Call::Write { file, bytes, .. } if bytes.starts_with(LOST) => {
-                self.lost.lock().expect("no panic while writing").insert(*file);
+            Call::Rename { .. } => {
+                self.unsynced.lock().expect("no panic while renaming").names = true;
                 Passage::Made(0)
             }
             _ => Passage::Made(0),
@@ -47,9 +67,27 @@ impl Interposer for Losing {
     }
 }
 
+impl Losing {
+    fn sync(&self) -> Result<(), Errno> {
+        let mut unsynced = self.unsynced.lock().expect("no panic while syncing");
+        let fails = match self.failing {
+            // Names follow their content: while there are any, it is they that are synced.
+            Failing::Content(times) => unsynced.content && !unsynced.names && unsynced.failed < times,
+            Failing::Names(times) => unsynced.names && unsynced.failed < times,
+        };
+        if fails {
+            unsynced.failed += 1;
+            return Err(Errno::IO);
+        }
+        *unsynced = Unsynced::default();
+        Ok(())
+    }
+}
+
 const LOST: &[u8] = b"the medium loses this";
 const CONTENT_BYTES: usize = 1000;
-const FILES: usize = 300;
+/// More than are kept open, so that they are synced with their file system; few enough to be staged before a batch waits no longer.
+const FILES: usize = 80;
 
 struct Nobody;
 
@@ -66,7 +104,7 @@ fn content(n: usize) -> Vec<u8> {
 }
 
 /// Copies files in several directories to a file system of which these syncs fail; gives the report and how many names stand.
-async fn copy(failing: &[u32]) -> (Report, usize) {
+async fn copy(failing: Failing) -> (Report, usize) {
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     for n in 0..FILES {
@@ -74,7 +112,7 @@ async fn copy(failing: &[u32]) -> (Report, usize) {
         std::fs::create_dir_all(&dir).expect("made");
         std::fs::write(dir.join(n.to_string()), content(n)).expect("written");
     }
-    let losing = Losing { failing: failing.to_vec(), syncs: AtomicU32::new(0), lost: Mutex::default() };
+    let losing = Losing { failing, unsynced: Mutex::default(), lost: Mutex::default() };
     let target = FsTarget::open_behind(&to, DirectMode::Auto, Arc::new(losing)).expect("opened");
     let source = FsSource::open(vec![SourceSpec { path: from, contents: true }], DirectMode::Auto);
     let (_trigger, stop) = Stop::new();
@@ -89,28 +127,28 @@ fn standing(to: &Path) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_batch_whose_sync_failed_what_the_medium_has_is_committed_and_what_it_lost_fails() {
-    let (report, standing) = copy(&[1]).await;
+    let (report, standing) = copy(Failing::Content(1)).await;
     assert_eq!(report.failures, [FaultCode::Io]);
     assert_eq!((report.files_committed as usize, standing), (FILES - 1, FILES - 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_batch_whose_second_sync_fails_too_nothing_is_committed() {
-    let (report, standing) = copy(&[1, 2]).await;
+    let (report, standing) = copy(Failing::Content(2)).await;
     assert_eq!((report.files_committed, report.files_failed as usize), (0, FILES));
     assert_eq!(standing, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_whose_sync_failed_are_committed_once_their_content_is_read_back_and_they_are_synced_again() {
-    let (report, standing) = copy(&[2]).await;
+    let (report, standing) = copy(Failing::Names(1)).await;
     assert_eq!(report.failures, [FaultCode::Io], "the one that the medium lost");
     assert_eq!((report.files_committed as usize, standing), (FILES - 1, FILES));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_whose_syncs_fail_twice_are_not_said_to_be_committed() {
-    let (report, standing) = copy(&[2, 3]).await;
+    let (report, standing) = copy(Failing::Names(2)).await;
     assert_eq!((report.files_committed, report.files_failed as usize), (0, FILES));
     assert_eq!(standing, FILES, "what they show is whole");
 }
