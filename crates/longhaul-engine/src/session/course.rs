@@ -59,8 +59,8 @@ pub(super) struct Known {
 /// What this side knows of an entry that the receiver does not.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// Where to read it.
-    Readable(Origin),
+    /// Where to read it. What is ordered of it shares this, so that a name is kept once however many of its chunks wait.
+    Readable(Arc<Origin>),
     /// Why it cannot be read, with more than is told the receiver.
     Failed(Fault),
     /// It is never read.
