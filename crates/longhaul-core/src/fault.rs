@@ -52,7 +52,7 @@ pub enum FaultCode {
     Terminated,
     /// A bug of ours.
     Internal,
-    /// A process is out of descriptors or memory.
+    /// A process, or its whole host, has as many files open as it may.
     Exhausted,
 }
 

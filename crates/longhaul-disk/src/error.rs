@@ -218,7 +218,7 @@ pub enum ErrorKind {
     Unsupported,
     /// A name, a path or a file longer than can be.
     TooLong,
-    /// This process is out of descriptors or memory.
+    /// This process, or the whole host, has as many files open as it may.
     Exhausted,
     /// A request that contradicts the file: a bug above.
     Bounds,
@@ -319,6 +319,11 @@ impl DiskError {
                 FaultCode::Exists,
                 "see what stands there; rename or remove one of the two, then run the same command again",
             ),
+            DiskError::Call { source, .. } | DiskError::Engine { source, .. } if is_full_host(source) => (
+                FaultCode::Exhausted,
+                "raise the limit of open files of that whole host (sysctl fs.file-max) or see who has so many open, then run the same \
+                 command again",
+            ),
             _ => self.kind().said(),
         };
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
@@ -377,6 +382,11 @@ impl ErrorKind {
     }
 }
 
+/// Whether all processes of the host together have too many files open, which no limit of one of them mends.
+fn is_full_host(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NFILE.raw_os_error())
+}
+
 fn kind_of(error: &io::Error) -> ErrorKind {
     let Some(errno) = error.raw_os_error().map(Errno::from_raw_os_error) else {
         return ErrorKind::Io;
@@ -391,7 +401,8 @@ fn kind_of(error: &io::Error) -> ErrorKind {
         Errno::LOOP => ErrorKind::Escape,
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV => ErrorKind::Unsupported,
         Errno::NAMETOOLONG | Errno::FBIG => ErrorKind::TooLong,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => ErrorKind::Exhausted,
+        // Not ENOMEM: there are file systems that say it of one file alone, again and again, and the next file is well.
+        Errno::MFILE | Errno::NFILE => ErrorKind::Exhausted,
         _ => ErrorKind::Io,
     }
 }
@@ -454,10 +465,20 @@ mod tests {
             (Errno::IO, ErrorKind::Io, FaultCode::Io),
             (Errno::STALE, ErrorKind::Io, FaultCode::Io),
             (Errno::MFILE, ErrorKind::Exhausted, FaultCode::Exhausted),
+            (Errno::NFILE, ErrorKind::Exhausted, FaultCode::Exhausted),
+            (Errno::NOMEM, ErrorKind::Io, FaultCode::Io),
         ] {
             let error = DiskError::call("open", &b"a\nb"[..], errno);
             assert_eq!((error.kind(), error.fault().code), (kind, code));
         }
+    }
+
+    #[test]
+    fn whoever_has_too_many_files_open_is_told_which_limit_that_is() {
+        let hint = |errno| DiskError::call("open", &b"a"[..], errno).fault().hint;
+        let (own, all) = (hint(Errno::MFILE), hint(Errno::NFILE));
+        assert!(own.contains("ulimit -n") && own.contains("LimitNOFILE=") && !own.contains("file-max"), "{own}");
+        assert!(all.contains("fs.file-max") && !all.contains("ulimit"), "{all}");
     }
 
     #[test]

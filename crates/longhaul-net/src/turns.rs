@@ -2,8 +2,9 @@
 //!
 //! A handshake costs a key exchange and signatures, a few tenths of a millisecond, and whoever dials decides when. Without this, one
 //! address that dials thousands of times a second is served as often as it asks, and who dials once waits behind all of it.
-//! Handshakes that were begun come before new ones: when there is more to do than can be done, those that were begun are ended,
-//! and the others wait or give up before anything was spent on them. Takes sources; gives [`Turn`]s. Must not know what is computed.
+//! Within a network handshakes that were begun come before most new ones: when there is more to do than can be done, those that were
+//! begun are ended, and the others wait or give up before anything was spent on them. But who drips bytes on many that it has begun
+//! keeps nobody else waiting by that: other networks have their turns all the same, and new ones in its own some. Takes sources; gives [`Turn`]s. Must not know what is computed.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{pending, poll_fn};
@@ -22,8 +23,7 @@ pub(crate) struct Turns(Arc<Mutex<Inside>>);
 #[derive(Debug)]
 struct Inside {
     free: usize,
-    begun: Ring<oneshot::Sender<Turn>>,
-    new: Ring<oneshot::Sender<Turn>>,
+    waiting: Ring<oneshot::Sender<Turn>>,
 }
 
 /// What a turn is for.
@@ -42,8 +42,7 @@ pub(crate) struct Turn(Turns);
 impl Turns {
     /// So many at a time.
     pub(crate) fn new(at_once: usize) -> Turns {
-        let (begun, new) = (Ring::default(), Ring::default());
-        Turns(Arc::new(Mutex::new(Inside { free: at_once.max(1), begun, new })))
+        Turns(Arc::new(Mutex::new(Inside { free: at_once.max(1), waiting: Ring::default() })))
     }
 
     /// Waits for a turn.
@@ -55,11 +54,7 @@ impl Turns {
                 return Turn(self.clone());
             }
             let (grant, granted) = oneshot::channel();
-            let queue = match stage {
-                Stage::New => &mut inside.new,
-                Stage::Begun => &mut inside.begun,
-            };
-            queue.push(source.network(), grant);
+            inside.waiting.push(source.network(), stage, grant);
             granted
         };
         match granted.await {
@@ -95,9 +90,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let next = {
             let mut inside = self.0.lock();
-            let Inside { begun, new, .. } = &mut *inside;
-            let waits = |next: &oneshot::Sender<Turn>| !next.is_closed();
-            let next = begun.pop(waits).or_else(|| new.pop(waits));
+            let next = inside.waiting.pop(|next| !next.is_closed());
             inside.free += usize::from(next.is_none());
             next
         };
@@ -112,7 +105,16 @@ impl Drop for Turn {
 #[derive(Debug)]
 struct Ring<T> {
     turns: VecDeque<Network>,
-    queues: HashMap<Network, VecDeque<T>>,
+    queues: HashMap<Network, Queue<T>>,
+}
+
+/// Who waits in one network.
+#[derive(Debug)]
+struct Queue<T> {
+    begun: VecDeque<T>,
+    new: VecDeque<T>,
+    /// Begun ones that came before new ones that waited, since a new one had its turn.
+    passed: u32,
 }
 
 impl<T> Default for Ring<T> {
@@ -121,13 +123,22 @@ impl<T> Default for Ring<T> {
     }
 }
 
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        Queue { begun: VecDeque::new(), new: VecDeque::new(), passed: 0 }
+    }
+}
+
 impl<T> Ring<T> {
-    fn push(&mut self, network: Network, item: T) {
+    fn push(&mut self, network: Network, stage: Stage, item: T) {
         let queue = self.queues.entry(network).or_default();
         if queue.is_empty() {
             self.turns.push_back(network);
         }
-        queue.push_back(item);
+        match stage {
+            Stage::New => queue.new.push_back(item),
+            Stage::Begun => queue.begun.push_back(item),
+        }
     }
 
     /// The next that still `waits`. Those that gave up are dropped on the way, so that they take nobody's turn and do not pile up.
@@ -135,7 +146,7 @@ impl<T> Ring<T> {
         loop {
             let network = self.turns.pop_front()?;
             let Some(queue) = self.queues.get_mut(&network) else { continue };
-            let next = std::iter::from_fn(|| queue.pop_front()).find(&waits);
+            let next = queue.pop(&waits);
             if queue.is_empty() {
                 self.queues.remove(&network);
             } else {
@@ -147,6 +158,28 @@ impl<T> Ring<T> {
         }
     }
 }
+
+impl<T> Queue<T> {
+    fn is_empty(&self) -> bool {
+        self.begun.is_empty() && self.new.is_empty()
+    }
+
+    /// The next that still `waits`: one that was begun, unless enough of those came before a new one.
+    fn pop(&mut self, waits: impl Fn(&T) -> bool) -> Option<T> {
+        let next = |queue: &mut VecDeque<T>| std::iter::from_fn(|| queue.pop_front()).find(&waits);
+        let begun = if self.passed < PASSED_MAX { next(&mut self.begun) } else { None };
+        if begun.is_some() {
+            self.passed += u32::from(!self.new.is_empty());
+            return begun;
+        }
+        self.passed = 0;
+        next(&mut self.new).or_else(|| next(&mut self.begun))
+    }
+}
+
+/// Begun ones that come before a new one of their network. A handshake takes two turns once it was begun, so that a flood of new ones
+/// still begins no more than can be ended.
+const PASSED_MAX: u32 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -163,14 +196,43 @@ mod tests {
     fn networks_take_turns_however_many_of_one_wait() {
         let (flooding, honest) = (from("192.0.2.1").network(), from("198.51.100.1").network());
         let mut ring = Ring::default();
-        (0..100).for_each(|n| ring.push(flooding, n));
-        ring.push(honest, 1000);
-        ring.push(honest, 1001);
+        (0..100).for_each(|n| ring.push(flooding, Stage::New, n));
+        ring.push(honest, Stage::New, 1000);
+        ring.push(honest, Stage::New, 1001);
         // Some of them have given up, and take no turn.
         let order: Vec<_> = std::iter::from_fn(|| ring.pop(|n| *n >= 50)).collect();
         assert_eq!(order[..6], [50, 1000, 51, 1001, 52, 53]);
         assert_eq!(order.len(), 52);
         assert!(ring.turns.is_empty() && ring.queues.is_empty());
+    }
+
+    #[test]
+    fn who_goes_on_with_what_it_has_begun_without_end_keeps_no_new_one_waiting() {
+        let (dripping, honest) = (from("192.0.2.1").network(), from("198.51.100.1").network());
+        let mut ring = Ring::default();
+        let drip = |ring: &mut Ring<u32>| ring.push(dripping, Stage::Begun, 0);
+        (0..2048).for_each(|_| drip(&mut ring));
+        // One dials from elsewhere, and one from beside whoever drips.
+        ring.push(honest, Stage::New, 1);
+        ring.push(dripping, Stage::New, 2);
+        let order: Vec<_> = (0..100)
+            .filter_map(|_| {
+                drip(&mut ring);
+                ring.pop(|_| true)
+            })
+            .collect();
+        let turn_of = |who| order.iter().position(|one| *one == who);
+        assert_eq!((turn_of(1), turn_of(2)), (Some(1), Some(4)), "{order:?}");
+    }
+
+    #[test]
+    fn what_was_begun_comes_before_most_that_is_new() {
+        let network = from("192.0.2.1").network();
+        let mut ring = Ring::default();
+        (0..100).for_each(|n| ring.push(network, Stage::New, n));
+        (100..107).for_each(|n| ring.push(network, Stage::Begun, n));
+        let order: Vec<_> = std::iter::from_fn(|| ring.pop(|_| true)).take(11).collect();
+        assert_eq!(order, [100, 101, 102, 0, 103, 104, 105, 1, 106, 2, 3]);
     }
 
     /// Whether a future comes to its end when it is polled now.
@@ -192,9 +254,8 @@ mod tests {
             let turns = Turns::new(1);
             let (one, other) = (from("192.0.2.1"), from("198.51.100.1"));
             let held = turns.take(one, Stage::New).await;
-            let (mut new, mut begun) =
-                (Box::pin(turns.take(one, Stage::New)), Box::pin(turns.take(other, Stage::Begun)));
-            let mut given_up = Box::pin(turns.take(other, Stage::Begun));
+            let (mut new, mut begun) = (Box::pin(turns.take(one, Stage::New)), Box::pin(turns.take(one, Stage::Begun)));
+            let mut given_up = Box::pin(turns.take(one, Stage::Begun));
             assert!(is_ready(&mut new).await.is_none() && is_ready(&mut given_up).await.is_none());
             assert!(is_ready(&mut begun).await.is_none());
             drop(given_up);

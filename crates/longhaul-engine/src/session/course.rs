@@ -59,8 +59,8 @@ pub(super) struct Known {
 /// What this side knows of an entry that the receiver does not.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// Where to read it.
-    Readable(Origin),
+    /// Where to read it. What is ordered of it shares this, so that a name is kept once however many of its chunks wait.
+    Readable(Arc<Origin>),
     /// Why it cannot be read, with more than is told the receiver.
     Failed(Fault),
     /// It is never read.
@@ -213,8 +213,11 @@ fn version(entry: &Entry) -> u64 {
 /// Entries whose outcome a sender may not have heard: it has no more without one.
 const UNHEARD_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
 
-/// Names of one transfer that are remembered in case it is dialled again, at 8 bytes each: 512 MiB of them, whatever a sender names. What
-/// comes after so many may be told twice then.
+/// Names of one transfer that one list remembers in case it is dialled again. Those that were told are at most so many, 512 MiB at 8
+/// bytes each and with room to grow 1 GiB; those that this session committed are as many, in as much; those that earlier ones committed
+/// are five times as many at most before they are forgotten, in a set of some 9 bytes for each place: 5 GiB. All together that is 7 GiB,
+/// for which a sender has to have 64 Mi entries committed in each of five sessions; of ten million files it is 0.5 GiB. What comes
+/// after so many may be told twice then.
 const REMEMBERED_MAX: usize = 64 << 20;
 
 /// The names that were told, as hashes: 8 bytes for each. (Of ten million names two are taken for one another in one of some

@@ -2,7 +2,8 @@
 //!
 //! In: a count of what moved, whether this side's own disk is at work, when the other side last said that its disk stalls. Out:
 //! that the session is to end; and to whoever looks from outside, since when nothing moved. What the other side says of its
-//! disk counts for a while, its signs of life do not. Knows no sockets and no messages but by whether they move anything.
+//! disk counts for as long as it goes on saying so, up to a bound; its signs of life do not count. Knows no sockets and no messages
+//! but by whether they move anything.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,8 +23,10 @@ pub(crate) struct Idle {
     activity: Activity,
     /// What had moved when it was last looked at.
     moved: u64,
-    /// When the other side's disk began to be waited for.
-    peer_stalls_since: Option<Instant>,
+    /// For how long the other side has said since then that its disk stalls.
+    peer_stalled: Duration,
+    /// When it was last looked at.
+    looked: Option<Instant>,
 }
 
 /// What a session is at.
@@ -56,22 +59,25 @@ impl Activity {
 impl Idle {
     /// Ends a session in which nothing moved for `limit`, and shows outside since when.
     pub(crate) fn new(limit: Option<Duration>, activity: Activity) -> Idle {
-        Idle { limit, activity, moved: 0, peer_stalls_since: None }
+        Idle { limit, activity, moved: 0, peer_stalled: Duration::ZERO, looked: None }
     }
 
     /// The fault by which the session ends, if nothing moved for too long.
     pub(crate) fn look(&mut self, now: Instant, doings: Doings) -> Option<Fault> {
         let has_moved = std::mem::replace(&mut self.moved, doings.moved) != doings.moved;
+        let looked = self.looked.replace(now).unwrap_or(now);
         if has_moved || doings.at_work {
-            self.peer_stalls_since = None;
+            self.peer_stalled = Duration::ZERO;
             self.activity.set(now);
             return None;
         }
         let limit = self.limit?;
         if doings.peer_stalls {
-            self.peer_stalls_since.get_or_insert(now);
+            self.peer_stalled += now.saturating_duration_since(looked);
         }
-        let patience = if self.peer_stalls_since.is_some() { limit * PEER_STALL_LIMITS } else { limit };
+        // Only what it says it stalls is added, so that one that said so once and is silent is not waited for; nor does one word
+        // that comes late end a session in which it goes on saying so.
+        let patience = (limit + self.peer_stalled).min(limit * PEER_STALL_LIMITS);
         let idle = now.saturating_duration_since(self.activity.since());
         (idle >= patience).then(|| {
             let why = format_args!("nothing moved for {} s, and no disk here was at work", idle.as_secs());
@@ -102,7 +108,7 @@ pub(crate) fn moves(message: &Message) -> bool {
     }
 }
 
-/// While the other side says that its disk stalls it is waited for so many times longer: six hours, as it may be reading back 10 TB of
+/// As long as the other side goes on saying that its disk stalls it is waited for, up to so many times longer: six hours, as it may be reading back 10 TB of
 /// which it is to go on, and would begin that anew in another session.
 const PEER_STALL_LIMITS: u32 = 36;
 
@@ -141,8 +147,10 @@ mod tests {
     fn the_own_disk_is_waited_for_however_long_it_takes_and_the_other_sides_for_a_while() {
         assert_eq!(ends(|_| Doings { at_work: true, ..QUIET }), None);
         assert_eq!(ends(|_| Doings { peer_stalls: true, ..QUIET }), Some(21_601));
-        // Said once in a while it is worth no more.
-        assert_eq!(ends(|second| Doings { peer_stalls: second % 400 == 0, ..QUIET }), Some(21_601));
+        // It counts for as long as it is said.
+        assert_eq!(ends(|second| Doings { peer_stalls: second == 5, ..QUIET }), Some(602));
+        assert_eq!(ends(|second| Doings { peer_stalls: second <= 2000, ..QUIET }), Some(2600));
+        assert_eq!(ends(|second| Doings { peer_stalls: second % 100 >= 20, ..QUIET }), Some(3001));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What is to be read and was not begun: orders of the sender's machine, first come first served, without those that nobody wants any
 //! more.
 //!
-//! In: orders from the session loop. Out: to the one thread that feeds the lanes, which waits for buffers. A file at its end takes its orders with
-//! it, so that there are never more than the machine has outstanding, whatever a receiver says of files whose turn has not come. Reads nothing.
+//! In: orders from the session loop. Out: to the one thread that feeds the lanes, which waits for buffers. A file at its end takes its chunks
+//! with it, and its place in a bundle; the bundle stays, as the machine counts it until it hears what became of it. So there are never more
+//! chunks and bundles than the machine has outstanding, and no more names than those of files without outcome, whatever a receiver says of
+//! files whose turn has not come. Reads nothing.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, FileId};
@@ -17,8 +19,16 @@ use super::reading::{Origin, Pending};
 #[derive(Debug)]
 pub(super) enum Order {
     Chunk(ChunkOrder),
-    Bundle { bundle: BundleId, attempt: Attempt, files: Vec<(Small, Origin)> },
+    /// Of files that nobody wants any more there is nothing.
+    Bundle {
+        bundle: BundleId,
+        attempt: Attempt,
+        files: Vec<Option<Wanted>>,
+    },
 }
+
+/// A file to pack.
+pub(super) type Wanted = (Small, Arc<Origin>);
 
 /// A chunk to read.
 #[derive(Clone, Debug)]
@@ -29,7 +39,7 @@ pub(crate) struct ChunkOrder {
     pub(crate) map: ChunkMap,
     /// The receiver holds a chunk of this digest.
     pub(crate) expect: Option<Digest>,
-    pub(crate) origin: Origin,
+    pub(crate) origin: Arc<Origin>,
 }
 
 /// The orders that wait. See the module.
@@ -41,9 +51,14 @@ pub(super) struct Orders {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    queue: VecDeque<(Order, Pending)>,
-    /// How many of them are chunks of each file.
-    chunks: HashMap<FileId, usize>,
+    /// By when they came, so that those of one file are found without looking at the others.
+    queue: BTreeMap<u64, (Order, Pending)>,
+    /// When the next comes.
+    next: u64,
+    /// When the chunks of each file came that wait.
+    chunks: HashMap<FileId, VecDeque<u64>>,
+    /// When the bundle of each small file came that waits, and which of its files it is.
+    bundled: HashMap<FileId, (u64, usize)>,
     /// None is begun for now.
     is_held: bool,
     /// No more will come.
@@ -54,10 +69,16 @@ impl Orders {
     /// Adds an order.
     pub(super) fn push(&self, order: Order, pending: Pending) {
         let mut waiting = self.lock();
-        if let Order::Chunk(chunk) = &order {
-            *waiting.chunks.entry(chunk.file).or_default() += 1;
+        let at = waiting.next;
+        waiting.next += 1;
+        match &order {
+            Order::Chunk(chunk) => waiting.chunks.entry(chunk.file).or_default().push_back(at),
+            Order::Bundle { files, .. } => {
+                let wanted = files.iter().enumerate().filter_map(|(which, file)| Some((which, file.as_ref()?)));
+                waiting.bundled.extend(wanted.map(|(which, (small, _))| (small.file, (at, which))));
+            }
         }
-        waiting.queue.push_back((order, pending));
+        waiting.queue.insert(at, (order, pending));
         self.changed.notify_one();
     }
 
@@ -77,11 +98,18 @@ impl Orders {
         }
     }
 
-    /// Nobody wants chunks of a file any more.
+    /// Nobody wants a file any more. Costs no more than its own orders, however many others wait: a receiver says as often as it
+    /// likes that a file is at its end.
     pub(super) fn forget(&self, file: FileId) {
         let mut waiting = self.lock();
-        if waiting.chunks.remove(&file).is_some() {
-            waiting.queue.retain(|(order, _)| !matches!(order, Order::Chunk(chunk) if chunk.file == file));
+        for at in waiting.chunks.remove(&file).unwrap_or_default() {
+            waiting.queue.remove(&at);
+        }
+        if let Some((at, which)) = waiting.bundled.remove(&file)
+            && let Some((Order::Bundle { files, .. }, _)) = waiting.queue.get_mut(&at)
+            && let Some(wanted) = files.get_mut(which)
+        {
+            *wanted = None;
         }
     }
 
@@ -106,13 +134,23 @@ impl Orders {
 
 impl Waiting {
     fn next(&mut self) -> Option<(Order, Pending)> {
-        let next = self.queue.pop_front()?;
-        if let (Order::Chunk(chunk), _) = &next
-            && let Some(count) = self.chunks.get_mut(&chunk.file)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.chunks.remove(&chunk.file);
+        let (at, next) = self.queue.pop_first()?;
+        match &next.0 {
+            Order::Chunk(chunk) => {
+                if let Some(waiting) = self.chunks.get_mut(&chunk.file) {
+                    // The first of all is the first of its file.
+                    waiting.pop_front();
+                    if waiting.is_empty() {
+                        self.chunks.remove(&chunk.file);
+                    }
+                }
+            }
+            Order::Bundle { files, .. } => {
+                for (small, _) in files.iter().flatten() {
+                    if self.bundled.get(&small.file).is_some_and(|(of, _)| *of == at) {
+                        self.bundled.remove(&small.file);
+                    }
+                }
             }
         }
         Some(next)
@@ -122,7 +160,6 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use std::ops::ControlFlow;
-    use std::sync::Arc;
 
     use longhaul_core::filter::Filter;
     use longhaul_core::{ChunkSize, Preserve};
@@ -130,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn origin() -> Origin {
+    fn origin() -> Arc<Origin> {
         let mut origin = None;
         let what = ScanRequest { filter: &Filter::default(), preserve: Preserve::default(), files_from: None };
         VoidSource { len: 1 << 30, files: 1 }.scan(&what, &mut |scanned| {
@@ -139,7 +176,7 @@ mod tests {
             }
             ControlFlow::Continue(())
         });
-        origin.expect("a file")
+        Arc::new(origin.expect("a file"))
     }
 
     fn chunk(file: u64, index: u64) -> Order {
@@ -177,6 +214,52 @@ mod tests {
         orders.close();
         assert_eq!((taken(&orders), taken(&orders)), (Some((u64::MAX, 5)), None));
         assert!(orders.lock().chunks.is_empty());
+    }
+
+    #[test]
+    fn what_a_file_takes_with_it_is_found_among_many_others() {
+        let (orders, pending) = (Orders::default(), Pending::default());
+        for bundle in 0..64 << 10 {
+            let bundle = Order::Bundle { bundle: BundleId(bundle), attempt: Attempt::FIRST, files: Vec::new() };
+            orders.push(bundle, pending.clone());
+        }
+        let began = std::time::Instant::now();
+        for file in 0..64 << 10 {
+            orders.push(chunk(file, 0), pending.clone());
+            orders.forget(FileId(file));
+        }
+        // Looking at all that wait for each of them takes minutes.
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+        assert_eq!(orders.lock().queue.len(), 64 << 10);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_small_files_that_are_at_their_end() {
+        let (orders, pending, origin) = (Orders::default(), Pending::default(), origin());
+        let order = |bundle, files: std::ops::Range<u64>| {
+            let small = |file| Small { file: FileId(file), len: 1, stands: None };
+            let files = files.map(|file| Some((small(file), origin.clone()))).collect();
+            orders.push(Order::Bundle { bundle: BundleId(bundle), attempt: Attempt::FIRST, files }, pending.clone());
+        };
+        let wanted = || match orders.take() {
+            Some((Order::Bundle { bundle, files, .. }, _)) => {
+                (bundle.0, files.iter().flatten().map(|(small, _)| small.file.0).collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        };
+        order(0, 0..1000);
+        order(1, 1000..1010);
+        (0..1000).chain([1003]).for_each(|file| orders.forget(FileId(file)));
+        assert_eq!(Arc::strong_count(&origin), 1 + 9);
+        // The machine is to hear of a bundle of which nothing is left, too.
+        assert_eq!(wanted(), (0, vec![]));
+        // One that is packed already is not wanted of the next bundle less.
+        order(2, 1005..1006);
+        assert_eq!(wanted(), (1, vec![1000, 1001, 1002, 1004, 1005, 1006, 1007, 1008, 1009]));
+        orders.forget(FileId(1005));
+        orders.forget(FileId(1006));
+        assert_eq!(wanted(), (2, vec![]));
+        assert!(orders.lock().bundled.is_empty());
     }
 
     #[test]

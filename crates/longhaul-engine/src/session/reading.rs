@@ -16,7 +16,7 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_sys::{Slab, Slot};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::orders::{ChunkOrder, Order, Orders};
+use super::orders::{ChunkOrder, Order, Orders, Wanted};
 use super::{Event, FileResult};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
@@ -147,8 +147,8 @@ impl Reading {
     }
 
     /// Orders a bundle.
-    pub(crate) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: Vec<(Small, Origin)>) {
-        self.order(Order::Bundle { bundle, attempt, files });
+    pub(super) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: impl Iterator<Item = Wanted>) {
+        self.order(Order::Bundle { bundle, attempt, files: files.map(Some).collect() });
     }
 
     fn order(&self, order: Order) {
@@ -166,7 +166,7 @@ impl Reading {
     }
 
     /// Asks whether a file is still what it was. One of which nothing had to be read is opened for that.
-    pub(crate) fn check(&self, file: FileId, origin: Origin) {
+    pub(crate) fn check(&self, file: FileId, origin: Arc<Origin>) {
         lock(&self.shared.open).entry(file).or_insert(Opened::NotYet);
         let (shared, sink, waiting) = (self.shared.clone(), self.shared.sink.clone(), self.checks.clone());
         self.shared.packers.run(move || {
@@ -181,7 +181,7 @@ impl Reading {
         });
     }
 
-    /// Closes a file. What was ordered of it and not begun is not read.
+    /// Closes a file. What was ordered of it and not begun is not read, nor is its name kept.
     pub(crate) fn forget(&self, file: FileId) {
         self.orders.forget(file);
         lock(&self.shared.open).remove(&file);
@@ -208,7 +208,10 @@ fn feed(shared: &Arc<Shared>, orders: &Orders, ready: &Sender<Ready>) {
     while let Some((order, pending)) = orders.take() {
         let alive = match order {
             Order::Chunk(chunk) => shared.feed_chunk(&chunk, pending, ready),
-            Order::Bundle { bundle, attempt, files } => shared.feed_bundle((bundle, attempt), files, pending, ready),
+            Order::Bundle { bundle, attempt, files } => {
+                let wanted = files.into_iter().flatten().collect();
+                shared.feed_bundle((bundle, attempt), wanted, pending, ready)
+            }
         };
         if alive.is_none() {
             return;
@@ -277,10 +280,14 @@ impl Shared {
     fn feed_bundle(
         self: &Arc<Self>,
         (bundle, attempt): (BundleId, Attempt),
-        files: Vec<(Small, Origin)>,
+        files: Vec<Wanted>,
         pending: Pending,
         ready: &Sender<Ready>,
     ) -> Option<()> {
+        if files.is_empty() {
+            let _ = self.sink.send(Event::Read(Report::Packed { bundle, missing: Vec::new(), empty: true }));
+            return Some(());
+        }
         let mut slot = self.slab.claim()?;
         let (ready, shared, at_disk) = (ready.clone(), self.clone(), self.at_disk.clone());
         self.packers.run(move || {
@@ -307,7 +314,7 @@ impl Shared {
     }
 
     /// Reads the files into the slot; gives its length, how many are in it, and which are not.
-    fn pack(&self, slot: &mut Slot, files: &[(Small, Origin)]) -> (usize, usize, Vec<(FileId, Fault)>) {
+    fn pack(&self, slot: &mut Slot, files: &[Wanted]) -> (usize, usize, Vec<(FileId, Fault)>) {
         let mut packer = Packer::new(slot, files.len());
         let mut missing = Vec::new();
         let mut opening = files.iter().map(|(small, origin)| {

@@ -172,7 +172,7 @@ impl Loop<'_> {
             None => self.course.scan_is_over(),
             Some(Scanned::Entry { entry, source, identity }) => {
                 let sparse = self.preserve.sparse && matches!(entry.kind, EntryKind::File { sparse: true, .. });
-                self.offer_new(entry, Source::Readable(Origin { at: source, identity, sparse }));
+                self.offer_new(entry, Source::Readable(Arc::new(Origin { at: source, identity, sparse })));
             }
             Some(Scanned::Skipped { path, why }) => {
                 self.offer_new(unsent::entry(path, None, why), Source::Special);
@@ -377,7 +377,7 @@ impl Loop<'_> {
                     Some(Source::Readable(origin)) => Some((small, origin.clone())),
                     _ => None,
                 };
-                self.reading.bundle(bundle, attempt, files.into_iter().filter_map(origin).collect());
+                self.reading.bundle(bundle, attempt, files.into_iter().filter_map(origin));
             }
             Action::CheckSource(file) => {
                 if let Some(Source::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {

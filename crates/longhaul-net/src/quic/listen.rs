@@ -128,11 +128,16 @@ impl Greeter {
         let figures = Arc::new(Figures::default());
         let payload_max = socket::route_payload(addr, None);
         self.server.transport_config(Arc::new(config::transport(&figures, payload_max)));
-        let connecting = {
-            let _at_the_processor = self.tls.turns.take(source, Stage::New).await;
-            incoming.accept_with(Arc::new(self.server))
+        // Until it has its turn it keeps a place in the endpoint's own queue, which is as bounded as the seats only if who is lost
+        // or late leaves both.
+        let (turns, server) = (self.tls.turns.clone(), Arc::new(self.server));
+        let greeting = async {
+            let connecting = {
+                let _at_the_processor = turns.take(source, Stage::New).await;
+                incoming.accept_with(server)?
+            };
+            connecting.await
         };
-        let Ok(connecting) = connecting else { return };
         let lost = async {
             match loss {
                 Some(loss) => loss.happens().await,
@@ -140,7 +145,7 @@ impl Greeter {
             }
         };
         let connection = tokio::select! {
-            greeted = timeout(self.tls.deadline, connecting) => match greeted {
+            greeted = timeout(self.tls.deadline, greeting) => match greeted {
                 Ok(Ok(connection)) => connection,
                 Ok(Err(error)) => return tracing::debug!(%addr, %error, "a QUIC connection came to nothing"),
                 Err(_) => return tracing::debug!(%addr, "a QUIC connection took too long"),
@@ -165,3 +170,30 @@ impl Greeter {
 const DRIVERS_MAX: usize = 8;
 /// Lanes that have shown a key and were not yet taken up.
 const WAITING_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::keys::Identity;
+    use crate::tls::GreetLimits;
+    use crate::wire::LaneOptions;
+
+    #[test]
+    fn who_waits_for_its_turn_too_long_goes_and_leaves_the_endpoints_queue() {
+        let identity = Identity::generate().unwrap();
+        let limits = GreetLimits { deadline: Duration::from_millis(100), ..GreetLimits::default() };
+        let tls = ServerTls::new(&identity, limits).unwrap();
+        let listener = QuicListener::bind("127.0.0.1:0".parse().unwrap(), &tls).unwrap();
+        // Others are at the processor all the time.
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _turn = runtime.block_on(tls.turns.take(Source::of("192.0.2.1".parse().unwrap()), Stage::New));
+        let options = LaneOptions { deadline: Duration::from_secs(20), ..LaneOptions::default() };
+        let began = Instant::now();
+        let dialler = Identity::generate().unwrap();
+        let error = LaneStream::dial_quic(listener.local_addr(), &dialler, identity.public(), &options).unwrap_err();
+        // Out of the queue it is refused; in it, it hears nothing.
+        assert!(began.elapsed() < Duration::from_secs(10), "{error} after {:?}", began.elapsed());
+    }
+}
