@@ -83,7 +83,11 @@ fn is_ignored(c: char) -> bool {
 }
 
 /// Whether it is a name of eight characters that a file system makes up for one of ours: what fits of its letters and a number
-/// (`LONGHA~1`, `LONGH~10`), or two of them, four digits of a hash and a number (`LO12AB~1`).
+/// (`LONGHA~1`, `LONGH~10`), or two of them, four hexadecimal digits of a hash or of the time, and a number (`LO12AB~1`).
+///
+/// One of those digits must be a decimal one, or words (`LOADED~1`) would be ours. Of the names that are made up so one in fifty has
+/// none; they come only where others of ours have taken the cut names, and lead to a temporary, never to the shelf, which is
+/// compared with what is entered.
 fn is_short_name(name: &[u8]) -> bool {
     let Some(tilde) = name.iter().position(|&b| b == b'~').filter(|_| name.len() == SHORT_NAME_BYTES) else {
         return false;
@@ -91,8 +95,10 @@ fn is_short_name(name: &[u8]) -> bool {
     let (base, number) = (&name[..tilde], &name[tilde + 1..]);
     let letters = &RESERVED_PREFIX[1..];
     let is_cut = !base.is_empty() && letters.len() >= base.len() && letters[..base.len()].eq_ignore_ascii_case(base);
-    let is_hashed =
-        base.len() == 6 && base[..2].eq_ignore_ascii_case(&letters[..2]) && base[2..].iter().all(u8::is_ascii_hexdigit);
+    let is_hashed = base.len() == 6
+        && base[..2].eq_ignore_ascii_case(&letters[..2])
+        && base[2..].iter().all(u8::is_ascii_hexdigit)
+        && base[2..].iter().any(u8::is_ascii_digit);
     number.iter().all(u8::is_ascii_digit) && !number.is_empty() && (is_cut || is_hashed)
 }
 
@@ -124,8 +130,24 @@ mod tests {
             "LONGHA~1",
             "longh~12",
             "LO0C4F~1",
+            "LOADE9~1",
         ] {
             assert!(is_reserved(name.as_bytes()), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_unicode_says_to_ignore_is_ignored() {
+        use regex_syntax::hir::{Class, HirKind};
+
+        let hir = regex_syntax::parse(r"\p{Default_Ignorable_Code_Point}").expect("a property that it knows");
+        let HirKind::Class(Class::Unicode(class)) = hir.into_kind() else { panic!("no class") };
+        for c in class.ranges().iter().flat_map(|range| range.start()..=range.end()) {
+            assert!(is_ignored(c), "U+{:04X}", u32::from(c));
+        }
+        // Whatever had the property once is no text that anybody reads.
+        for c in ('\0'..=char::MAX).filter(|&c| is_ignored(c)) {
+            assert!(crate::text::is_deceptive(c), "U+{:04X}", u32::from(c));
         }
     }
 
@@ -144,6 +166,8 @@ mod tests {
             "lo12ag~1",
             "longha~x",
             "log~1",
+            "LOADED~1",
+            "LOBBED~2",
             "~1234567",
             "\u{4e2d}\u{6587}",
         ] {

@@ -62,7 +62,7 @@ impl Dir {
         match openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => {
                 let dir = Dir::new(fd, &self.kernel, || at.into())?;
-                if self.has_shelf_at(dir.place()) {
+                if may_be_alias(name) && self.has_shelf_at(dir.place()) {
                     return Err(DiskError::Alias { path: at.into() });
                 }
                 Ok(dir)
@@ -254,6 +254,14 @@ impl Cache {
     }
 }
 
+/// Whether a file system may take a name for the shelf's: every spelling of it that any is known to take has its first letter, behind
+/// dots and blanks at most, or is made up with a `~`, or is no ASCII. To look for the shelf beside each other name would be a call
+/// over the network for each directory.
+fn may_be_alias(name: &[u8]) -> bool {
+    let letter = |name: &[u8]| name.iter().find(|b| !matches!(b, b'.' | b' ')).map(u8::to_ascii_lowercase);
+    !name.is_ascii() || name.contains(&b'~') || letter(name) == letter(RESERVED_PREFIX)
+}
+
 /// The clock of a file system by its type (`f_type`). Of one that another host or program keeps, only that knows.
 fn clock_of_type(file_system_type: u64) -> Clock {
     match file_system_type {
@@ -322,6 +330,19 @@ mod tests {
         openat(&again, name, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).expect("create");
         assert!(top.path().join("moved/x").exists());
         assert!(!top.path().join("other/x").exists());
+    }
+
+    #[test]
+    fn the_shelf_is_looked_for_behind_its_spellings_and_not_behind_most_names() {
+        for alias in crate::shelf::ALIASES {
+            assert!(may_be_alias(alias), "{}", String::from_utf8_lossy(alias));
+        }
+        for name in ["LONGHA~1", "LO12AB~1", "X12345~6", "L12345_6", " . Longhaul"] {
+            assert!(may_be_alias(name.as_bytes()), "{name}");
+        }
+        for name in ["data", "2024-01-31", ".git", "a.long.name", "..", " "] {
+            assert!(!may_be_alias(name.as_bytes()), "{name}");
+        }
     }
 
     #[test]

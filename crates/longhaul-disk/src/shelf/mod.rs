@@ -312,7 +312,7 @@ fn shown(tag: SessionTag) -> PathText {
 const NAME: &[u8] = RESERVED_PREFIX;
 /// Spellings of the shelf's name that some file system might take for it and [`longhaul_core::is_reserved`] knows nothing of: a
 /// short name without a number (vfat with `nonumtail`), marks on letters that are not compared, blanks that are cut off.
-const ALIASES: &[&[u8]] = &[
+pub(crate) const ALIASES: &[&[u8]] = &[
     b"longhaul",
     b"LONGHAUL",
     ".l\u{f3}nghaul".as_bytes(),

@@ -9,11 +9,12 @@
 //! earlier one is not believed any more. A file that was synced through its own descriptor, open since before its first
 //! write, is proven by that: its own errors are reported there whoever else was told.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use crate::kernel::Kernel;
@@ -40,6 +41,8 @@ pub(crate) struct Device {
     generation: AtomicU64,
     /// Held by the one `syncfs` that is under way, until its failure is counted: what another one proves is judged after that.
     turn: Mutex<()>,
+    /// The second of its own clock, which may be another host's, in which the first thing was made there. [`NOTHING_YET`] before.
+    began: AtomicI64,
 }
 
 /// The moment from which on no sync of a file system may have failed, for something that was begun then to be believed.
@@ -65,7 +68,32 @@ impl Device {
             "how small files and names are made durable"
         );
         let counts_blocks = matches!(number, EXT4 | XFS | TMPFS);
-        Ok(Device { kernel, method, counts_blocks, fd, generation: AtomicU64::new(0), turn: Mutex::default() })
+        let (generation, began) = (AtomicU64::new(0), AtomicI64::new(NOTHING_YET));
+        Ok(Device { kernel, method, counts_blocks, fd, generation, turn: Mutex::default(), began })
+    }
+
+    /// Takes note of when what was just made as `name` in `dir` (no name: `dir` itself) was, if nothing was made before.
+    pub(crate) fn made(&self, dir: impl AsFd, name: &[u8]) {
+        if self.began().is_some() {
+            return;
+        }
+        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+        // What cannot be looked at now leaves it to the next one.
+        if let Ok(stat) = statx(dir, name, flags, StatxFlags::CTIME) {
+            // The earliest of those that were made at the same time.
+            self.began.fetch_min(stat.stx_ctime.tv_sec, Ordering::AcqRel);
+        }
+    }
+
+    /// The second of its clock in which the first thing was made there. None: nothing was.
+    pub(crate) fn began(&self) -> Option<i64> {
+        Some(self.began.load(Ordering::Acquire)).filter(|&began| began != NOTHING_YET)
+    }
+
+    /// The same as if it were of a kind that nothing is known of.
+    #[cfg(test)]
+    pub(crate) fn syncing_each(self) -> Device {
+        Device { method: SyncMethod::Each, ..self }
     }
 
     pub(crate) fn kernel(&self) -> &Kernel {
@@ -182,6 +210,8 @@ const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683E;
 /// Keeps nothing anyway.
 const TMPFS: u64 = 0x0102_1994;
+/// No second of any clock.
+const NOTHING_YET: i64 = i64::MAX;
 
 #[cfg(test)]
 mod tests {

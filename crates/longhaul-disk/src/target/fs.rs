@@ -133,7 +133,7 @@ impl FsTarget {
             keeps_standing: false,
             home,
             links: policy.links,
-            spellings: Spellings::new(),
+            spellings: Spellings::default(),
         })
     }
 
@@ -303,8 +303,8 @@ impl TargetTree for FsTarget {
                 Ok((dir, name)) => {
                     self.changed_in(&dir, path)?;
                     if !matches!(standing, Some(Standing::Dir { .. })) {
-                        let method = self.syncer.watch(&dir, path)?.method();
-                        self.spellings.check(&dir, name, method, path)?;
+                        let device = self.syncer.watch(&dir, path)?;
+                        self.spellings.check(&dir, name, &device, path)?;
                     }
                 }
                 // The top itself.
@@ -344,6 +344,7 @@ impl TargetTree for FsTarget {
         let (temp, fd) = Temp::create_named(&dir, temp, PRIVATE)
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         claim(&fd);
+        device.made(&fd, b"");
         // A failure here leaves nothing: the file is of no use to anybody.
         let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
         let opened = (handle, node_of_statx(&stat));
@@ -410,6 +411,7 @@ impl TargetTree for FsTarget {
         // final name may as well read this one.
         let (temp, fd) = Temp::create(&dir, self.tag, mode(wanted))
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
+        device.made(&fd, b"");
         self.write_all(&fd, bytes).map_err(|error| DiskError::call("write", path, error))?;
         let mode_is = self.modes.after_open(wanted);
         self.set_meta(&fd, (mode_is != wanted).then_some(wanted), meta, preserve)
@@ -434,6 +436,7 @@ impl TargetTree for FsTarget {
         let mark = Mark::now(&device);
         let (temp, ()) = Temp::make(&dir, self.tag, |name| self.kernel().symlinkat(target, &dir, name))
             .map_err(|error| DiskError::call("make a link for", path, error))?;
+        device.made(&dir, temp.name());
         if preserve.times {
             let set = self.kernel().utimensat(&dir, temp.name(), &times(meta));
             set.map_err(|error| DiskError::call("set the times of", path, error))?;
@@ -498,6 +501,8 @@ impl TargetTree for FsTarget {
         cut.map_err(|error| body.handle.error("set the length of", error))?;
         self.set_meta(&body.handle, Some(self.modes.file(meta, preserve)), meta, preserve)
             .map_err(|error| body.handle.error("set the metadata of", error))?;
+        // One that an earlier session began may be the first of this one.
+        body.mark.device().made(&body.handle, b"");
         Ok(Staged::large(file, temp))
     }
 

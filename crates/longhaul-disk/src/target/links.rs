@@ -42,7 +42,10 @@ fn way_out(place: &RelPath, target: &[u8], is_dir: impl Fn(&RelPath) -> bool) ->
     for name in target.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b".")) {
         if name == b".." {
             if !is_certain && !is_dir(&at) {
-                return Some("it climbs behind a name that is no directory, from where it may lead out of this root");
+                return Some(
+                    "it climbs behind a name that is no directory, from where it may lead out of this root; if one is still to come \
+                     there, run the same command again once it stands",
+                );
             }
             let Some(above) = at.parent() else { return Some("it leads out of this root") };
             // What a directory lies in is one.
@@ -111,6 +114,15 @@ mod tests {
         ] {
             assert!(leads_out(place, target), "{place} -> {target}");
         }
+    }
+
+    #[test]
+    fn a_link_that_comes_before_its_directory_is_told_to_come_again() {
+        let place = RelPath::new("l").expect("a path");
+        let refused = check(LinkPolicy::Inside, &place, b"later/../x", RelPath::is_root).expect_err("refused");
+        assert!(refused.to_string().contains("run the same command again"), "{refused}");
+        let stands = |at: &RelPath| at.is_root() || at.as_bytes() == b"later";
+        assert!(check(LinkPolicy::Inside, &place, b"later/../x", stands).is_ok());
     }
 
     #[test]

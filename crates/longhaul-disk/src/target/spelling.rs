@@ -2,8 +2,9 @@
 //! there by this very session.
 //!
 //! In: a name under which something was found standing. Out: a refusal if it is the twin of another name of the same transfer,
-//! which would silently take the first one's place. Costs a look at one more name for each directory where letters count, and
-//! a listing of the directory where they do not. Remembers one directory at a time.
+//! which would silently take the first one's place. Costs nothing before anything was made on the file system; then a look at one
+//! more name for each directory where letters count, and one at each name where they may not. What changed there since is
+//! looked for in a listing. Remembers a bounded number of directories.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -12,28 +13,27 @@ use std::sync::{Mutex, PoisonError};
 use longhaul_core::RelPath;
 use rustix::fs::{AtFlags, StatxFlags, statat, statx};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::DiskError;
 use crate::names::each_name;
 use crate::stat::place_of;
 use crate::target::SyncMethod;
+use crate::target::device::Device;
 use crate::walk::Dir;
 
 /// What is known of the spelling of names where a session writes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Spellings {
-    /// When the session began, in seconds of the system's clock.
-    began: i64,
     hasher: RandomState,
-    last: Mutex<Last>,
+    /// The directories that were asked about last, the last one in front.
+    known: Mutex<Vec<Known>>,
 }
 
-/// The directory that was asked about last.
-#[derive(Debug, Default)]
-struct Last {
+/// A directory that was asked about.
+#[derive(Debug)]
+struct Known {
     /// Device and inode.
-    place: Option<(u64, u64)>,
+    place: (u64, u64),
     /// Whether upper and lower case are one in it. `None`: no name with letters was met.
     folds_case: Option<bool>,
     /// Hashes of the names in it, once they were asked for.
@@ -41,62 +41,69 @@ struct Last {
 }
 
 impl Spellings {
-    /// From now on.
-    pub(crate) fn new() -> Spellings {
-        let began = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
-        Spellings { began, hasher: RandomState::new(), last: Mutex::default() }
-    }
-
-    /// Sees to it that what stands as `name` in `dir` is not what this session made under another spelling. `method` tells
-    /// whether the file system is one of those that are known to compare all but ASCII letters as they are.
-    pub(crate) fn check(&self, dir: &Dir, name: &[u8], method: SyncMethod, path: &RelPath) -> Result<(), DiskError> {
+    /// Sees to it that what stands as `name` in `dir` is not what this session made under another spelling. `device` tells when
+    /// the session began there, and whether it is a file system that is known to compare all but ASCII letters as they are.
+    pub(crate) fn check(&self, dir: &Dir, name: &[u8], device: &Device, path: &RelPath) -> Result<(), DiskError> {
         let examined = |error| DiskError::call("examine", path, error);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.place != Some(dir.place()) {
-            *last = Last { place: Some(dir.place()), ..Last::default() };
-        }
-        let may_fold = match last.folds_case {
+        let Some(began) = device.began() else { return Ok(()) };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, others) = first(&mut known, dir.place());
+        let may_fold = match first.folds_case {
             Some(folds) => folds,
             None => {
-                last.folds_case = folds_case(dir, name).map_err(examined)?;
-                last.folds_case == Some(true)
+                first.folds_case = folds_case(dir, name).map_err(examined)?;
+                first.folds_case == Some(true)
             }
         };
-        if !may_fold && (name.is_ascii() || method == SyncMethod::FileSystem) {
+        if !may_fold && (name.is_ascii() || device.method() == SyncMethod::FileSystem) {
             return Ok(());
         }
         let hash = self.hasher.hash_one(name);
-        if last.names.contains(&hash) {
+        // What stood before the session is no twin: to send a tree again lists nothing.
+        if first.names.contains(&hash) || !is_since(dir, name, began).map_err(examined)? {
             return Ok(());
         }
         // It may have come since.
-        last.names = HashSet::new();
+        first.names = HashSet::new();
         let mut is_spelled_so = false;
         let listed = dir.readable().and_then(|fd| {
             each_name(fd, |found| {
                 is_spelled_so |= found == name;
-                if last.names.len() < NAMES_MAX {
-                    last.names.insert(self.hasher.hash_one(found));
+                if first.names.len() < NAMES_MAX {
+                    first.names.insert(self.hasher.hash_one(found));
                 }
             })
         });
         listed.map_err(|error| DiskError::call("list the directory of", path, error))?;
-        if is_spelled_so || !self.is_of_this_session(dir, name).map_err(examined)? {
-            return Ok(());
+        if first.names.len() + others.iter().map(|known| known.names.len()).sum::<usize>() > NAMES_MAX {
+            others.iter_mut().for_each(|known| known.names = HashSet::new());
         }
-        Err(DiskError::OtherSpelling { path: path.into() })
+        if is_spelled_so { Ok(()) } else { Err(DiskError::OtherSpelling { path: path.into() }) }
     }
+}
 
-    /// Whether it was made, or given its name, since the session began.
-    fn is_of_this_session(&self, dir: &Dir, name: &[u8]) -> Result<bool, Errno> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let stat = match statx(dir, name, flags, StatxFlags::CTIME | StatxFlags::BTIME) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        Ok(stat.stx_ctime.tv_sec.max(stat.stx_btime.tv_sec) >= self.began)
+/// Puts the directory at `place` in front; gives it, and the others.
+fn first(known: &mut Vec<Known>, place: (u64, u64)) -> (&mut Known, &mut [Known]) {
+    match known.iter().position(|known| known.place == place) {
+        Some(at) => known[..=at].rotate_right(1),
+        None => {
+            known.truncate(DIRS_MAX - 1);
+            known.insert(0, Known { place, folds_case: None, names: HashSet::new() });
+        }
     }
+    let (first, others) = known.split_at_mut(1);
+    (&mut first[0], others)
+}
+
+/// Whether it was made, or given its name, at that second of its file system's clock or later.
+fn is_since(dir: &Dir, name: &[u8], began: i64) -> Result<bool, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let stat = match statx(dir, name, flags, StatxFlags::CTIME | StatxFlags::BTIME) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    Ok(stat.stx_ctime.tv_sec.max(stat.stx_btime.tv_sec) >= began)
 }
 
 /// Whether `name`, which stands in `dir`, stands there with its letters' case turned too. `None`: it has no letters.
@@ -119,5 +126,72 @@ fn folds_case(dir: &Dir, name: &[u8]) -> Result<Option<bool>, Errno> {
     }))
 }
 
-/// Names of one directory that are remembered: 16 MiB or so. In a larger one that folds, each name beyond costs a listing.
+/// Names that are remembered: 16 MiB or so. In a larger directory that folds, each name beyond that changed since the session
+/// began costs a listing.
 const NAMES_MAX: usize = 1 << 20;
+/// Directories that are remembered: a tree goes depth first, so those on one path, which is seldom deeper.
+const DIRS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::path;
+
+    /// A name that no directory lists and that leads to something all the same, as another spelling does.
+    const OTHERWISE: &str = "./\u{e9}";
+    const SO: &str = "\u{e9}";
+
+    fn scene() -> (tempfile::TempDir, Arc<Dir>, Device) {
+        let top = tempfile::tempdir().expect("tempdir");
+        let dir = Arc::new(Dir::open_named(top.path()).expect("dir"));
+        let device = Device::watch(&dir).expect("device").syncing_each();
+        (top, dir, device)
+    }
+
+    #[test]
+    fn what_stood_before_the_session_lists_nothing_and_what_came_since_is_refused_by_another_spelling() {
+        let (top, dir, device) = scene();
+        let spellings = Spellings::default();
+        let listed = || spellings.known.lock().expect("lock").iter().any(|known| !known.names.is_empty());
+        let check = |name: &str| spellings.check(&dir, name.as_bytes(), &device, &path("x"));
+        std::fs::write(top.path().join(SO), b"").expect("file");
+        assert!(check(OTHERWISE).is_ok(), "nothing was made yet");
+        // Seconds are compared.
+        std::thread::sleep(Duration::from_millis(1100));
+        std::fs::write(top.path().join("made"), b"").expect("file");
+        device.made(&dir, b"made");
+        assert!(check(OTHERWISE).is_ok() && check(SO).is_ok() && !listed());
+        std::fs::write(top.path().join("new"), b"").expect("file");
+        std::fs::rename(top.path().join("new"), top.path().join(SO)).expect("rename");
+        assert!(matches!(check(OTHERWISE), Err(DiskError::OtherSpelling { .. })));
+        assert!(check(SO).is_ok() && listed());
+    }
+
+    #[test]
+    fn the_session_begins_with_the_first_thing_made_by_the_file_systems_own_clock() {
+        let (top, dir, device) = scene();
+        assert_eq!(device.began(), None);
+        device.made(&dir, b"missing");
+        assert_eq!(device.began(), None);
+        std::fs::write(top.path().join("made"), b"").expect("file");
+        device.made(&dir, b"made");
+        let stat = statat(&dir, "made", AtFlags::empty()).expect("stat");
+        assert_eq!(device.began(), Some(stat.st_ctime));
+    }
+
+    #[test]
+    fn directories_that_are_remembered_are_bounded_and_the_last_ones_stay() {
+        let mut known = Vec::new();
+        for inode in 0..200 {
+            first(&mut known, (1, inode)).0.folds_case = Some(true);
+            // In between again and again, as the one above.
+            assert_eq!(first(&mut known, (1, 0)).0.folds_case, Some(true));
+            assert!(known.len() <= DIRS_MAX);
+        }
+        assert_eq!(first(&mut known, (1, 1)).0.folds_case, None);
+        assert_eq!(first(&mut known, (1, 199)).0.folds_case, Some(true));
+    }
+}

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::Context;
 use crate::cli::ServeArgs;
-use crate::config::{ClientFile, CommandLineRoot, Daemon};
+use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keys;
@@ -78,12 +78,12 @@ fn config_path(args: &ServeArgs, context: Context) -> Result<Option<PathBuf>, Er
     Ok(if !is_named && !args.root.is_empty() && !path.exists() { None } else { Some(path) })
 }
 
-/// A missing identity will be made; one that stands must be usable.
+/// A missing identity will be made where nobody else could put another; one that stands must be usable.
 fn check_identity(path: &Path) -> Result<(), Error> {
     if path.exists() {
         keys::load(path)?;
     }
-    Ok(())
+    check_strictly(path)
 }
 
 /// A daemon that nobody may use is not wrong, but surely not what was meant.
@@ -136,4 +136,21 @@ fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_would_be_refused_when_an_identity_is_made_is_refused_when_it_is_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity");
+        check_identity(&path).unwrap();
+        set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(check_identity(&path), Err(Error::Exposed(_))));
+    }
 }

@@ -1,14 +1,18 @@
 //! Whether a file that decides who is trusted can be changed by somebody else: its owner and mode, and those of every
-//! directory above it, as `sshd` does with `StrictModes`.
+//! directory that is passed on the way to it, as `sshd` does with `StrictModes`.
 //!
-//! In: the path of a config, an identity or a known-hosts file. Out: nothing, or the first path that is open to others and the
-//! command that mends it. A directory that others may write to is fine if it is sticky, as `/tmp` is: nobody can take the next
-//! name away from its owner there. What is no regular file (`/dev/null`, a pipe) is the caller's own doing.
+//! In: the path of a config, an identity or a known-hosts file. Out: nothing, or the nearest path that is open to others and
+//! what to do about it. A directory that others may write to is fine if it is sticky, as `/tmp` is: nobody can take the next
+//! name away from its owner there. What the user's private group may write is the user's alone. What is no regular file
+//! (`/dev/null`, a pipe) is the caller's own doing. `LONGHAUL_STRICT_MODES=no` makes a warning of each refusal.
 
-use std::fs;
-use std::io;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::geteuid;
 
@@ -18,64 +22,168 @@ use crate::error::Error;
 /// by the directories that do.
 ///
 /// # Errors
-/// [`Error::Exposed`] with the first path that is open to others; [`Error::File`] if one cannot be examined.
+/// [`Error::Exposed`] with the nearest path that is open to others; [`Error::File`] if one cannot be examined.
 pub fn check(path: &Path) -> Result<(), Error> {
-    match fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => return Ok(()),
-        Ok(_) => {
-            let real = path.canonicalize().map_err(Error::file("find", path))?;
-            check_one(path, &real)?;
-            check_above(path, &real)?;
+    match judge(path, &User::of_this_process()) {
+        Err(Error::Exposed(exposed)) if std::env::var_os(SWITCH).is_some_and(|text| is_off(&text)) => {
+            warn(&exposed);
+            Ok(())
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Error::file("examine", path)(error)),
+        judged => judged,
     }
-    // A link may lie elsewhere than what it leads to.
-    let mut dir = path.parent();
-    while let Some(above) = dir {
-        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-        if let Ok(real) = above.canonicalize() {
-            check_one(path, &real)?;
-            return check_above(path, &real);
-        }
-        dir = above.parent();
-    }
-    Ok(())
 }
 
-fn check_above(file: &Path, real: &Path) -> Result<(), Error> {
-    real.ancestors().skip(1).try_for_each(|dir| check_one(file, dir))
+/// The same for a user.
+fn judge(path: &Path, user: &User) -> Result<(), Error> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => return Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::file("examine", path)(error)),
+        _ => {}
+    }
+    // The nearest one first: the file itself is mended soonest.
+    passed(path)?.iter().rev().try_for_each(|passed| judge_one(path, passed, user))
+}
+
+/// Something on the way to a file.
+struct Passed {
+    path: PathBuf,
+    metadata: Metadata,
+    /// It is a link that lies where others may make names.
+    is_open_link: bool,
+}
+
+/// Everything that is passed from the top to a file, or as far as something stands: each directory that a name is looked up in,
+/// also those in which only a link lies.
+fn passed(path: &Path) -> Result<Vec<Passed>, Error> {
+    let examined = |at: &Path, error| Error::file("examine", at)(error);
+    let names = |path: &Path| -> Vec<OsString> {
+        path.components()
+            .rev()
+            .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
+            .map(|part| part.as_os_str().to_owned())
+            .collect()
+    };
+    let mut to_come = names(&std::path::absolute(path).map_err(|error| examined(path, error))?);
+    let mut links = 0;
+    let mut at = PathBuf::from("/");
+    let metadata = fs::metadata(&at).map_err(|error| examined(&at, error))?;
+    let mut passed = vec![Passed { path: at.clone(), metadata, is_open_link: false }];
+    while let Some(name) = to_come.pop() {
+        if name == ".." {
+            // No part of this one is a link.
+            at.pop();
+            continue;
+        }
+        let next = at.join(&name);
+        let metadata = match fs::symlink_metadata(&next) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(examined(&next, error)),
+        };
+        if !metadata.is_symlink() {
+            passed.push(Passed { path: next.clone(), metadata, is_open_link: false });
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(examined(path, rustix::io::Errno::LOOP.into()));
+        }
+        let target = fs::read_link(&next).map_err(|error| examined(&next, error))?;
+        // The directory that it lies in was passed before it. In a sticky one its owner may put another in its place.
+        let is_open_link = fs::metadata(&at).map_err(|error| examined(&at, error))?.mode() & OTHERS_WRITE != 0;
+        passed.push(Passed { path: next, metadata, is_open_link });
+        to_come.extend(names(&target));
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        }
+    }
+    Ok(passed)
 }
 
 /// Judges one path; `file` is what is at stake.
-fn check_one(file: &Path, at: &Path) -> Result<(), Error> {
-    let metadata = fs::metadata(at).map_err(Error::file("examine", at))?;
+fn judge_one(file: &Path, passed: &Passed, user: &User) -> Result<(), Error> {
+    let Passed { path, metadata, is_open_link } = passed;
     let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
-    let is_open = mode & OTHERS_WRITE != 0 && !(metadata.is_dir() && mode & STICKY != 0);
-    if !is_open && is_believed(owner) {
+    // A link's own mode says nothing, and nobody can change where it leads but by putting another in its place.
+    let open = match () {
+        () if metadata.is_symlink() || metadata.is_dir() && mode & STICKY != 0 => 0,
+        () if user.private_group == Some(metadata.gid()) => mode & EVERYBODY_WRITES,
+        () => mode & OTHERS_WRITE,
+    };
+    let is_ours = metadata.is_symlink() && !is_open_link || user.believes(owner);
+    if open == 0 && is_ours {
         return Ok(());
     }
-    let above = if metadata.is_dir() { Some(file.to_owned()) } else { None };
-    Err(Error::Exposed(Box::new(Exposed { path: at.to_owned(), above, mode, owner, is_open })))
+    let above = if metadata.is_file() { None } else { Some(file.to_owned()) };
+    Err(Error::Exposed(Box::new(Exposed { path: path.clone(), above, mode, owner, open, user: user.uid })))
+}
+
+/// Who runs this program.
+struct User {
+    uid: u32,
+    /// The group that is this user's alone.
+    private_group: Option<u32>,
+}
+
+impl User {
+    fn of_this_process() -> User {
+        let uid = geteuid().as_raw();
+        let text = |path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        User { uid, private_group: private_group(uid, &text("/etc/passwd"), &text("/etc/group")) }
+    }
+
+    /// Whether an owner is this user or one who could do anything anyway.
+    fn believes(&self, owner: u32) -> bool {
+        owner == 0 || owner == self.uid || owner == UNMAPPED && is_in_user_namespace()
+    }
+}
+
+/// The group of a user in which nobody else is: the primary one, if it has the user's name and no other user is in it or has it
+/// as the primary one. Of a user or group that these files do not know (a directory service does), the one whose number is the
+/// user's own, as the services that make private groups number them. Root has none: nothing makes one for it.
+fn private_group(uid: u32, passwd: &str, group: &str) -> Option<u32> {
+    if uid == 0 {
+        return None;
+    }
+    let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<String>>();
+    let number = |fields: &[String], at: usize| fields.get(at).and_then(|text| text.parse::<u32>().ok());
+    let users: Vec<Vec<String>> = passwd.lines().map(fields).collect();
+    let groups: Vec<Vec<String>> = group.lines().map(fields).collect();
+    let user = users.iter().find(|user| number(user, 2) == Some(uid));
+    let gid = user.map_or(Some(uid), |user| number(user, 3))?;
+    let is_elsewhere = users.iter().any(|other| number(other, 3) == Some(gid) && number(other, 2) != Some(uid));
+    let mut same = groups.iter().filter(|group| number(group, 2) == Some(gid)).peekable();
+    let is_private = match (user, same.peek()) {
+        (Some(user), Some(_)) => same.all(|group| {
+            let mut members = group.get(3).into_iter().flat_map(|list| list.split(',')).filter(|name| !name.is_empty());
+            group.first() == user.first() && members.all(|member| Some(member) == user.first().map(String::as_str))
+        }),
+        (_, None) => gid == uid,
+        (None, Some(_)) => false,
+    };
+    (is_private && !is_elsewhere).then_some(gid)
 }
 
 /// A path that somebody else can change.
 #[derive(Debug)]
 pub struct Exposed {
     path: PathBuf,
-    /// The file that lies beneath it. `None`: it is the file itself.
+    /// The file that is found through it. `None`: it is the file itself.
     above: Option<PathBuf>,
     mode: u32,
     owner: u32,
-    /// Its mode opens it, not its owner.
-    is_open: bool,
+    /// The bits of its mode that open it. None: it is its owner.
+    open: u32,
+    /// Who runs this program.
+    user: u32,
 }
 
 impl std::fmt::Display for Exposed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Exposed { path, above, mode, owner, is_open } = self;
-        let who = match mode & OTHERS_WRITE {
-            _ if !is_open => "is in the hands of another user",
+        let Exposed { path, above, mode, owner, open, .. } = self;
+        let who = match *open {
+            0 => "is in the hands of another user",
             OTHERS_WRITE => "may be written by its group and by everybody",
             EVERYBODY_WRITES => "may be written by everybody",
             _ => "may be written by its group",
@@ -89,24 +197,51 @@ impl std::fmt::Display for Exposed {
 }
 
 impl Exposed {
-    /// The command that mends it.
+    /// What to do about it. Of a directory nothing is said to be changed without a condition: others may rely on it.
     pub(crate) fn hint(&self) -> String {
         let path = self.path.display();
-        if !self.is_open {
-            return format!("chown {} {path}", geteuid().as_raw());
-        }
-        let whose = match self.mode & OTHERS_WRITE {
-            OTHERS_WRITE => "go",
-            EVERYBODY_WRITES => "o",
-            _ => "g",
+        let close = match self.open {
+            OTHERS_WRITE => format!("chmod go-w {path}"),
+            EVERYBODY_WRITES => format!("chmod o-w {path}"),
+            _ => format!("chmod g-w {path}"),
         };
-        format!("chmod {whose}-w {path}")
+        let is_foreign = self.owner != 0 && self.owner != self.user;
+        match &self.above {
+            // What is another's stays so: as root one could ruin that user's account.
+            _ if is_foreign && self.user == 0 => {
+                format!("run it as the user {}, or as root with root's own files (sudo -H)", self.owner)
+            }
+            None if self.open == 0 => format!("chown {} {path}", self.user),
+            None => close,
+            Some(file) if self.open == 0 || is_foreign => elsewhere(file),
+            Some(file) => format!("{close}, if nobody else has to write there; else {}", elsewhere(file)),
+        }
     }
 }
 
-/// Whether an owner is this user or one who could do anything anyway.
-fn is_believed(owner: u32) -> bool {
-    owner == 0 || owner == geteuid().as_raw() || owner == UNMAPPED && is_in_user_namespace()
+/// The advice to keep a file in a better place.
+fn elsewhere(file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "keep {file} where only you and root may write, and name that place (--identity, --known-hosts, --config of serve; \
+         XDG_CONFIG_HOME for all of them)"
+    )
+}
+
+/// Whether the switch says that a warning is enough.
+fn is_off(text: &std::ffi::OsStr) -> bool {
+    text.to_str().is_some_and(|text| crate::settings::parse_switch(text).is_ok_and(|on| !on))
+}
+
+/// Says what was found, once for each path: a file may be read for every connection.
+fn warn(exposed: &Exposed) {
+    static SAID: Mutex<Option<HashSet<PathBuf>>> = Mutex::new(None);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.get_or_insert_default().insert(exposed.path.clone()) {
+        let text = format!("warning: {exposed}; it is, as {SWITCH} is off");
+        // Without anybody to read it there is nothing else to do.
+        let _ = writeln!(io::stderr(), "{}", crate::output::clean(&text));
+    }
 }
 
 /// Whether users outside of this namespace, root among them, are shown as nobody.
@@ -115,11 +250,16 @@ fn is_in_user_namespace() -> bool {
     map.split_whitespace().ne(["0", "0", "4294967295"])
 }
 
+/// The variable that makes warnings of refusals: for file systems that keep no owners and modes. No key of a file: the file is
+/// what is judged.
+const SWITCH: &str = "LONGHAUL_STRICT_MODES";
 const OTHERS_WRITE: u32 = 0o022;
 const EVERYBODY_WRITES: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 /// The kernel's overflow user (`/proc/sys/kernel/overflowuid`), which nobody changes.
 const UNMAPPED: u32 = 65534;
+/// As many links as the kernel follows in one path.
+const LINKS_MAX: usize = 40;
 
 #[cfg(test)]
 mod tests {
@@ -144,18 +284,29 @@ mod tests {
     }
 
     fn refusal(path: &Path) -> (String, String) {
-        let Err(Error::Exposed(exposed)) = check(path) else { panic!("{} is believed", path.display()) };
+        refusal_to(path, &User::of_this_process())
+    }
+
+    fn refusal_to(path: &Path, user: &User) -> (String, String) {
+        let Err(Error::Exposed(exposed)) = judge(path, user) else { panic!("{} is believed", path.display()) };
         (exposed.to_string(), exposed.hint())
+    }
+
+    /// This user without a group of its own, and one with that of the tests' files.
+    fn users(file: &Path) -> [User; 2] {
+        let metadata = fs::metadata(file).unwrap();
+        [None, Some(metadata.gid())].map(|private_group| User { uid: metadata.uid(), private_group })
     }
 
     #[test]
     fn a_file_that_others_may_write_is_refused_with_the_command_that_mends_it() {
         let (_top, _, file) = scene();
-        check(&file).unwrap();
+        let [alone, _] = users(&file);
+        judge(&file, &alone).unwrap();
         for (bits, hint) in [(0o664, "chmod g-w"), (0o646, "chmod o-w"), (0o666, "chmod go-w"), (0o1622, "chmod go-w")]
         {
             mode(&file, bits);
-            let (said, mends) = refusal(&file);
+            let (said, mends) = refusal_to(&file, &alone);
             assert!(said.contains(&format!("mode {bits:04o}")), "{said}");
             assert_eq!(mends, format!("{hint} {}", file.display()));
         }
@@ -164,18 +315,86 @@ mod tests {
     #[test]
     fn a_directory_that_others_may_write_at_any_height_is_refused_unless_it_is_sticky() {
         let (_top, dir, file) = scene();
+        let [alone, _] = users(&file);
         for at in [dir.as_path(), dir.parent().unwrap()] {
             for (bits, fine) in [(0o775, false), (0o757, false), (0o777, false), (0o1777, true), (0o755, true)] {
                 mode(at, bits);
                 for path in [&file, &dir.join("missing"), &dir.join("to/be/made")] {
-                    assert_eq!(check(path).is_ok(), fine, "{bits:o} {}", path.display());
+                    assert_eq!(judge(path, &alone).is_ok(), fine, "{bits:o} {}", path.display());
                 }
             }
         }
         mode(&dir, 0o777);
         let (said, mends) = refusal(&file);
         assert!(said.contains(&format!("so {} is not believed", file.display())), "{said}");
-        assert_eq!(mends, format!("chmod go-w {}", dir.display()));
+        assert!(mends.starts_with(&format!("chmod go-w {}, if nobody else", dir.display())), "{mends}");
+        assert!(mends.contains("--identity") && mends.contains("XDG_CONFIG_HOME"), "{mends}");
+    }
+
+    #[test]
+    fn what_the_users_private_group_may_write_is_the_users_alone() {
+        let (_top, dir, file) = scene();
+        let [alone, private] = users(&file);
+        for (at, bits, others) in [(&file, 0o664, 0o666), (&dir, 0o775, 0o777)] {
+            let before = fs::metadata(at).unwrap().mode() & 0o777;
+            mode(at, bits);
+            judge(&file, &private).unwrap();
+            refusal_to(&file, &alone);
+            mode(at, others);
+            assert!(refusal_to(&file, &private).1.starts_with("chmod o-w"));
+            mode(at, before);
+        }
+    }
+
+    #[test]
+    fn a_private_group_is_one_in_which_nobody_else_is() {
+        const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/h:/bin/sh\nbob:x:1001:100::/h:/bin/sh\n";
+        for (uid, passwd, group, want) in [
+            (1000, PASSWD, "alice:x:1000:\n", Some(1000)),
+            (1000, PASSWD, "alice:x:1000:alice\n", Some(1000)),
+            (1000, PASSWD, "alice:x:1000:alice,bob\n", None),
+            (1000, PASSWD, "alice:x:1000:\nagain:x:1000:bob\n", None),
+            (1000, PASSWD, "staff:x:1000:\n", None),
+            (1000, "alice:x:1000:1000::/h:\ncarol:x:1002:1000::/h:\n", "alice:x:1000:\n", None),
+            (1001, PASSWD, "users:x:100:\n", None),
+            // What a directory service knows.
+            (1001, PASSWD, "", None),
+            (1000, PASSWD, "", Some(1000)),
+            (70_001, PASSWD, "alice:x:1000:\n", Some(70_001)),
+            (70_001, PASSWD, "ours:x:70001:\n", None),
+            (0, PASSWD, "root:x:0:\n", None),
+            (1000, "nonsense", "::\n:x:1000", None),
+        ] {
+            assert_eq!(private_group(uid, passwd, group), want, "{uid} {passwd:?} {group:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_holds_only_a_link_of_many_counts_too() {
+        let (_top, dir, file) = scene();
+        let (_other, between, _) = scene();
+        let (_third, first, _) = scene();
+        let [alone, _] = users(&file);
+        symlink(&dir, between.join("dir")).unwrap();
+        symlink(between.join("dir/serve.toml"), first.join("link")).unwrap();
+        judge(&first.join("link"), &alone).unwrap();
+        mode(&between, 0o777);
+        assert!(refusal_to(&first.join("link"), &alone).0.contains("link is not believed"));
+        mode(&between, 0o1777);
+        judge(&first.join("link"), &alone).unwrap();
+        if geteuid().is_root() {
+            std::os::unix::fs::lchown(between.join("dir"), Some(12345), None).unwrap();
+            assert!(refusal_to(&first.join("link"), &alone).0.contains("another user"));
+        }
+        symlink("loop", between.join("loop")).unwrap();
+        assert!(judge(&between.join("loop"), &alone).is_err());
+    }
+
+    #[test]
+    fn the_switch_is_off_only_where_it_says_so() {
+        for (text, off) in [("no", true), ("0", true), ("off", true), ("", false), ("yes", false), ("nein", false)] {
+            assert_eq!(is_off(std::ffi::OsStr::new(text)), off, "{text}");
+        }
     }
 
     #[test]
@@ -193,16 +412,20 @@ mod tests {
     }
 
     #[test]
-    fn another_users_file_or_directory_is_refused() {
+    fn another_users_file_or_directory_is_refused_and_nothing_of_that_user_is_to_be_changed() {
         if !geteuid().is_root() {
             return;
         }
         let (_top, dir, file) = scene();
+        let user = User { uid: 23456, private_group: None };
         for at in [&file, &dir] {
             chown(at, Some(12345), None).unwrap();
             let (said, mends) = refusal(&file);
             assert!(said.contains("another user") && said.contains("owner 12345"), "{said}");
-            assert_eq!(mends, format!("chown 0 {}", at.display()));
+            assert!(mends.contains("the user 12345") && mends.contains("sudo -H"), "{mends}");
+            let mends = refusal_to(&file, &user).1;
+            let want = if at == &file { format!("chown 23456 {}", at.display()) } else { "keep".to_owned() };
+            assert!(mends.starts_with(&want), "{mends}");
             chown(at, Some(0), None).unwrap();
         }
     }
