@@ -36,7 +36,7 @@ enum From {
     Known(Vec<Listed>),
 }
 
-/// A listing's places: one of the listings that there may be, and memory for its first names.
+/// A listing's places: one of the listings that there may be, with memory for its first names, and what it claims for more.
 pub(super) struct Places {
     listing: Share,
     memory: Share,
@@ -49,8 +49,7 @@ impl Places {
     /// [`FaultCode::Busy`] when it has its share, or all are taken.
     pub(super) fn take(listings: &Shares, memory: &Shares, client: PublicKey) -> Result<Places, Fault> {
         let listing = listings.claim(client, 1).map_err(|full| listings.refusal(full))?;
-        let memory = memory.claim(client, FIRST_BYTES).map_err(|full| memory.refusal(full))?;
-        Ok(Places { listing, memory })
+        Ok(Places { listing, memory: memory.claim_later(client) })
     }
 }
 
@@ -225,15 +224,15 @@ fn listed(name: Vec<u8>, standing: Standing) -> Listed {
 const PAGE_NAMES: usize = 1000;
 /// Names of a directory that are held between pages, in bytes, where there is memory for it: see [`Lister`] for what less costs.
 pub(crate) const NAMES_BYTES: usize = 16 << 20;
-/// ... and at first, which is all that a directory of 15,000 names needs.
+/// ... and at first, which is all that a directory of 15,000 names needs. With a page, and the message that it becomes, that is 2 MiB,
+/// which each listing has besides the daemon's memory: whoever fills that with sessions can still see what has come of them.
 const NAMES_FIRST_BYTES: usize = 1 << 20;
-/// What a listing takes of the daemon's memory at first: those names, a page, and the message that it becomes.
-const FIRST_BYTES: u64 = 2 << 20;
 /// What a listing of partials holds for each: a path, which is rarely long, and texts.
 const PARTIAL_BYTES: usize = 1 << 10;
 /// Listings of one client at a time. A person has one, a script that looks at several directories a few.
 pub(super) const LISTINGS_OF_CLIENT_MAX: u64 = 4;
-/// Listings of all clients at a time: half a GiB of names at most, and threads of the runtime's that read directories.
+/// Listings of all clients at a time: 64 MiB at first and half a GiB of names at most, and threads of the runtime's that read
+/// directories.
 pub(super) const LISTINGS_MAX: u64 = 32;
 /// A page that is not taken for so long was the last one.
 const PAGE_TAKEN_MAX: Duration = Duration::from_secs(30);
