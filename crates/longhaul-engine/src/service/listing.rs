@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longhaul_core::limits::{PAGE_BYTES_MAX, PEER_TEXT_BYTES_MAX};
@@ -25,9 +26,8 @@ use crate::workers::blocking;
 /// Names that can be told.
 pub(super) struct Names {
     from: From,
-    /// Given back when all is told.
-    _listing: Share,
-    memory: Share,
+    /// Given back when all is told and nothing is read any more.
+    places: Places,
 }
 
 /// Where names come from.
@@ -38,7 +38,7 @@ enum From {
 
 /// A listing's places: one of the listings that there may be, with memory for its first names, and what it claims for more.
 pub(super) struct Places {
-    listing: Share,
+    _listing: Share,
     memory: Share,
 }
 
@@ -49,13 +49,13 @@ impl Places {
     /// [`FaultCode::Busy`] when it has its share, or all are taken.
     pub(super) fn take(listings: &Shares, memory: &Shares, client: PublicKey) -> Result<Places, Fault> {
         let listing = listings.claim(client, 1).map_err(|full| listings.refusal(full))?;
-        Ok(Places { listing, memory: memory.claim_later(client) })
+        Ok(Places { _listing: listing, memory: memory.claim_later(client) })
     }
 }
 
 impl Names {
-    fn new(from: From, Places { listing, memory }: Places) -> Names {
-        Names { from, _listing: listing, memory }
+    fn new(from: From, places: Places) -> Names {
+        Names { from, places }
     }
 
     /// What stands at a path.
@@ -101,7 +101,7 @@ impl Names {
         let mut telling = Telling { writer, patience: PATIENCE };
         let told = match self.from {
             From::Known(names) => telling.all(names).await,
-            From::Directory(lister) => telling.directory(lister, self.memory).await,
+            From::Directory(lister) => telling.directory(lister, self.places).await,
         };
         match told {
             // Whoever does not read a page does not read why it was the last one.
@@ -112,6 +112,15 @@ impl Names {
         }
         let _ = timeout(PAGE_TAKEN_MAX, writer.shutdown()).await;
         Ok(())
+    }
+}
+
+/// Somebody waits for the names of a directory, until this is dropped.
+struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -143,21 +152,23 @@ impl Telling<'_> {
         }
     }
 
-    async fn directory(&mut self, mut lister: Lister, mut memory: Share) -> Result<(), Fault> {
+    async fn directory(&mut self, mut lister: Lister, mut places: Places) -> Result<(), Fault> {
         let mut names = NAMES_FIRST_BYTES;
+        let _wanted = Wanted(lister.unwanted());
         loop {
+            // The places go with it: a thread that reads on behind a reader who has hung up still has them.
             let read = blocking(move || {
                 let page = page(&mut lister, names)?;
-                Ok((page, lister))
+                Ok((page, lister, places))
             });
-            let (page, rest) = self.while_it_reads(read).await?;
-            lister = rest;
+            let (page, rest, kept) = self.while_it_reads(read).await?;
+            (lister, places) = (rest, kept);
             self.page(page, lister.is_over()).await?;
             if lister.is_over() {
                 return Ok(());
             }
             // Each reading of a large directory costs as much as the first: with more memory there are fewer.
-            if names < NAMES_BYTES && lister.is_read_again() && memory.grow((NAMES_BYTES - names) as u64).is_ok() {
+            if names < NAMES_BYTES && lister.is_read_again() && places.memory.grow(MORE).is_ok() {
                 names = NAMES_BYTES;
             }
         }
@@ -220,6 +231,8 @@ fn listed(name: Vec<u8>, standing: Standing) -> Listed {
     Listed { name, kind, len, meta }
 }
 
+/// What a listing claims for the names that it does not hold at first.
+const MORE: u64 = (NAMES_BYTES - NAMES_FIRST_BYTES) as u64;
 /// Names in one message: what is held of them besides their bytes stays below 200 KiB.
 const PAGE_NAMES: usize = 1000;
 /// Names of a directory that are held between pages, in bytes, where there is memory for it: see [`Lister`] for what less costs.

@@ -84,6 +84,32 @@ async fn a_page_that_is_not_taken_ends_the_listing_and_gives_its_memory_back() {
     listings.all_given_back().await;
 }
 
+#[test]
+fn a_directory_that_is_read_behind_a_reader_who_hung_up_keeps_its_place_until_that_ends() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(1).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (names, listings) = names(dir.path(), 10).await;
+        let From::Directory(lister) = &names.from else { panic!("a directory") };
+        let unwanted = lister.unwanted();
+        // The thread that would read is busy.
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || wait.recv().is_err());
+        let (here, there) = duplex(1 << 10);
+        let mut writer: WriteHalf = Box::new(here);
+        let telling = tokio::spawn(async move { names.tell(&mut writer).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(there);
+        telling.abort();
+        assert!(telling.await.is_err_and(|error| error.is_cancelled()));
+        assert!(unwanted.load(Ordering::Relaxed), "it is told");
+        assert!(timeout(Duration::from_millis(50), listings.all_given_back()).await.is_err(), "it is still to be read");
+        drop(go_on);
+        assert!(busy.await.expect("no panic"));
+        listings.all_given_back().await;
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_takes_a_little_now_and_then_is_waited_for_in_all_no_longer_than_its_pages_are_worth() {
     let dir = tempfile::tempdir().expect("a directory");
