@@ -75,9 +75,17 @@ impl Names {
         mut places: Places,
     ) -> Result<Names, Fault> {
         blocking(move || {
-            let names = partials(&tree, &store, &principal, &path)?;
-            let more = (names.len() * PARTIAL_BYTES) as u64;
-            places.memory.grow(more).map_err(|full| places.memory.refusal(full))?;
+            let mut left = NAMES_FIRST_BYTES as u64;
+            let mut room = |bytes| {
+                if left < bytes {
+                    let more = PARTIALS_STEP_BYTES.max(bytes);
+                    places.memory.grow(more).map_err(|full| too_many_partials(&places.memory.refusal(full)))?;
+                    left += more;
+                }
+                left -= bytes;
+                Ok(())
+            };
+            let names = partials(&tree, &store, (&principal, &path), &mut room)?;
             Ok(Names::new(From::Known(names), places))
         })
         .await
@@ -211,13 +219,24 @@ pub(crate) fn page(lister: &mut Lister, memory: usize) -> Result<Vec<Listed>, Fa
 }
 
 /// What is left of a principal's unfinished files at a path, which may be what has no other name yet.
-fn partials(tree: &Tree, store: &Store, principal: &str, path: &RelPath) -> Result<Vec<Listed>, Fault> {
-    let partials = store.partials(principal, path)?;
+fn partials(
+    tree: &Tree,
+    store: &Store,
+    (principal, path): (&str, &RelPath),
+    room: &mut dyn FnMut(u64) -> Result<(), Fault>,
+) -> Result<Vec<Listed>, Fault> {
+    let partials = store.partials_within(principal, path, room)?;
     if partials.is_empty() && tree.stat(path).map_err(|e| e.fault())?.is_none() {
         // Says so as for any other listing.
         Lister::new(tree, path).map_err(|e| e.fault())?;
     }
     Ok(partials)
+}
+
+/// There are more of them than there is memory for: those of one directory may be fewer.
+fn too_many_partials(refusal: &Fault) -> Fault {
+    let why = format_args!("there are more partials than the daemon has memory to list just now: {}", refusal.message);
+    Fault::new(FaultCode::Busy, Blame::Local, why).hint("list a directory further down, or try again later")
 }
 
 fn listed(name: Vec<u8>, standing: Standing) -> Listed {
@@ -240,8 +259,8 @@ pub(crate) const NAMES_BYTES: usize = 16 << 20;
 /// ... and at first, which is all that a directory of 15,000 names needs. With a page, and the message that it becomes, that is 2 MiB,
 /// which each listing has besides the daemon's memory: whoever fills that with sessions can still see what has come of them.
 const NAMES_FIRST_BYTES: usize = 1 << 20;
-/// What a listing of partials holds for each: a path, which is rarely long, and texts.
-const PARTIAL_BYTES: usize = 1 << 10;
+/// What a listing of partials claims at a time, beyond its first: some thousand of them.
+const PARTIALS_STEP_BYTES: u64 = 1 << 20;
 /// Listings of one client at a time. A person has one, a script that looks at several directories a few.
 pub(super) const LISTINGS_OF_CLIENT_MAX: u64 = 4;
 /// Listings of all clients at a time: 64 MiB at first and half a GiB of names at most, and threads of the runtime's that read
