@@ -160,14 +160,16 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
             "this build does not know how to do what is asked",
         ));
     }
-    // First of all: the earlier session of this run may hold what the limits would refuse.
-    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
-    let place = daemon.runs.take_over(client.key, run).await?;
-    let session = session_place(daemon, client.key).await?;
+    // Before anybody makes room for it.
+    need_allowed(daemon, client, &transfer)?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;
     }
     let measured = daemon.measured(client, &transfer)?;
+    // Before the limits: the earlier session of this run may hold what they would refuse.
+    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
+    let place = daemon.runs.take_over(client.key, run).await?;
+    let session = session_place(daemon, client.key).await?;
     let (side, what) = match measured {
         Some(measured) => measured.side(&transfer),
         None => side(daemon, client, &transfer).await?,
@@ -267,17 +269,43 @@ fn need_congestion(flow: &Flow) -> Result<(), Fault> {
     tried.map_err(|e| net_fault(&e))
 }
 
-/// Checks rights and opens this side of the transfer.
-async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) -> Result<(Side, String), Fault> {
+/// Checks the rights that a transfer needs, and its protection. Opens nothing.
+fn need_allowed(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<(), Fault> {
     let protection = handshake::from_wire(transfer.protect);
-    let direct = daemon.config.io;
     match (&transfer.far, transfer.role) {
-        (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
+        (Far::Destination { root, if_exists, .. }, Role::Sender) => {
             let (config, rights) = daemon.root(client, root)?;
             need(rights.create, "create", config)?;
             // What stands is told the client as digests, of which short content could be guessed.
             need(rights.read || *if_exists != IfExists::Verify, "read", config)?;
-            need_protection(protection, config)?;
+            need_protection(protection, config)
+        }
+        (Far::Sources { sources, .. }, Role::Receiver) => {
+            if sources.is_empty() || sources.len() > SOURCES_MAX {
+                return Err(Fault::protocol("a pull of no sources, or of too many"));
+            }
+            sources.iter().try_for_each(|source| {
+                let (config, rights) = daemon.root(client, &source.root)?;
+                need(rights.read, "read", config)?;
+                need_protection(protection, config)
+            })
+        }
+        // Whether it may measure is another question.
+        (Far::Memory { .. }, _) => Ok(()),
+        _ => Err(contradiction()),
+    }
+}
+
+fn contradiction() -> Fault {
+    Fault::protocol("a transfer whose roles contradict each other")
+}
+
+/// Opens this side of a transfer that is allowed.
+async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) -> Result<(Side, String), Fault> {
+    let direct = daemon.config.io;
+    match (&transfer.far, transfer.role) {
+        (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
+            let (config, rights) = daemon.root(client, root)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
             let ((tree, store), path) = (daemon.root_parts(root).await?, path.clone());
@@ -290,14 +318,9 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             Ok((Side::Receive(destination, policy), what))
         }
         (Far::Sources { sources, rules, names }, Role::Receiver) => {
-            let Some(first) = sources.first().filter(|_| sources.len() <= SOURCES_MAX) else {
-                return Err(Fault::protocol("a pull of no sources, or of too many"));
-            };
+            let Some(first) = sources.first() else { return Err(contradiction()) };
             let mut places = Vec::with_capacity(sources.len());
             for source in sources {
-                let (config, rights) = daemon.root(client, &source.root)?;
-                need(rights.read, "read", config)?;
-                need_protection(protection, config)?;
                 let (tree, _) = daemon.root_parts(&source.root).await?;
                 places.push((source.root.to_string(), tree, source.path.clone(), source.contents));
             }
@@ -309,7 +332,7 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let (source, wanted) = blocking(open).await?;
             Ok((Side::Send(source, wanted), what))
         }
-        _ => Err(Fault::protocol("a transfer whose roles contradict each other")),
+        _ => Err(contradiction()),
     }
 }
 
