@@ -53,8 +53,8 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     }
     // Until it has a session, which is counted otherwise, or its answer.
     let Some(place) = daemon.lobby.client(control.peer_key) else {
-        tracing::debug!(target: "longhaul::serve", %peer, "turned away: too many wait to be heard");
-        return refuse(&mut control, busy("connections that have not begun")).await;
+        daemon.notices.crowded(peer, control.peer_key);
+        return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
     match admit(&daemon, &mut control).await {
         Ok(Admitted::Listing(names)) => {
