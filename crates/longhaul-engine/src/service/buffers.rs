@@ -10,7 +10,7 @@ use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode};
 use longhaul_net::PublicKey;
 use longhaul_sys::Slab;
 
-use super::shares::{Share, Shares};
+use super::shares::{Full, Share, Shares};
 use crate::budget::{self, MEMORY_DEFAULT, SLOTS_MIN};
 
 /// What a session may come to need.
@@ -52,16 +52,21 @@ impl Need {
         }
         Ok(Need { chunk, memory: session_memory(all, chunk), reserve: 0 })
     }
+
+    /// Bytes that it begins with.
+    pub(super) fn first(&self) -> u64 {
+        SLOTS_MIN * self.chunk.bytes() + self.reserve
+    }
 }
 
 impl Buffers {
     /// Claims what a session needs to begin.
     ///
     /// # Errors
-    /// [`FaultCode::Busy`] when that is not to be had.
-    pub(super) fn claim(memory: &Shares, client: PublicKey, need: Need) -> Result<Buffers, Fault> {
+    /// Whose limit stands in the way.
+    pub(super) fn claim(memory: &Shares, client: PublicKey, need: Need) -> Result<Buffers, Full> {
         let chunk = need.chunk.bytes();
-        let share = memory.claim(client, SLOTS_MIN * chunk + need.reserve).map_err(|full| memory.refusal(full))?;
+        let share = memory.claim(client, need.first())?;
         Ok(Buffers { share: Arc::new(Mutex::new(share)), chunk })
     }
 

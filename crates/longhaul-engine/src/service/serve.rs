@@ -192,7 +192,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         // What it will send is there before it begins.
         needed.reserve += memory.get() - budget::memory_for(chunk_max).get();
     }
-    let buffers = Buffers::claim(&daemon.memory, client.key, needed)?;
+    let buffers = buffers(daemon, client.key, needed).await?;
     let slots = budget::slots(memory, chunk_max)?;
     let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
     let means = Means {
@@ -243,6 +243,18 @@ async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Faul
         claimed => claimed,
     }
     .map_err(|full| daemon.sessions.refusal(full))
+}
+
+/// The memory that a session begins with. Where nothing is left, one in which nothing moves makes room for a client that has none; but
+/// not for one that wants much more than others, which would have to send several away.
+async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buffers, Fault> {
+    let claim = || Buffers::claim(&daemon.memory, client, needed);
+    let modest = needed.first() <= 2 * budget::memory_for(ChunkSize::DEFAULT).get();
+    match claim() {
+        Err(Full::Daemon) if modest && !daemon.memory.has_any(client) && daemon.runs.make_room(client).await => claim(),
+        claimed => claimed,
+    }
+    .map_err(|full| daemon.memory.refusal(full))
 }
 
 fn congestion(flow: &Flow) -> Congestion {
