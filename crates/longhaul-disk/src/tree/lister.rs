@@ -10,6 +10,7 @@ use std::collections::BinaryHeap;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::{Clock, RelPath, is_reserved};
 use rustix::fs::RawDir;
@@ -40,6 +41,7 @@ pub struct Lister {
     /// What the only name of something else is.
     itself: Option<Listed>,
     unread: Unread,
+    unwanted: Arc<AtomicBool>,
 }
 
 /// What of the directory was not in a batch yet.
@@ -58,7 +60,8 @@ impl Lister {
     /// As [`Tree::stat`]; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nothing stands there.
     pub fn new(tree: &Tree, path: &RelPath) -> Result<Lister, DiskError> {
         let batch = VecDeque::new();
-        let mut lister = Lister { path: path.clone(), dir: None, batch, itself: None, unread: Unread::Nothing };
+        let (unread, unwanted) = (Unread::Nothing, Arc::default());
+        let mut lister = Lister { path: path.clone(), dir: None, batch, itself: None, unread, unwanted };
         match tree.stat(path)? {
             None => return Err(DiskError::call("list", path, Errno::NOENT)),
             Some(Standing::Dir { .. }) => {
@@ -70,6 +73,12 @@ impl Lister {
             }
         }
         Ok(lister)
+    }
+
+    /// What another thread sets when nobody wants the listing any more: a page that is being read is broken off, and no other is
+    /// read.
+    pub fn unwanted(&self) -> Arc<AtomicBool> {
+        self.unwanted.clone()
     }
 
     /// Whether all names were given.
@@ -103,6 +112,7 @@ impl Lister {
             && let Some(name) = self.batch.pop_front()
             && let Some(dir) = &self.dir
         {
+            self.need_wanted()?;
             let found = standing(dir.as_ref(), &name, Clock::Unknown);
             if let Some(standing) = found.map_err(|error| shown_beneath(&self.path, &name, error))? {
                 said += name.len() + if let Standing::Symlink { target, .. } = &standing { target.len() } else { 0 };
@@ -110,6 +120,13 @@ impl Lister {
             }
         }
         Ok(page)
+    }
+
+    fn need_wanted(&self) -> Result<(), DiskError> {
+        match self.unwanted.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(DiskError::call("list", &self.path, Errno::CANCELED)),
+        }
     }
 
     #[cfg(test)]
@@ -125,7 +142,12 @@ impl Lister {
         let mut scratch = [MaybeUninit::uninit(); SCRATCH_BYTES];
         let mut entries = RawDir::new(&fd, &mut scratch);
         let mut first = FirstNames { names: BinaryHeap::new(), held: 0, memory, more: false };
-        while let Some(entry) = entries.next() {
+        loop {
+            // A batch of entries is some hundred names.
+            if entries.is_buffer_empty() {
+                self.need_wanted()?;
+            }
+            let Some(entry) = entries.next() else { break };
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_bytes();
             let ours = name == b"." || name == b".." || is_reserved(name);

@@ -95,6 +95,21 @@ fn names_that_are_held_go_by_the_memory_and_not_by_the_directory() {
 }
 
 #[test]
+fn a_listing_that_nobody_wants_is_broken_off() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    (0..20).for_each(|n| std::fs::write(dir.path().join(format!("{n}")), b"").expect("file"));
+    let tree = Tree::open(dir.path()).expect("tree");
+    let mut unread = Lister::new(&tree, &RelPath::root()).expect("list");
+    let mut begun = Lister::new(&tree, &RelPath::root()).expect("list");
+    assert_eq!(begun.next_page(5, usize::MAX, 1 << 20).expect("page").len(), 5);
+    for lister in [&mut unread, &mut begun] {
+        lister.unwanted().store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(lister.next_page(5, usize::MAX, 1 << 20).is_err());
+    }
+    assert_eq!(unread.held(), 0, "not even the directory is read");
+}
+
+#[test]
 fn names_of_any_bytes_are_listed_as_they_are() {
     let dir = tempfile::tempdir().expect("tempdir");
     let odd: [&[u8]; 4] = [b"\x1b[31m\nred", b"\xff\xfe", b"...", &[b'n'; 255]];

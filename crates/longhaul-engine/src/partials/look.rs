@@ -17,6 +17,19 @@ impl Store {
     /// # Errors
     /// A [`Fault`] when the shelf cannot be looked at.
     pub(crate) fn partials(&self, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
+        self.partials_within(principal, beneath, &mut |_| Ok(()))
+    }
+
+    /// The same; `room` is asked for the bytes of each before it is kept.
+    ///
+    /// # Errors
+    /// As [`Store::partials`], and those of `room`.
+    pub(crate) fn partials_within(
+        &self,
+        principal: &str,
+        beneath: &RelPath,
+        room: &mut dyn FnMut(u64) -> Result<(), Fault>,
+    ) -> Result<Vec<Listed>, Fault> {
         let mut found = Vec::new();
         for tag in self.shelf.list().map_err(|e| e.fault())? {
             let reader = match self.shelf.look(tag) {
@@ -31,11 +44,13 @@ impl Store {
                 let written = reader.written().map_err(|e| e.fault())?;
                 let elsewhere = self.is_elsewhere(tag, &reader)?;
                 let Replayed { opened, files, .. } = replayed;
-                found.extend(files.into_values().filter_map(|partial| {
-                    let name = name_beneath(&partial.file.path, beneath)?;
+                for partial in files.into_values() {
+                    let Some(name) = name_beneath(&partial.file.path, beneath) else { continue };
                     let user = self.user(&partial.file.path, &opened, elsewhere);
-                    Some(listed(name, &partial, &opened, written, user))
-                }));
+                    let listed = listed(name, &partial, &opened, written, user);
+                    room(bytes(&listed))?;
+                    found.push(listed);
+                }
             }
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -112,6 +127,21 @@ fn listed(name: Vec<u8>, partial: &Partial, opened: &Opened, written: Mtime, use
     Listed { name, kind, len: file.map.len(), meta: Meta { mode: MODE, mtime: written } }
 }
 
+/// What a listed partial takes in memory.
+fn bytes(listed: &Listed) -> u64 {
+    let texts = match &listed.kind {
+        ListedKind::Partial(partial) => {
+            let user = partial.user.as_ref().map_or(0, |user| user.as_str().len());
+            size_of::<ListedPartial>() + partial.principal.as_str().len() + partial.owner.as_str().len() + user
+        }
+        _ => 0,
+    };
+    // The list of them grows by halves that stand beside it for a moment.
+    (2 * size_of::<Listed>() + listed.name.len() + texts + ALLOCATIONS_BYTES) as u64
+}
+
+/// What an allocator adds to a name, a box and three texts.
+const ALLOCATIONS_BYTES: usize = 5 * 16;
 /// Of a temporary until it is sealed.
 const MODE: u32 = 0o600;
 

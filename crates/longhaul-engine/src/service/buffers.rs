@@ -10,7 +10,7 @@ use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode};
 use longhaul_net::PublicKey;
 use longhaul_sys::Slab;
 
-use super::shares::{Share, Shares};
+use super::shares::{Full, Share, Shares};
 use crate::budget::{self, MEMORY_DEFAULT, SLOTS_MIN};
 
 /// What a session may come to need.
@@ -52,16 +52,21 @@ impl Need {
         }
         Ok(Need { chunk, memory: session_memory(all, chunk), reserve: 0 })
     }
+
+    /// Bytes that it begins with.
+    pub(super) fn first(&self) -> u64 {
+        SLOTS_MIN * self.chunk.bytes() + self.reserve
+    }
 }
 
 impl Buffers {
     /// Claims what a session needs to begin.
     ///
     /// # Errors
-    /// [`FaultCode::Busy`] when that is not to be had.
-    pub(super) fn claim(memory: &Shares, client: PublicKey, need: Need) -> Result<Buffers, Fault> {
+    /// Whose limit stands in the way.
+    pub(super) fn claim(memory: &Shares, client: PublicKey, need: Need) -> Result<Buffers, Full> {
         let chunk = need.chunk.bytes();
-        let share = memory.claim(client, SLOTS_MIN * chunk + need.reserve).map_err(|full| memory.refusal(full))?;
+        let share = memory.claim(client, need.first())?;
         Ok(Buffers { share: Arc::new(Mutex::new(share)), chunk })
     }
 
@@ -120,7 +125,7 @@ mod tests {
 
     #[test]
     fn sessions_that_carry_nothing_leave_room_for_all_that_are_allowed() {
-        let memory = Shares::new("memory", 4 * GIB, u64::MAX);
+        let memory = Shares::growing("memory", 4 * GIB, 16 << 20);
         let client = key();
         let idle: Vec<_> = (0..64).map_while(|_| session(&memory, client, 4 * GIB)).collect();
         assert_eq!(idle.len(), 64, "as many sessions as a daemon has by default");
@@ -130,19 +135,19 @@ mod tests {
 
     #[test]
     fn a_session_that_gets_no_more_goes_on_with_what_it_has_and_grows_when_others_end() {
-        let memory = Shares::new("memory", 64 << 20, u64::MAX);
+        let memory = Shares::growing("memory", 64 << 20, 16 << 20);
         let (first, first_slab) = session(&memory, key(), 64 << 20).expect("the first");
         let (_second, second_slab) = session(&memory, key(), 64 << 20).expect("the second");
         let out = all_slots(&first_slab);
-        assert_eq!(out.len(), 10, "but for what the other one began with, and what is kept free");
+        assert_eq!(out.len(), 8, "but for what the other one began with, and room for another");
         assert_eq!(all_slots(&second_slab).len(), 4);
         drop((first, out, first_slab));
-        assert_eq!(all_slots(&second_slab).len(), 14);
+        assert_eq!(all_slots(&second_slab).len(), 8);
     }
 
     #[test]
     fn one_client_whose_sessions_carry_data_leaves_a_quarter() {
-        let memory = Shares::new("memory", 4 * GIB, u64::MAX);
+        let memory = Shares::growing("memory", 4 * GIB, 16 << 20);
         let client = key();
         let sessions: Vec<_> = (0..20).map_while(|_| session(&memory, client, 4 * GIB)).collect();
         let out: usize = sessions.iter().map(|(_, slab)| all_slots(slab)).map(|slots| slots.len()).sum();
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_while_all_carry_data_can_begin() {
-        let memory = Shares::new("memory", 4 * GIB, u64::MAX);
+        let memory = Shares::growing("memory", 4 * GIB, 16 << 20);
         let busy: Vec<_> = (0..20).map_while(|_| session(&memory, key(), 4 * GIB)).collect();
         let out: Vec<_> = busy.iter().map(|(_, slab)| all_slots(slab)).collect();
         assert_eq!(busy.len(), 20);
@@ -173,11 +178,11 @@ mod tests {
 
     #[test]
     fn room_beside_the_buffers_is_claimed_once() {
-        let memory = Shares::new("memory", 64 << 20, u64::MAX);
-        let (buffers, slab) = session(&memory, key(), 64 << 20).expect("a session");
+        let memory = Shares::growing("memory", 128 << 20, 16 << 20);
+        let (buffers, slab) = session(&memory, key(), 128 << 20).expect("a session");
         let mut room = buffers.room(32 << 20);
         assert!(room() && room());
-        assert_eq!(all_slots(&slab).len(), 6);
+        assert_eq!(all_slots(&slab).len(), 12);
         assert!(!buffers.room(1)(), "what is left is kept free");
     }
 }

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longhaul_core::limits::{PAGE_BYTES_MAX, PEER_TEXT_BYTES_MAX};
@@ -25,9 +26,8 @@ use crate::workers::blocking;
 /// Names that can be told.
 pub(super) struct Names {
     from: From,
-    /// Given back when all is told.
-    _listing: Share,
-    memory: Share,
+    /// Given back when all is told and nothing is read any more.
+    places: Places,
 }
 
 /// Where names come from.
@@ -36,9 +36,9 @@ enum From {
     Known(Vec<Listed>),
 }
 
-/// A listing's places: one of the listings that there may be, and memory for its first names.
+/// A listing's places: one of the listings that there may be, with memory for its first names, and what it claims for more.
 pub(super) struct Places {
-    listing: Share,
+    _listing: Share,
     memory: Share,
 }
 
@@ -49,14 +49,13 @@ impl Places {
     /// [`FaultCode::Busy`] when it has its share, or all are taken.
     pub(super) fn take(listings: &Shares, memory: &Shares, client: PublicKey) -> Result<Places, Fault> {
         let listing = listings.claim(client, 1).map_err(|full| listings.refusal(full))?;
-        let memory = memory.claim(client, FIRST_BYTES).map_err(|full| memory.refusal(full))?;
-        Ok(Places { listing, memory })
+        Ok(Places { _listing: listing, memory: memory.claim_later(client) })
     }
 }
 
 impl Names {
-    fn new(from: From, Places { listing, memory }: Places) -> Names {
-        Names { from, _listing: listing, memory }
+    fn new(from: From, places: Places) -> Names {
+        Names { from, places }
     }
 
     /// What stands at a path.
@@ -76,9 +75,17 @@ impl Names {
         mut places: Places,
     ) -> Result<Names, Fault> {
         blocking(move || {
-            let names = partials(&tree, &store, &principal, &path)?;
-            let more = (names.len() * PARTIAL_BYTES) as u64;
-            places.memory.grow(more).map_err(|full| places.memory.refusal(full))?;
+            let mut left = NAMES_FIRST_BYTES as u64;
+            let mut room = |bytes| {
+                if left < bytes {
+                    let more = PARTIALS_STEP_BYTES.max(bytes);
+                    places.memory.grow(more).map_err(|full| too_many_partials(&places.memory.refusal(full)))?;
+                    left += more;
+                }
+                left -= bytes;
+                Ok(())
+            };
+            let names = partials(&tree, &store, (&principal, &path), &mut room)?;
             Ok(Names::new(From::Known(names), places))
         })
         .await
@@ -102,7 +109,7 @@ impl Names {
         let mut telling = Telling { writer, patience: PATIENCE };
         let told = match self.from {
             From::Known(names) => telling.all(names).await,
-            From::Directory(lister) => telling.directory(lister, self.memory).await,
+            From::Directory(lister) => telling.directory(lister, self.places).await,
         };
         match told {
             // Whoever does not read a page does not read why it was the last one.
@@ -113,6 +120,15 @@ impl Names {
         }
         let _ = timeout(PAGE_TAKEN_MAX, writer.shutdown()).await;
         Ok(())
+    }
+}
+
+/// Somebody waits for the names of a directory, until this is dropped.
+struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -144,21 +160,23 @@ impl Telling<'_> {
         }
     }
 
-    async fn directory(&mut self, mut lister: Lister, mut memory: Share) -> Result<(), Fault> {
+    async fn directory(&mut self, mut lister: Lister, mut places: Places) -> Result<(), Fault> {
         let mut names = NAMES_FIRST_BYTES;
+        let _wanted = Wanted(lister.unwanted());
         loop {
+            // The places go with it: a thread that reads on behind a reader who has hung up still has them.
             let read = blocking(move || {
                 let page = page(&mut lister, names)?;
-                Ok((page, lister))
+                Ok((page, lister, places))
             });
-            let (page, rest) = self.while_it_reads(read).await?;
-            lister = rest;
+            let (page, rest, kept) = self.while_it_reads(read).await?;
+            (lister, places) = (rest, kept);
             self.page(page, lister.is_over()).await?;
             if lister.is_over() {
                 return Ok(());
             }
             // Each reading of a large directory costs as much as the first: with more memory there are fewer.
-            if names < NAMES_BYTES && lister.is_read_again() && memory.grow((NAMES_BYTES - names) as u64).is_ok() {
+            if names < NAMES_BYTES && lister.is_read_again() && places.memory.grow(MORE).is_ok() {
                 names = NAMES_BYTES;
             }
         }
@@ -201,13 +219,24 @@ pub(crate) fn page(lister: &mut Lister, memory: usize) -> Result<Vec<Listed>, Fa
 }
 
 /// What is left of a principal's unfinished files at a path, which may be what has no other name yet.
-fn partials(tree: &Tree, store: &Store, principal: &str, path: &RelPath) -> Result<Vec<Listed>, Fault> {
-    let partials = store.partials(principal, path)?;
+fn partials(
+    tree: &Tree,
+    store: &Store,
+    (principal, path): (&str, &RelPath),
+    room: &mut dyn FnMut(u64) -> Result<(), Fault>,
+) -> Result<Vec<Listed>, Fault> {
+    let partials = store.partials_within(principal, path, room)?;
     if partials.is_empty() && tree.stat(path).map_err(|e| e.fault())?.is_none() {
         // Says so as for any other listing.
         Lister::new(tree, path).map_err(|e| e.fault())?;
     }
     Ok(partials)
+}
+
+/// There are more of them than there is memory for: those of one directory may be fewer.
+fn too_many_partials(refusal: &Fault) -> Fault {
+    let why = format_args!("there are more partials than the daemon has memory to list just now: {}", refusal.message);
+    Fault::new(FaultCode::Busy, Blame::Local, why).hint("list a directory further down, or try again later")
 }
 
 fn listed(name: Vec<u8>, standing: Standing) -> Listed {
@@ -221,19 +250,21 @@ fn listed(name: Vec<u8>, standing: Standing) -> Listed {
     Listed { name, kind, len, meta }
 }
 
+/// What a listing claims for the names that it does not hold at first.
+const MORE: u64 = (NAMES_BYTES - NAMES_FIRST_BYTES) as u64;
 /// Names in one message: what is held of them besides their bytes stays below 200 KiB.
 const PAGE_NAMES: usize = 1000;
 /// Names of a directory that are held between pages, in bytes, where there is memory for it: see [`Lister`] for what less costs.
 pub(crate) const NAMES_BYTES: usize = 16 << 20;
-/// ... and at first, which is all that a directory of 15,000 names needs.
+/// ... and at first, which is all that a directory of 15,000 names needs. With a page, and the message that it becomes, that is 2 MiB,
+/// which each listing has besides the daemon's memory: whoever fills that with sessions can still see what has come of them.
 const NAMES_FIRST_BYTES: usize = 1 << 20;
-/// What a listing takes of the daemon's memory at first: those names, a page, and the message that it becomes.
-const FIRST_BYTES: u64 = 2 << 20;
-/// What a listing of partials holds for each: a path, which is rarely long, and texts.
-const PARTIAL_BYTES: usize = 1 << 10;
+/// What a listing of partials claims at a time, beyond its first: some thousand of them.
+const PARTIALS_STEP_BYTES: u64 = 1 << 20;
 /// Listings of one client at a time. A person has one, a script that looks at several directories a few.
 pub(super) const LISTINGS_OF_CLIENT_MAX: u64 = 4;
-/// Listings of all clients at a time: half a GiB of names at most, and threads of the runtime's that read directories.
+/// Listings of all clients at a time: 64 MiB at first and half a GiB of names at most, and threads of the runtime's that read
+/// directories.
 pub(super) const LISTINGS_MAX: u64 = 32;
 /// A page that is not taken for so long was the last one.
 const PAGE_TAKEN_MAX: Duration = Duration::from_secs(30);

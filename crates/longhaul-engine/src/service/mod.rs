@@ -30,12 +30,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{ByteCount, Fault, FaultCode, Rights};
+use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, Rights};
 use longhaul_disk::{DirectMode, EngineKind, Tree, TreePolicy};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
 
 use crate::api::{Stop, StopTrigger};
+use crate::budget;
 use crate::faults::net_fault;
 use crate::partials::Store;
 use door::Listening;
@@ -87,7 +88,7 @@ pub struct ServeConfig {
     pub listen: Vec<String>,
     /// Sessions at a time (default 64); at one more, the newcomer is told to come back.
     pub sessions: usize,
-    /// Buffers and listings of all sessions together (default 4 GiB). A session begins with four of its chunks (16 MiB), so that
+    /// Buffers of all sessions together (default 4 GiB), and what long listings take beyond 2 MiB each. A session begins with four of its chunks (16 MiB), so that
     /// 64 fit into 1 GiB, and claims more as its lanes carry data, up to 256 MiB. Too little leaves sessions with few buffers,
     /// which is slow over long paths; what is more than they use costs nothing.
     pub memory: ByteCount,
@@ -162,7 +163,7 @@ impl Service {
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let daemon = Arc::new(Daemon {
-            memory: Shares::new("memory", config.memory.get(), u64::MAX),
+            memory: Shares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
             sessions: Shares::new("sessions", config.sessions as u64, u64::MAX),
             listings: Shares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
             registry: Registry::default(),

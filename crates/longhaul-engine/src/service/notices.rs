@@ -9,11 +9,15 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_net::{PublicKey, Source, Tally};
+use longhaul_net::{PublicKey, Seldom, Source, Tally};
 
 /// What is yet to be said.
 #[derive(Debug, Default)]
-pub(super) struct Notices(Mutex<Book>);
+pub(super) struct Notices {
+    book: Mutex<Book>,
+    /// By keys of clients, of which there are as many as the configuration names.
+    crowds: Mutex<HashMap<PublicKey, Seldom>>,
+}
 
 impl Notices {
     /// A key that is no client's was refused.
@@ -22,6 +26,16 @@ impl Notices {
             tracing::warn!(target: "longhaul::session", %peer, %key, "an unknown key was refused");
         } else {
             tracing::debug!(target: "longhaul::session", %peer, %key, "an unknown key was refused");
+        }
+    }
+
+    /// A client's key has so many connections that wait to be heard that one more was turned away.
+    pub(super) fn crowded(&self, peer: SocketAddr, key: PublicKey) {
+        let mut crowds = self.crowds.lock().unwrap_or_else(PoisonError::into_inner);
+        let crowd = crowds.entry(key).or_insert_with(|| Seldom::new(MINUTE));
+        if let Some(untold) = crowd.once_more(Instant::now()) {
+            let text = "a client has too many connections that have not begun: one was turned away";
+            tracing::warn!(target: "longhaul::serve", %peer, %key, untold, "{text}");
         }
     }
 
@@ -42,7 +56,7 @@ impl Notices {
 
     /// No code that holds the lock can panic halfway.
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

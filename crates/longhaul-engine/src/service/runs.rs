@@ -33,6 +33,8 @@ struct Live {
     gone: watch::Receiver<()>,
     /// Since when nothing moved in it.
     activity: Activity,
+    /// It was told to make room, and has not gone yet.
+    makes_room: bool,
 }
 
 /// The place of a session among the runs; dropped when it has let go of everything.
@@ -86,28 +88,40 @@ impl Runs {
         let (here, gone) = watch::channel(());
         let (trigger, stop) = Stop::new();
         let activity = Activity::new(Instant::now());
-        live.insert(name, Live { trigger: trigger.clone(), gone, activity: activity.clone() });
+        let (its_trigger, its_activity) = (trigger.clone(), activity.clone());
+        live.insert(name, Live { trigger: its_trigger, gone, activity: its_activity, makes_room: false });
         Ok(Place { runs: self.clone(), name, trigger, stop, here, activity })
     }
 
     /// Has the session end in which nothing moved for longest, of the client that has most, in favour of `newcomer`, which has
-    /// none, and waits until it has let go; false if there is none in which nothing moved for a while.
+    /// none, and waits until it has let go; false if there is none in which nothing moved for a while. One that does not let go
+    /// soon is followed by the next one: its disk may hang for good.
     pub(super) async fn make_room(&self, newcomer: PublicKey) -> bool {
-        let Some((trigger, mut gone)) = self.most_idle(newcomer, Instant::now()) else { return false };
-        trigger.stop(ROOM_NEEDED);
-        // Nothing is ever sent: it changes by being closed.
-        tokio::time::timeout(LET_GO_MAX, gone.changed()).await.is_ok()
+        for _ in 0..EVICTIONS_MAX {
+            let Some((trigger, mut gone)) = self.most_idle(newcomer, Instant::now()) else { return false };
+            trigger.stop(ROOM_NEEDED);
+            // Nothing is ever sent: it changes by being closed.
+            if tokio::time::timeout(LET_GO_MAX / EVICTIONS_MAX, gone.changed()).await.is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
+    /// Chosen once: whoever comes next is given another.
     fn most_idle(&self, newcomer: PublicKey, now: Instant) -> Option<(StopTrigger, watch::Receiver<()>)> {
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let mut count: HashMap<PublicKey, usize> = HashMap::new();
-        live.keys().for_each(|(key, _)| *count.entry(*key).or_default() += 1);
+        // Without those that are about to go.
+        let stay = live.iter().filter(|(_, session)| !session.makes_room);
+        stay.for_each(|((key, _), _)| *count.entry(*key).or_default() += 1);
         let idle = |session: &Live| now.saturating_duration_since(session.activity.since());
-        live.iter()
-            .filter(|((key, _), session)| *key != newcomer && idle(session) >= EVICTED_AFTER)
-            .max_by_key(|((key, _), session)| (count.get(key).copied(), idle(session)))
-            .map(|(_, session)| (session.trigger.clone(), session.gone.clone()))
+        let (_, session) = live
+            .iter_mut()
+            .filter(|((key, _), session)| *key != newcomer && !session.makes_room && idle(session) >= EVICTED_AFTER)
+            .max_by_key(|((key, _), session)| (count.get(key).copied(), idle(session)))?;
+        session.makes_room = true;
+        Some((session.trigger.clone(), session.gone.clone()))
     }
 }
 
@@ -142,12 +156,24 @@ impl Place {
 
     /// The session is lost: the run may come back.
     pub(super) fn remember(&self, committed: Committed) {
+        if committed.is_empty() {
+            return;
+        }
         let mut lost = self.runs.lost.lock().unwrap_or_else(PoisonError::into_inner);
         if lost.len() >= LOST_MAX {
-            lost.pop_front();
+            forget_one(&mut lost);
         }
         lost.push_back((self.name, committed));
     }
+}
+
+/// Forgets the oldest run of the key that has most.
+fn forget_one(lost: &mut VecDeque<(Name, Committed)>) {
+    let mut count: HashMap<PublicKey, usize> = HashMap::new();
+    lost.iter().for_each(|((key, _), _)| *count.entry(*key).or_default() += 1);
+    let most = count.values().max().copied();
+    let oldest = lost.iter().position(|((key, _), _)| count.get(key).copied() == most);
+    drop(oldest.and_then(|at| lost.remove(at)));
 }
 
 impl Drop for Place {
@@ -156,12 +182,15 @@ impl Drop for Place {
     }
 }
 
-/// Runs that may come back of which is remembered what they committed: at a quarter of a MiB each.
+/// Runs that may come back of which is remembered what they committed. Most have some hundred KiB; one that is broken off again and
+/// again has half a MiB of its last session and 4.5 MiB of those before it, so that all come to 320 MiB at the very most.
 const LOST_MAX: usize = 64;
 /// The code by which a session knows that its place is needed: it has no other use at a daemon's session.
 const ROOM_NEEDED: FaultCode = FaultCode::Unreachable;
 /// A session in which nothing moved for so long makes room for a client that has none. A slow path's pauses are shorter.
 const EVICTED_AFTER: Duration = Duration::from_secs(30);
+/// Sessions that are told to make room for one newcomer, one after the other.
+const EVICTIONS_MAX: u32 = 3;
 /// A session that is stopped waits for what its disk is at.
 const LET_GO_MAX: Duration = Duration::from_secs(30);
 
@@ -193,18 +222,25 @@ mod tests {
         assert!(runs.live.lock().expect("no panic").is_empty());
     }
 
-    #[tokio::test]
-    async fn what_a_lost_session_committed_is_known_to_the_next_one_of_its_run_alone() {
-        let entry = longhaul_core::Entry {
+    fn entry() -> longhaul_core::Entry {
+        longhaul_core::Entry {
             path: longhaul_core::RelPath::new("f").expect("a path"),
             kind: longhaul_core::EntryKind::Symlink { target: b"x".to_vec() },
             meta: longhaul_core::Meta::default(),
-        };
-        let (runs, key) = (Runs::default(), key());
+        }
+    }
+
+    fn committed() -> Committed {
         let mut course = ReceiveCourse::default();
-        course.settled(&entry, &Outcome::Committed(None));
+        course.settled(&entry(), &Outcome::Committed(None));
+        course.committed
+    }
+
+    #[tokio::test]
+    async fn what_a_lost_session_committed_is_known_to_the_next_one_of_its_run_alone() {
+        let (runs, key, entry) = (Runs::default(), key(), entry());
         let first = runs.take_over(key, [1; 16]).await.expect("nobody is there");
-        first.remember(course.committed);
+        first.remember(committed());
         drop(first);
         let known = |committed| {
             let mut course = ReceiveCourse::after(committed);
@@ -251,8 +287,49 @@ mod tests {
         trigger.stop(ROOM_NEEDED);
         let stopped = tokio::time::timeout(Duration::ZERO, places[2].stop().stopped()).await;
         assert_eq!(stopped.ok(), Some(ROOM_NEEDED));
-        assert!(runs.most_idle(greedy, later).is_some_and(|_| true), "the other's is idle too");
+        assert!(runs.most_idle(greedy, later).is_some(), "the other's is idle too");
+        assert!(runs.most_idle(newcomer, later).is_none(), "both are told already");
         drop(places);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_does_not_let_go_is_followed_by_the_next_one() {
+        let (runs, owner) = (Runs::default(), key());
+        let long_ago = Instant::now().checked_sub(2 * EVICTED_AFTER).expect("the machine runs for longer");
+        let hung = runs.take_over(owner, [1; 16]).await.expect("nobody is there");
+        let other = runs.take_over(owner, [2; 16]).await.expect("nobody is there");
+        for (place, at) in [(&hung, long_ago), (&other, long_ago + EVICTED_AFTER / 2)] {
+            let doings = Doings { moved: 1, at_work: false, peer_stalls: false };
+            Idle::new(None, place.activity()).look(at, doings);
+        }
+        let lets_go = tokio::spawn(async move {
+            let code = other.stop().stopped().await;
+            drop(other);
+            code
+        });
+        assert!(runs.make_room(key()).await);
+        assert_eq!(lets_go.await.expect("no panic"), ROOM_NEEDED);
+        assert!(!runs.make_room(key()).await, "it hangs still, and is not waited for again");
+    }
+
+    #[tokio::test]
+    async fn runs_that_one_key_aborts_push_out_no_other_keys_memory() {
+        let (runs, modest, greedy) = (Runs::default(), key(), key());
+        let place = |key, run: u8| {
+            let runs = runs.clone();
+            async move { runs.take_over(key, [run; 16]).await.expect("nobody is there") }
+        };
+        place(modest, 1).await.remember(committed());
+        for run in 1..=200 {
+            place(greedy, run).await.remember(Committed::default());
+        }
+        assert_eq!(runs.lost.lock().expect("no panic").len(), 1, "nothing is nothing to remember");
+        for run in 1..=200 {
+            place(greedy, run).await.remember(committed());
+        }
+        assert_eq!(runs.lost.lock().expect("no panic").len(), LOST_MAX);
+        assert!(!place(modest, 1).await.committed_before().is_empty());
+        assert!(place(greedy, 1).await.committed_before().is_empty(), "its oldest is forgotten");
     }
 
     #[tokio::test]

@@ -53,8 +53,8 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     }
     // Until it has a session, which is counted otherwise, or its answer.
     let Some(place) = daemon.lobby.client(control.peer_key) else {
-        tracing::debug!(target: "longhaul::serve", %peer, "turned away: too many wait to be heard");
-        return refuse(&mut control, busy("connections that have not begun")).await;
+        daemon.notices.crowded(peer, control.peer_key);
+        return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
     match admit(&daemon, &mut control).await {
         Ok(Admitted::Listing(names)) => {
@@ -160,14 +160,16 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
             "this build does not know how to do what is asked",
         ));
     }
-    // First of all: the earlier session of this run may hold what the limits would refuse.
-    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
-    let place = daemon.runs.take_over(client.key, run).await?;
-    let session = session_place(daemon, client.key).await?;
+    // Before anybody makes room for it.
+    need_allowed(daemon, client, &transfer)?;
     if transfer.role == Role::Receiver {
         need_congestion(&transfer.flow)?;
     }
     let measured = daemon.measured(client, &transfer)?;
+    // Before the limits: the earlier session of this run may hold what they would refuse.
+    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
+    let place = daemon.runs.take_over(client.key, run).await?;
+    let session = session_place(daemon, client.key).await?;
     let (side, what) = match measured {
         Some(measured) => measured.side(&transfer),
         None => side(daemon, client, &transfer).await?,
@@ -190,7 +192,7 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         // What it will send is there before it begins.
         needed.reserve += memory.get() - budget::memory_for(chunk_max).get();
     }
-    let buffers = Buffers::claim(&daemon.memory, client.key, needed)?;
+    let buffers = buffers(daemon, client.key, needed).await?;
     let slots = budget::slots(memory, chunk_max)?;
     let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
     let means = Means {
@@ -243,6 +245,18 @@ async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Faul
     .map_err(|full| daemon.sessions.refusal(full))
 }
 
+/// The memory that a session begins with. Where nothing is left, one in which nothing moves makes room for a client that has none; but
+/// not for one that wants much more than others, which would have to send several away.
+async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buffers, Fault> {
+    let claim = || Buffers::claim(&daemon.memory, client, needed);
+    let modest = needed.first() <= 2 * budget::memory_for(ChunkSize::DEFAULT).get();
+    match claim() {
+        Err(Full::Daemon) if modest && !daemon.memory.has_any(client) && daemon.runs.make_room(client).await => claim(),
+        claimed => claimed,
+    }
+    .map_err(|full| daemon.memory.refusal(full))
+}
+
 fn congestion(flow: &Flow) -> Congestion {
     if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.to_string()) }
 }
@@ -267,17 +281,43 @@ fn need_congestion(flow: &Flow) -> Result<(), Fault> {
     tried.map_err(|e| net_fault(&e))
 }
 
-/// Checks rights and opens this side of the transfer.
-async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) -> Result<(Side, String), Fault> {
+/// Checks the rights that a transfer needs, and its protection. Opens nothing.
+fn need_allowed(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<(), Fault> {
     let protection = handshake::from_wire(transfer.protect);
-    let direct = daemon.config.io;
     match (&transfer.far, transfer.role) {
-        (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
+        (Far::Destination { root, if_exists, .. }, Role::Sender) => {
             let (config, rights) = daemon.root(client, root)?;
             need(rights.create, "create", config)?;
             // What stands is told the client as digests, of which short content could be guessed.
             need(rights.read || *if_exists != IfExists::Verify, "read", config)?;
-            need_protection(protection, config)?;
+            need_protection(protection, config)
+        }
+        (Far::Sources { sources, .. }, Role::Receiver) => {
+            if sources.is_empty() || sources.len() > SOURCES_MAX {
+                return Err(Fault::protocol("a pull of no sources, or of too many"));
+            }
+            sources.iter().try_for_each(|source| {
+                let (config, rights) = daemon.root(client, &source.root)?;
+                need(rights.read, "read", config)?;
+                need_protection(protection, config)
+            })
+        }
+        // Whether it may measure is another question.
+        (Far::Memory { .. }, _) => Ok(()),
+        _ => Err(contradiction()),
+    }
+}
+
+fn contradiction() -> Fault {
+    Fault::protocol("a transfer whose roles contradict each other")
+}
+
+/// Opens this side of a transfer that is allowed.
+async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) -> Result<(Side, String), Fault> {
+    let direct = daemon.config.io;
+    match (&transfer.far, transfer.role) {
+        (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
+            let (config, rights) = daemon.root(client, root)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
             let ((tree, store), path) = (daemon.root_parts(root).await?, path.clone());
@@ -290,14 +330,9 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             Ok((Side::Receive(destination, policy), what))
         }
         (Far::Sources { sources, rules, names }, Role::Receiver) => {
-            let Some(first) = sources.first().filter(|_| sources.len() <= SOURCES_MAX) else {
-                return Err(Fault::protocol("a pull of no sources, or of too many"));
-            };
+            let Some(first) = sources.first() else { return Err(contradiction()) };
             let mut places = Vec::with_capacity(sources.len());
             for source in sources {
-                let (config, rights) = daemon.root(client, &source.root)?;
-                need(rights.read, "read", config)?;
-                need_protection(protection, config)?;
                 let (tree, _) = daemon.root_parts(&source.root).await?;
                 places.push((source.root.to_string(), tree, source.path.clone(), source.contents));
             }
@@ -309,7 +344,7 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let (source, wanted) = blocking(open).await?;
             Ok((Side::Send(source, wanted), what))
         }
-        _ => Err(Fault::protocol("a transfer whose roles contradict each other")),
+        _ => Err(contradiction()),
     }
 }
 

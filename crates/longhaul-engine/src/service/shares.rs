@@ -2,7 +2,7 @@
 //!
 //! In: claims by client key. Out: a [`Share`] that gives back what it has when it is dropped, or whose limit stands in the way.
 //! A quarter is kept free for clients that have nothing of it yet, so that one key alone never keeps the others out, and claims that
-//! grow leave half of that for new ones. Knows no connections and no time.
+//! grow leave room for new ones, of the same client too. Knows no connections and no time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -43,6 +43,8 @@ struct Book<K> {
     total: u64,
     /// Most claims of one client.
     claims_max: u64,
+    /// What a claim usually begins with, where claims grow.
+    begins: u64,
     taken: u64,
     clients: HashMap<K, Had>,
 }
@@ -55,32 +57,44 @@ struct Had {
 
 impl<K: Copy + Eq + Hash> Book<K> {
     fn new(total: u64, claims_max: u64) -> Book<K> {
-        Book { total, claims_max, taken: 0, clients: HashMap::new() }
+        Book { total, claims_max, begins: 0, taken: 0, clients: HashMap::new() }
     }
 
     fn claim(&mut self, client: K, amount: u64) -> Result<(), Full> {
-        let claims = self.clients.get(&client).map_or(0, |had| had.claims);
+        let Had { claims, amount: had } = self.clients.get(&client).copied().unwrap_or_default();
         if claims >= self.claims_max {
             return Err(Full::Client { claims });
         }
-        self.take(client, claims, amount, 0)?;
+        // Claims of nothing yet are none to keep its first one out for.
+        let others = if had == 0 { 0 } else { claims };
+        self.take(client, others, amount, (0, self.total / KEPT_FREE))?;
         self.clients.entry(client).or_default().claims += 1;
         Ok(())
     }
 
-    /// Adds to a claim.
-    fn grow(&mut self, client: K, amount: u64) -> Result<(), Full> {
-        let claims = self.clients.get(&client).map_or(0, |had| had.claims);
-        self.take(client, claims.saturating_sub(1), amount, self.total / KEPT_FREE / 2)
+    /// A claim of nothing, which may grow. It stands in nobody's way until it does.
+    fn claim_later(&mut self, client: K) {
+        self.clients.entry(client).or_default().claims += 1;
     }
 
-    /// Takes for a client that has so many other claims, and leaves so much.
-    fn take(&mut self, client: K, others: u64, amount: u64, left: u64) -> Result<(), Full> {
+    /// Adds to a claim. What has begun leaves room for what is to begin: for any client's first claim, and besides the quarter for
+    /// further ones of this client, unless others have taken that.
+    fn grow(&mut self, client: K, amount: u64) -> Result<(), Full> {
+        let had = self.clients.get(&client).copied().unwrap_or_default();
+        let room = (self.total / KEPT_FREE / 2).max(self.begins);
+        let with_quarter = room + self.total / KEPT_FREE;
+        let is_alone = self.taken == had.amount;
+        let left = if is_alone { with_quarter } else { room };
+        self.take(client, had.claims.saturating_sub(1), amount, (left, with_quarter))
+    }
+
+    /// Takes for a client that has so many other claims, and leaves so much, or the second if it has any.
+    fn take(&mut self, client: K, others: u64, amount: u64, (left, left_by_many): (u64, u64)) -> Result<(), Full> {
         let free = self.total.saturating_sub(self.taken);
         if free < amount.saturating_add(left) {
             return Err(Full::Daemon);
         }
-        if others > 0 && free < amount.saturating_add(self.total / KEPT_FREE) {
+        if others > 0 && free < amount.saturating_add(left_by_many) {
             return Err(Full::Client { claims: others });
         }
         self.taken += amount;
@@ -107,6 +121,12 @@ impl Shares {
         Shares { of, book, given_back: Arc::default() }
     }
 
+    /// The same of something that claims begin with so much of, and grow.
+    pub(super) fn growing(of: &'static str, total: u64, begins: u64) -> Shares {
+        let book = Arc::new(Mutex::new(Book { begins, ..Book::new(total, u64::MAX) }));
+        Shares { of, book, given_back: Arc::default() }
+    }
+
     /// Claims for a client.
     ///
     /// # Errors
@@ -114,6 +134,12 @@ impl Shares {
     pub(super) fn claim(&self, client: PublicKey, amount: u64) -> Result<Share, Full> {
         self.lock().claim(client, amount)?;
         Ok(Share { shares: self.clone(), client, amount })
+    }
+
+    /// A client's claim of nothing yet, which may grow.
+    pub(super) fn claim_later(&self, client: PublicKey) -> Share {
+        self.lock().claim_later(client);
+        Share { shares: self.clone(), client, amount: 0 }
     }
 
     /// Whether a client has any.
@@ -179,8 +205,8 @@ impl Drop for Share {
     }
 }
 
-/// One part in so many is for clients that have nothing yet: less would let a few busy keys take all, more would stand empty. Of the
-/// memory of a daemon as it comes half of that is 512 MiB, in which 32 sessions begin.
+/// One part in so many is for clients that have nothing yet: less would let a few busy keys take all, more would stand empty. Claims
+/// that grow leave half of that besides: of the memory of a daemon as it comes 512 MiB, in which 32 sessions begin.
 const KEPT_FREE: u64 = 4;
 
 #[cfg(test)]
@@ -213,19 +239,42 @@ mod tests {
     }
 
     #[test]
-    fn an_only_claim_grows_into_half_of_the_quarter_and_a_second_one_into_none_of_it() {
-        let mut book = Book::new(100, u64::MAX);
-        assert_eq!(book.claim('a', 10), Ok(()));
-        assert_eq!(book.grow('a', 78), Ok(()));
+    fn what_grows_leaves_room_for_what_begins_of_its_own_client_and_of_others() {
+        for sessions in 1..=12 {
+            for total in [128, 256, 1024, 4096] {
+                let mut book = Book { begins: 16, ..Book::new(total, u64::MAX) };
+                let begun = (0..sessions).take_while(|_| book.claim('a', 16).is_ok()).count();
+                while (0..begun).any(|_| book.grow('a', 4).is_ok()) {}
+                let of = format!("{begun} sessions, {total} in all, {} taken", book.taken);
+                // A daemon in which they began without growing is full of beginnings.
+                if book.taken > 16 * begun as u64 {
+                    assert_eq!(book.claim('a', 16), Ok(()), "{of}");
+                }
+                assert_eq!(book.claim('b', 16), Ok(()), "{of}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_comes_second_grows_into_the_quarter_and_leaves_room_to_begin() {
+        let mut book = Book { begins: 16, ..Book::new(256, u64::MAX) };
+        assert_eq!(book.claim('a', 16), Ok(()));
+        assert_eq!(book.grow('a', 144), Ok(()));
         assert_eq!(book.grow('a', 1), Err(Full::Daemon));
-        assert_eq!(book.claim('a', 1), Err(Full::Client { claims: 1 }));
-        assert_eq!(book.claim('b', 12), Ok(()), "one can always begin");
-        book.give_back('a', 88);
-        book.give_back('b', 12);
-        assert!(book.claim('a', 10).is_ok() && book.claim('a', 10).is_ok());
-        assert_eq!(book.grow('a', 56), Err(Full::Client { claims: 1 }));
-        assert_eq!(book.grow('a', 55), Ok(()));
-        assert_eq!(book.claim('b', 25), Ok(()));
+        assert_eq!(book.claim('b', 16), Ok(()));
+        assert_eq!(book.grow('b', 48), Ok(()));
+        assert_eq!(book.grow('b', 1), Err(Full::Daemon));
+        assert!(book.claim('c', 16).is_ok() && book.claim('d', 16).is_ok(), "one can always begin");
+    }
+
+    #[test]
+    fn a_claim_of_nothing_is_in_nobodys_way() {
+        let mut book = Book { begins: 16, ..Book::new(64, u64::MAX) };
+        assert!((0..3).all(|_| book.claim('a', 16).is_ok()));
+        book.claim_later('a');
+        assert_eq!(book.grow('a', 1), Err(Full::Daemon));
+        book.claim_later('b');
+        assert_eq!(book.claim('b', 16), Ok(()), "nor in its own");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Those whose key is no client's: told so, and nothing else.
+//! Those who are not heard, as their key is no client's, or too many of that key's are being heard: told so, and nothing else.
 //!
 //! In: a control connection that has proved a key. Out: nothing. Whatever a stranger asks for is not looked at, so that it costs the
 //! daemon no more than the handshake did.
@@ -14,13 +14,19 @@ use crate::control::write_message;
 use crate::handshake::HANDSHAKE;
 use longhaul_proto::Message;
 
-/// Refuses a stranger, and waits until it has hung up: a connection that is closed with its request unread would be reset, and
-/// the refusal be lost on the way.
-pub(super) async fn refuse(daemon: &Daemon, mut control: Control) {
-    let (_seat, loss) = daemon.lobby.stranger(control.peer_addr.ip());
+/// Refuses a stranger.
+pub(super) async fn refuse(daemon: &Daemon, control: Control) {
     daemon.notices.refused(control.peer_addr, control.peer_key);
+    let fault = unknown(&control.peer_key);
+    turn_away(daemon, control, fault).await;
+}
+
+/// Says why somebody is not heard, and waits until it has hung up: a connection that is closed with its request unread would be
+/// reset, and the refusal be lost on the way. Those who are told so are as few as strangers may be.
+pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault) {
+    let (_seat, loss) = daemon.lobby.stranger(control.peer_addr.ip());
     let told = async {
-        if write_message(&mut control.writer, &Message::Refuse(unknown(&control.peer_key))).await.is_err()
+        if write_message(&mut control.writer, &Message::Refuse(why)).await.is_err()
             || control.writer.shutdown().await.is_err()
         {
             return;

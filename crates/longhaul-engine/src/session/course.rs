@@ -175,6 +175,11 @@ impl Committed {
         move |entry| !before.is_empty() && before.contains(&version(entry))
     }
 
+    /// Whether there is nothing to remember.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.now.is_empty()
+    }
+
     fn add(&mut self, entry: &Entry) {
         if self.now.len() >= self.most {
             self.now.pop_front();

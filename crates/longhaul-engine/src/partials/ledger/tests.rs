@@ -422,6 +422,32 @@ fn of_a_client_no_more_unfinished_transfers_are_kept_than_may_be_and_those_are_s
 }
 
 #[test]
+fn partials_are_listed_as_far_as_there_is_room_for_them() {
+    let dir = scratch();
+    let names = ["a", "b", "c"].map(|name| name.repeat(200));
+    let process = process(dir.path(), BOOT, RUN);
+    for (id, name) in (0..).zip(&names) {
+        process.open(&file(id, name, LEN)).expect("opened");
+    }
+    let store = Store::with(process.tree.shelf().clone(), BOOT, usize::MAX);
+    let principal = Who::local().principal;
+    let mut bytes = 0;
+    let all = store.partials_within(&principal, &RelPath::root(), &mut |more| {
+        bytes += more;
+        Ok(())
+    });
+    assert_eq!(all.expect("room for all").len(), names.len());
+    assert!((3 * 300..3 * 2000).contains(&bytes), "{bytes}");
+    let mut asked = 0;
+    let refused = store.partials_within(&principal, &RelPath::root(), &mut |_| {
+        asked += 1;
+        if asked < 2 { Ok(()) } else { Err(Fault::new(FaultCode::Busy, Blame::Local, "no more")) }
+    });
+    assert_eq!(refused.map(drop).map_err(|fault| fault.code), Err(FaultCode::Busy));
+    assert_eq!(asked, 2, "what follows is not even read");
+}
+
+#[test]
 fn a_start_does_not_wait_for_a_journal_that_somebody_else_is_at() {
     let dir = scratch();
     leave_small(dir.path(), &stranger());

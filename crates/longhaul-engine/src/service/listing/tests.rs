@@ -16,14 +16,14 @@ fn shares() -> (Shares, Shares) {
     (Shares::new("listings", LISTINGS_MAX, LISTINGS_OF_CLIENT_MAX), Shares::new("memory", 1 << 30, u64::MAX))
 }
 
-/// The names of a directory with so many files, and the memory that is shared.
+/// The names of a directory with so many files, and the listings that are shared.
 #[allow(clippy::disallowed_methods, reason = "what is to be listed")]
 async fn names(dir: &std::path::Path, files: usize) -> (Names, Shares) {
     (0..files).for_each(|n| fs::write(dir.join(format!("{n:0200}")), b"").expect("a file"));
     let (listings, memory) = shares();
     let places = Places::take(&listings, &memory, key()).expect("places");
     let tree = Tree::open(dir).expect("a tree");
-    (Names::beneath(tree, RelPath::root(), places).await.expect("names"), memory)
+    (Names::beneath(tree, RelPath::root(), places).await.expect("names"), listings)
 }
 
 #[test]
@@ -37,10 +37,22 @@ fn a_client_has_four_listings_and_keeps_nobody_else_out() {
     assert!(Places::take(&listings, &memory, key()).is_ok());
 }
 
+#[test]
+fn a_client_whose_sessions_fill_the_memory_can_list() {
+    let (listings, _) = shares();
+    let memory = Shares::growing("memory", 64 << 20, 16 << 20);
+    let client = key();
+    let _sessions: Vec<_> = (0..9).map_while(|_| memory.claim(client, 16 << 20).ok()).collect();
+    let other = key();
+    let _others: Vec<_> = (0..9).map_while(|_| memory.claim(other, 16 << 20).ok()).collect();
+    assert!(memory.claim(key(), 1).is_err(), "it is full");
+    assert!(Places::take(&listings, &memory, client).is_ok());
+}
+
 #[tokio::test]
 async fn all_names_come_in_pages_of_a_thousand_at_most() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (names, memory) = names(dir.path(), 7000).await;
+    let (names, listings) = names(dir.path(), 7000).await;
     let (here, there) = duplex(1 << 16);
     let mut writer: WriteHalf = Box::new(here);
     let telling = tokio::spawn(async move { names.tell(&mut writer).await });
@@ -56,26 +68,52 @@ async fn all_names_come_in_pages_of_a_thousand_at_most() {
     }
     assert!(all.iter().map(|name| name.to_vec()).eq((0..7000).map(|n| format!("{n:0200}").into_bytes())));
     telling.await.expect("no panic").expect("told");
-    memory.all_given_back().await;
+    listings.all_given_back().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_page_that_is_not_taken_ends_the_listing_and_gives_its_memory_back() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (names, memory) = names(dir.path(), 3000).await;
+    let (names, listings) = names(dir.path(), 3000).await;
     let (here, _there) = duplex(1 << 10);
     let mut writer: WriteHalf = Box::new(here);
     let began = Instant::now();
     let fault = names.tell(&mut writer).await.expect_err("nobody reads");
     assert_eq!(fault.code, FaultCode::TimedOut);
     assert!(began.elapsed() < Duration::from_secs(31), "{:?}", began.elapsed());
-    memory.all_given_back().await;
+    listings.all_given_back().await;
+}
+
+#[test]
+fn a_directory_that_is_read_behind_a_reader_who_hung_up_keeps_its_place_until_that_ends() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(1).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (names, listings) = names(dir.path(), 10).await;
+        let From::Directory(lister) = &names.from else { panic!("a directory") };
+        let unwanted = lister.unwanted();
+        // The thread that would read is busy.
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || wait.recv().is_err());
+        let (here, there) = duplex(1 << 10);
+        let mut writer: WriteHalf = Box::new(here);
+        let telling = tokio::spawn(async move { names.tell(&mut writer).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(there);
+        telling.abort();
+        assert!(telling.await.is_err_and(|error| error.is_cancelled()));
+        assert!(unwanted.load(Ordering::Relaxed), "it is told");
+        assert!(timeout(Duration::from_millis(50), listings.all_given_back()).await.is_err(), "it is still to be read");
+        drop(go_on);
+        assert!(busy.await.expect("no panic"));
+        listings.all_given_back().await;
+    });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_takes_a_little_now_and_then_is_waited_for_in_all_no_longer_than_its_pages_are_worth() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (names, _memory) = names(dir.path(), 5000).await;
+    let (names, _listings) = names(dir.path(), 5000).await;
     let (here, mut there) = duplex(1 << 10);
     let mut writer: WriteHalf = Box::new(here);
     let began = Instant::now();
