@@ -48,7 +48,7 @@ fn judge(path: &Path, user: &User) -> Result<(), Error> {
 struct Passed {
     path: PathBuf,
     metadata: Metadata,
-    /// It is a link that lies where others may make names.
+    /// It is a link, and lies where others may make names.
     is_open_link: bool,
 }
 
@@ -66,33 +66,34 @@ fn passed(path: &Path) -> Result<Vec<Passed>, Error> {
     let mut to_come = names(&std::path::absolute(path).map_err(|error| examined(path, error))?);
     let mut links = 0;
     let mut at = PathBuf::from("/");
-    let metadata = fs::metadata(&at).map_err(|error| examined(&at, error))?;
-    let mut passed = vec![Passed { path: at.clone(), metadata, is_open_link: false }];
+    let mut passed = Vec::new();
     while let Some(name) = to_come.pop() {
         if name == ".." {
-            // No part of this one is a link.
+            // No part of this one is a link. Who may write to a directory cannot change what lies above it.
             at.pop();
             continue;
         }
+        let holder = fs::metadata(&at).map_err(|error| examined(&at, error))?;
+        let is_open_link = holder.mode() & OTHERS_WRITE != 0;
+        passed.push(Passed { path: at.clone(), metadata: holder, is_open_link: false });
         let next = at.join(&name);
         let metadata = match fs::symlink_metadata(&next) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             Err(error) => return Err(examined(&next, error)),
         };
-        if !metadata.is_symlink() {
-            passed.push(Passed { path: next.clone(), metadata, is_open_link: false });
+        if metadata.is_dir() {
             at = next;
             continue;
         }
+        let link = if metadata.is_symlink() { Some(fs::read_link(&next)) } else { None };
+        passed.push(Passed { path: next.clone(), is_open_link: is_open_link && metadata.is_symlink(), metadata });
+        let Some(target) = link else { continue };
+        let target = target.map_err(|error| examined(&next, error))?;
         links += 1;
         if links > LINKS_MAX {
             return Err(examined(path, rustix::io::Errno::LOOP.into()));
         }
-        let target = fs::read_link(&next).map_err(|error| examined(&next, error))?;
-        // The directory that it lies in was passed before it. In a sticky one its owner may put another in its place.
-        let is_open_link = fs::metadata(&at).map_err(|error| examined(&at, error))?.mode() & OTHERS_WRITE != 0;
-        passed.push(Passed { path: next, metadata, is_open_link });
         to_come.extend(names(&target));
         if target.is_absolute() {
             at = PathBuf::from("/");
@@ -386,6 +387,11 @@ mod tests {
             std::os::unix::fs::lchown(between.join("dir"), Some(12345), None).unwrap();
             assert!(refusal_to(&first.join("link"), &alone).0.contains("another user"));
         }
+        // What is only left again is not asked for a name.
+        let open = dir.join("open");
+        fs::create_dir(&open).unwrap();
+        mode(&open, 0o777);
+        judge(&open.join("../serve.toml"), &alone).unwrap();
         symlink("loop", between.join("loop")).unwrap();
         assert!(judge(&between.join("loop"), &alone).is_err());
     }
