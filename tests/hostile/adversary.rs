@@ -1,7 +1,7 @@
 //! Peers that only take. They never read what is said to them and never take what a lane carries, and they say whatever makes the
 //! other side remember most.
 //!
-//! Each attack goes on for five seconds against a real daemon or a real client of its own, which must stay small whatever comes,
+//! Each attack goes on for four seconds against a real daemon or a real client of its own, which must stay small whatever comes,
 //! and a daemon serves its honest clients on. What a test asserts is the peak of the process's memory (VmHWM); the curve is printed,
 //! `cargo test --test main adversary -- --nocapture` shows it.
 
@@ -22,8 +22,17 @@ use super::{assert_serves, client};
 use crate::fixture::{Host, Site, files};
 
 #[test]
-fn daemon_stays_small_whatever_clients_make_it_owe() {
-    for (name, attack) in CLIENTS {
+fn daemon_stays_small_whatever_clients_that_pull_make_it_owe() {
+    attack_daemons(PULLS);
+}
+
+#[test]
+fn daemon_stays_small_whatever_clients_that_push_or_list_make_it_owe() {
+    attack_daemons(PUSHES_AND_LISTINGS);
+}
+
+fn attack_daemons(attacks: &[Attack]) {
+    for (name, attack) in attacks {
         let site = prey();
         let pid = site.daemon.pid();
         let until = Instant::now() + LASTING;
@@ -63,22 +72,33 @@ fn client_stays_small_whatever_a_daemon_makes_it_owe() {
 /// What a client does to a daemon; it comes back when the connection ends or the time is over.
 type Attack = (&'static str, fn(&Site, Instant));
 
-const CLIENTS: &[Attack] = &[
+const PULLS: &[Attack] = &[
     ("heartbeats that want an answer", |site, until| {
         let mut client = pulling(site, "deep");
         flood(&mut client.speech, until, &heartbeats());
     }),
+    ("chunks of 1 KiB that are wanted and given up", |site, until| {
+        let mut client = pulling(site, "deep");
+        want_and_judge(&mut client.speech, until, Some(10), Finding::GivenUp);
+    }),
+    ("chunks that are wanted and given up", |site, until| {
+        let mut client = pulling(site, "deep");
+        want_and_judge(&mut client.speech, until, None, Finding::GivenUp);
+    }),
+    ("chunks that are wanted and, before they come, wanted again", |site, until| {
+        let mut client = pulling(site, "deep");
+        want_and_judge(&mut client.speech, until, None, Finding::Again);
+    }),
+    ("files that are held in pieces without end", |site, until| {
+        let mut client = pulling(site, "pieces");
+        hold_in_pieces(&mut client.speech, until);
+    }),
+];
+
+const PUSHES_AND_LISTINGS: &[Attack] = &[
     ("pages of files whose directory is missing", |site, until| pages(site, until, |n| file(&format!("d/{n}"), 0))),
     ("pages of files longer than any", |site, until| pages(site, until, |n| file(&format!("{n}"), u64::MAX))),
     ("pages of what was not sent", |site, until| pages(site, until, unsent)),
-    ("chunks that are wanted and given up", |site, until| {
-        let mut client = pulling(site, "deep");
-        want_and_give_up(&mut client.speech, until);
-    }),
-    ("a file that is held in pieces without end", |site, until| {
-        let mut client = pulling(site, "deep");
-        hold_in_pieces(&mut client.speech, until);
-    }),
     ("directories that never end", |site, until| {
         let mut client = client(site);
         client.agree(push_to("data", ""));
@@ -123,10 +143,18 @@ const DAEMONS: &[Defence] = &[
         let _lane = welcome(server, speech);
         directories(speech, until);
     }),
-    ("chunks that are wanted and given up", &["push", "deep", "URL"], |server, speech, until| {
+    ("chunks of 1 KiB that are wanted and given up", &["push", "deep", "URL"], |server, speech, until| {
         let _lane = welcome(server, speech);
-        want_and_give_up(speech, until);
+        want_and_judge(speech, until, Some(10), Finding::GivenUp);
     }),
+    (
+        "chunks that are wanted and, before they come, wanted again",
+        &["push", "deep", "URL"],
+        |server, speech, until| {
+            let _lane = welcome(server, speech);
+            want_and_judge(speech, until, None, Finding::Again);
+        },
+    ),
     ("lanes without end", &["push", "deep", "URL"], |_, speech, until| {
         speech.hear();
         speech.say(&Message::Welcome(fair()));
@@ -144,6 +172,11 @@ fn prey() -> Site {
     let site = Site::new();
     fs::File::create(site.root().join("deep")).and_then(|deep| deep.set_len(DEEP)).unwrap();
     files::write(site.root().join("stands"), vec![7; 3 << 20]);
+    fs::create_dir(site.root().join("pieces")).unwrap();
+    for n in 0..HELD_FILES {
+        let held = fs::File::create(site.root().join(format!("pieces/{n}")));
+        held.and_then(|held| held.set_len(DEEP)).unwrap();
+    }
     fs::create_dir(site.root().join("names")).unwrap();
     for n in 0..NAMES {
         files::write(site.root().join(format!("names/{n:0246}")), "");
@@ -204,16 +237,18 @@ fn unsent(n: u64) -> Entry {
     entry(&format!("{n}"), EntryKind::Unsent { failure: Some(FaultCode::Io), why: "".into() })
 }
 
-/// Wants all chunks of the first file, the smallest there are, and gives each up at once.
-fn want_and_give_up(speech: &mut Speech, until: Instant) {
-    let file = offered(speech);
-    speech.say(&Message::Resume(Resume { file, chunk: ChunkSize::from_log2(10).unwrap(), parts: vec![], more: false }));
+/// Wants all chunks of the first file, of so many bytes as a power of two or as was agreed, and says the same of each at once.
+fn want_and_judge(speech: &mut Speech, until: Instant, log2: Option<u8>, finding: Finding) {
+    let file = offered(speech, 1)[0];
+    if let Some(chunk) = log2.map(|log2| ChunkSize::from_log2(log2).unwrap()) {
+        speech.say(&Message::Resume(Resume { file, chunk, parts: vec![], more: false }));
+    }
     let mut start = 0;
     loop {
         let units = (start..start + 1024).map(|n| Unit::Chunk { file, index: ChunkIndex(n) });
-        let given_up = |unit| Verdict { unit, attempt: Attempt::FIRST, finding: Finding::GivenUp };
+        let verdict = |unit| Verdict { unit, attempt: Attempt::FIRST, finding };
         let mut words = Message::WantChunks(WantChunks { file, start: ChunkIndex(start), count: 1024 }).encode();
-        words.extend(Message::Verdicts(units.map(given_up).collect()).encode());
+        words.extend(Message::Verdicts(units.map(verdict).collect()).encode());
         if !speech.force(&words, until) {
             return;
         }
@@ -221,34 +256,39 @@ fn want_and_give_up(speech: &mut Speech, until: Instant) {
     }
 }
 
-/// Says of the first file that one chunk in two is held, without end.
+/// Says of one file after the other that one chunk in two is held: in more pieces than a sender remembers of all files together.
 fn hold_in_pieces(speech: &mut Speech, until: Instant) {
-    let file = offered(speech);
     let chunk = ChunkSize::from_log2(20).unwrap();
-    let mut first = 0;
-    loop {
-        let part = |n| Part { start: ChunkIndex(n), chunks: 1, digest: Digest::Cv([7; 32]) };
-        let parts = (first..first + 1000).map(|n| part(2 * n)).collect();
-        if !speech.force(&Message::Resume(Resume { file, chunk, parts, more: true }).encode(), until) {
-            return;
+    let part = |n| Part { start: ChunkIndex(n), chunks: 1, digest: Digest::Cv([7; 32]) };
+    for file in offered(speech, HELD_FILES) {
+        for first in (0..DEEP >> 20).step_by(2048) {
+            let parts = (first..first + 2048).step_by(2).map(part).collect();
+            let resume = Message::Resume(Resume { file, chunk, parts, more: true });
+            if !speech.force(&resume.encode(), until) {
+                return;
+            }
         }
-        first += 1000;
     }
 }
 
-/// Has the sender tell its first page and wants all of it. Gives its first file, and reads nothing from then on.
-fn offered(speech: &mut Speech) -> FileId {
+/// Has the sender tell its pages until there were so many files, and wants these. Gives them, and reads nothing from then on.
+fn offered(speech: &mut Speech, count: usize) -> Vec<FileId> {
     speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: "".into() }));
-    let page = speech.hear_until(|message| match message {
-        Message::Page(page) if !page.entries.is_empty() => Some(page),
-        _ => None,
-    });
-    let page = page.expect("a page");
-    let at = page.entries.iter().position(|entry| matches!(entry.kind, EntryKind::File { .. })).expect("a file");
-    let mut wanted = vec![0; page.entries.len().div_ceil(8)];
-    wanted[at / 8] |= 1 << (at % 8);
-    speech.say(&Message::Answer(Answer { first: page.first, wanted }));
-    FileId(page.first.0 + at as u64)
+    let mut files = Vec::new();
+    while files.len() < count {
+        let page = speech.hear_until(|message| match message {
+            Message::Page(page) => Some(page),
+            _ => None,
+        });
+        let page = page.expect("a page");
+        let mut wanted = vec![0; page.entries.len().div_ceil(8)];
+        for (at, _) in page.entries.iter().enumerate().filter(|(_, e)| matches!(e.kind, EntryKind::File { .. })) {
+            wanted[at / 8] |= 1 << (at % 8);
+            files.push(FileId(page.first.0 + at as u64));
+        }
+        speech.say(&Message::Answer(Answer { first: page.first, wanted }));
+    }
+    files
 }
 
 /// Names directories that are never ended, each with a path as long as there is. Reads what it is told, so that its credit grows.
@@ -316,13 +356,15 @@ fn resident(pid: i32, field: &str) -> Option<u64> {
 }
 
 /// So long does each attack last.
-const LASTING: Duration = Duration::from_secs(5);
+const LASTING: Duration = Duration::from_secs(4);
 /// An attack that must not outrun its credit goes a step so often.
 const PACE: Duration = Duration::from_millis(8);
 /// Most that a process may come to hold: an idle daemon of this build has 20 MiB or so, and one session's bounds are some more.
 const PEAK_MIB_MAX: u64 = 96;
 /// The length of a file without content.
 const DEEP: u64 = 64 << 30;
+/// Files that are held in pieces: a sender remembers 131,072 pieces, and one chunk in two of each of these is 32,768.
+const HELD_FILES: usize = 8;
 /// Names in the directory that is listed, and those who list it.
 const NAMES: u64 = 20_000;
 const CROWD: usize = 100;
