@@ -1,7 +1,7 @@
 //! Peers that only take. They never read what is said to them and never take what a lane carries, and they say whatever makes the
 //! other side remember most.
 //!
-//! Each attack goes on for four seconds against a real daemon or a real client of its own, which must stay small whatever comes,
+//! Each attack goes on for five seconds against a real daemon or a real client of its own, which must stay small whatever comes,
 //! and a daemon serves its honest clients on. What a test asserts is the peak of the process's memory (VmHWM); the curve is printed,
 //! `cargo test --test main adversary -- --nocapture` shows it.
 
@@ -356,7 +356,7 @@ fn resident(pid: i32, field: &str) -> Option<u64> {
 }
 
 /// So long does each attack last.
-const LASTING: Duration = Duration::from_secs(4);
+const LASTING: Duration = Duration::from_secs(5);
 /// An attack that must not outrun its credit goes a step so often.
 const PACE: Duration = Duration::from_millis(8);
 /// Most that a process may come to hold: an idle daemon of this build has 20 MiB or so, and one session's bounds are some more.
