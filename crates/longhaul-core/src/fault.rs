@@ -94,7 +94,7 @@ pub struct Fault {
     pub message: PlainText,
     /// What to do next. May be empty.
     pub hint: PlainText,
-    /// Who says all this.
+    /// The side that says all this: this process by default, the peer for what was read off the wire.
     #[serde(skip, default = "Author::of_what_is_read")]
     pub author: Author,
 }

@@ -36,7 +36,7 @@ fn folds_to_prefix(name: &[u8]) -> bool {
     false
 }
 
-/// What is still to come of `wanted` behind a character that folds to its beginning; none if it folds to something else.
+/// The rest of `wanted` behind a character that folds to its beginning. `None` if the character folds to something else.
 fn after(wanted: &[u8], c: char) -> Option<&[u8]> {
     match c {
         '\u{33ca}' => wanted.strip_prefix(b"ha"),

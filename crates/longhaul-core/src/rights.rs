@@ -7,7 +7,7 @@ use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
-/// What is granted; nothing by default.
+/// A set of granted rights; nothing by default.
 ///
 /// On the wire it is the list of [their names](Rights::names), in that order and each once. What names anything else does not
 /// parse, so that a daemon can have nothing shown in their place: rights that are added later are told to peers alone that
@@ -28,7 +28,7 @@ pub struct Rights {
 pub struct RightsError;
 
 impl Rights {
-    /// What both grant.
+    /// The rights that both sets grant.
     #[must_use]
     pub const fn and(self, other: Rights) -> Rights {
         Rights {
