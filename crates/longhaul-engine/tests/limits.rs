@@ -64,6 +64,9 @@ impl TargetTree for SlowTarget {
     fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
         self.0.sweep(path, orphan)
     }
+    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {
+        self.0.sync_names(dirs)
+    }
     fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError> {
         self.0.make_hole(file, range)
     }

@@ -96,6 +96,9 @@ impl TargetTree for Spoiling {
     fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
         self.inner.sweep(path, orphan)
     }
+    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {
+        self.inner.sync_names(dirs)
+    }
     fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError> {
         self.inner.make_hole(file, range)
     }

@@ -396,6 +396,10 @@ impl TargetTree for FsTarget {
         sweep(&dir, orphan).map_err(|error| DiskError::call("remove old temporary files from", path, error))
     }
 
+    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError> {
+        self.syncer.listed(&self.walk, dirs)
+    }
+
     fn make_hole(&self, file: &TargetFile, range: Range<u64>) -> Result<(), DiskError> {
         match file.body() {
             Some(body) if file.may_hold_data(range.clone()) => zero(&body.handle, range),

@@ -131,6 +131,12 @@ pub trait TargetTree: Send + Sync + 'static {
     /// What the system says.
     fn sweep(&self, path: &RelPath, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError>;
 
+    /// Makes durable which names stand in these directories, as far as they stand: what was removed from them is gone for good.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync_names(&self, dirs: &[RelPath]) -> Result<(), DiskError>;
+
     /// Sees to it that a range of `file` (in bytes) reads as zeros: what a chunk needs that lies wholly in a hole. Costs
     /// nothing in a file that was created for this session and was not written there.
     ///

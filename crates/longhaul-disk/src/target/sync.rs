@@ -207,6 +207,22 @@ impl Syncer {
         Ok(())
     }
 
+    /// Makes durable which names stand in these directories, as far as they stand.
+    pub(crate) fn listed(&self, walk: &Walk, paths: &[RelPath]) -> Result<(), DiskError> {
+        let mut dirs = Dirs::new();
+        for path in paths {
+            match walk.dir(path) {
+                Ok(dir) => {
+                    self.watch(&dir, path)?;
+                    dirs.entry(dir.dev()).or_default().insert(path.clone(), None);
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if dirs.is_empty() { Ok(()) } else { self.sync_dirs(walk, dirs, 0) }
+    }
+
     /// Syncs directories, and whole file systems where some were not noted or that is less work.
     fn sync_dirs(&self, walk: &Walk, mut dirs: Dirs, overflow: u64) -> Result<(), DiskError> {
         let devices = lock(&self.devices).clone();

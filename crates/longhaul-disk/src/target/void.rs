@@ -40,6 +40,9 @@ impl TargetTree for VoidTarget {
     fn sweep(&self, _path: &RelPath, _orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, DiskError> {
         Ok(0)
     }
+    fn sync_names(&self, _dirs: &[RelPath]) -> Result<(), DiskError> {
+        Ok(())
+    }
     fn make_hole(&self, _file: &TargetFile, _range: Range<u64>) -> Result<(), DiskError> {
         Ok(())
     }

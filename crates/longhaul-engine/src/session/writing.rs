@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
+    Author, Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
     TempName,
 };
 use longhaul_disk::{ChunkIo, DiskError, Staged, TargetFile, TargetTree};
@@ -361,6 +361,9 @@ impl Writing {
     pub(crate) fn settled(&self, held: &Arc<Held>, outcome: &Outcome) {
         self.versions.forget(held.id);
         let Some(ledger) = self.ledger.clone() else { return };
+        if matches!(outcome, Outcome::Failed(fault) if fault.author == Author::Local) {
+            ledger.thin(&held.placed);
+        }
         if held.entry.kind == EntryKind::DirEnd && matches!(outcome, Outcome::Committed(_)) {
             let (placed, chore) = (held.placed.clone(), self.chores.clone());
             // Behind what is still discarded there.
@@ -394,7 +397,11 @@ impl Writing {
     /// Removes what was made for a file.
     pub(crate) fn discard(&mut self, file: FileId) {
         let (open, staged) = (self.files.remove(&file), self.staged_or_in_batch(file));
-        let (ledger, chore) = (self.ledger.clone(), self.chores.clone());
+        let (tree, ledger, chore) = (self.tree.clone(), self.ledger.clone(), self.chores.clone());
+        if let Some(ledger) = &ledger {
+            open.iter().for_each(|open| ledger.thin(open.target.path()));
+            staged.iter().filter_map(|batch| batch.get(file)).for_each(|staged| ledger.thin(staged.path()));
+        }
         // In the journal's order: what is dropped is dropped before it is put away.
         self.journal.run(move || {
             if let Some(open) = open {
@@ -404,7 +411,7 @@ impl Writing {
                 batch.discard(file);
             }
             if let Some(ledger) = ledger {
-                ledger.discard(file);
+                ledger.discard(&*tree, file);
             }
             drop(chore);
         });

@@ -133,6 +133,32 @@ fn names_that_stand_are_synced_where_no_directory_is_touched() {
     next(&steps, 0, "sync of the directory", |s| covers(s, What::Synced, b""));
 }
 
+/// A file system need not keep the changes of two directories in their order: what a power cut brings back must be known.
+#[test]
+fn temporaries_that_were_removed_are_gone_for_good_before_the_journal_that_knows_them() {
+    let mut removed = 0;
+    for seed in 0..8 {
+        let scratch = scratch();
+        let (mut source, mut rng) = (Source::empty(&scratch.path().join("source")), Rng::new(seed, 6));
+        ["d", "d/e", "f"].into_iter().for_each(|dir| source.add_dir(dir));
+        for path in ["d/e/1", "d/e/2", "d/3", "d/4", "f/5", "f/6"] {
+            source.put(path, rng.bytes(900), &mut rng);
+        }
+        let mut world = World::new(scratch, source, Nature::default(), plain_settings(CHUNK), rng);
+        world.faulty(Faults { bad_files: 500, ..Faults::default() }).expect("every promise is kept");
+        let steps = world.medium.state().steps.clone();
+        let gone = |step: &&Step| step.what == What::Removed && is_journal(step);
+        let Some(end) = steps.iter().position(|step| gone(&step)) else { continue };
+        for (at, step) in steps[..end].iter().enumerate() {
+            if step.what == What::Removed && is_temp(&step.path) {
+                removed += 1;
+                next(&steps[..end], at, "sync of its directory", |s| covers(s, What::Synced, parent(&step.path)));
+            }
+        }
+    }
+    assert!(removed > 0, "no file failed");
+}
+
 fn is_temp(path: &[u8]) -> bool {
     path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b".longhaul-"))
 }

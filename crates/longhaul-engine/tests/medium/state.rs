@@ -33,8 +33,6 @@ pub(crate) struct State {
     pub(crate) lost: Vec<NodeId>,
     /// What the medium holds since the power went.
     pub(crate) image: Option<View>,
-    /// Of the names that were volatile as the power went any came through, not those up to some moment.
-    pub(crate) is_scrambled: bool,
     /// Calls of this run, and what of them was.
     pub(crate) calls: u64,
     pub(crate) writes: u64,
@@ -102,7 +100,6 @@ impl State {
             bad: HashMap::new(),
             lost: Vec::new(),
             image: None,
-            is_scrambled: false,
             calls: 0,
             writes: 0,
             journal_syncs: 0,

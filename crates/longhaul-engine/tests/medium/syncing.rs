@@ -139,7 +139,6 @@ impl State {
                 image.apply(change);
             }
         }
-        self.is_scrambled = !in_order;
         self.image = Some(image);
     }
 

@@ -55,9 +55,13 @@ impl Ledger {
         }
     }
 
-    /// A directory is at its end: no temporary of this session lies there any more but those of which records speak.
+    /// A directory is at its end: no temporary of this session lies there any more but those of which records speak. One out of
+    /// which any was removed stays in the journal: it is synced before that goes.
     pub(crate) fn leave_dir(&self, placed: &RelPath) {
         let Ok(path) = self.full(placed) else { return };
+        if lock(&self.thinned).contains(&path) {
+            return;
+        }
         let mut dirs = lock(&self.dirs);
         if dirs.remove(&path)
             && let Own::Book(book) = &*lock(&self.own)
@@ -115,6 +119,7 @@ impl Ledger {
 
     fn look_through(&self, tree: &dyn TargetTree, book: &Book) -> Result<(), Fault> {
         let tag = book.tag();
+        let (mut looked, mut left) = (Vec::new(), Vec::new());
         for path in book.dirs() {
             // What lies elsewhere beneath a daemon's root is swept by whoever comes there.
             let Some(placed) = self.placed(&path) else { continue };
@@ -126,13 +131,17 @@ impl Ledger {
             if removed > 0 {
                 tracing::info!(target: "longhaul::journal", path = %placed.escaped(), removed, "old temporary files are removed");
             }
-            book.append(&[Record::Left { path }])?;
+            looked.push(placed);
+            left.push(Record::Left { path });
         }
-        Ok(())
+        // Also what was removed before: a power cut must not bring a temporary back that no journal knows any more, and file
+        // systems need not keep changes of two directories in their order.
+        tree.sync_names(&looked).map_err(|e| e.fault())?;
+        book.append(&left)
     }
 
     /// A path as the destination names it; none if it lies elsewhere.
-    fn placed(&self, path: &RelPath) -> Option<RelPath> {
+    pub(super) fn placed(&self, path: &RelPath) -> Option<RelPath> {
         if self.prefix.is_root() {
             return Some(path.clone());
         }
@@ -156,6 +165,7 @@ impl Ledger {
             Own::NotYet | Own::Unwritten => None,
         };
         lock(&self.dirs).clear();
+        lock(&self.thinned).clear();
         self.store.holds.release_all(self.me.tag);
         own
     }

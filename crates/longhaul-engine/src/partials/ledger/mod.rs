@@ -38,6 +38,9 @@ pub(crate) struct Ledger {
     own: Mutex<Own>,
     /// Directories of which its own journal says that temporaries lie there. Held while that is written down.
     dirs: Mutex<HashSet<RelPath>>,
+    /// Directories of these out of which a temporary was removed, or may have been: they are synced before the journal forgets
+    /// them.
+    thinned: Mutex<HashSet<RelPath>>,
     /// What stood on the shelf as it began.
     left: Mutex<Outlines>,
     /// Journals that it goes on with. They are locked from the first partial that is taken until the session ends.
@@ -125,6 +128,7 @@ impl Ledger {
             store,
             own: Mutex::default(),
             dirs: Mutex::default(),
+            thinned: Mutex::default(),
             left: Mutex::new(left),
             taken: Mutex::default(),
             elsewhere: Mutex::default(),
@@ -258,13 +262,22 @@ impl Ledger {
         Ok(())
     }
 
-    /// What was received of a file is good for nothing.
-    pub(crate) fn discard(&self, file: FileId) {
-        let entry = self.claims().get_mut(&file).and_then(|claim| claim.entry.take());
-        if let Some(entry) = entry
-            && let Err(fault) = entry.book.append(&[Record::Dropped { number: entry.number }])
-        {
+    /// What was received of a file is good for nothing, and its temporary was removed.
+    pub(crate) fn discard(&self, tree: &dyn TargetTree, file: FileId) {
+        let claimed = self.claims().get_mut(&file).and_then(|claim| Some((claim.path.parent(), claim.entry.take()?)));
+        let Some((dir, entry)) = claimed else { return };
+        let placed = dir.filter(|_| entry.book.tag() != self.me.tag).and_then(|dir| self.placed(&dir));
+        // The journal of an earlier session may have left that directory already.
+        let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(|e| e.fault()));
+        if let Err(fault) = synced.and_then(|()| entry.book.append(&[Record::Dropped { number: entry.number }])) {
             tracing::warn!(target: "longhaul::journal", %fault, "a dropped file stays in its journal");
+        }
+    }
+
+    /// A temporary of a name was removed, or may have been, and no record speaks of it.
+    pub(crate) fn thin(&self, placed: &RelPath) {
+        if let Ok(path) = self.full(placed) {
+            lock(&self.thinned).extend(path.parent());
         }
     }
 
@@ -363,10 +376,13 @@ fn stamp_of(held: &Held) -> SourceStamp {
     }
 }
 
-/// Gives up what was left of a file.
+/// Gives up what was left of a file: it is gone for good before its journal forgets it.
 fn drop_partial(tree: &dyn TargetTree, placed: &RelPath, book: &Book, taken: &Taken) -> Result<(), Fault> {
-    book.append(&[Record::Dropped { number: taken.number }])?;
-    tree.remove_temp(placed, &taken.file.temp).map_err(|e| e.fault())
+    tree.remove_temp(placed, &taken.file.temp).map_err(|e| e.fault())?;
+    if let Some(parent) = placed.parent() {
+        tree.sync_names(&[parent]).map_err(|e| e.fault())?;
+    }
+    book.append(&[Record::Dropped { number: taken.number }])
 }
 
 /// Chunks in order as runs of neighbours.

@@ -140,7 +140,11 @@ impl Batch {
         self.files.iter().copied().zip(&self.staged).collect()
     }
 
+    pub(super) fn get(&self, file: FileId) -> Option<&Staged> {
+        self.files.iter().zip(&self.staged).find(|(id, _)| **id == file).map(|(_, staged)| staged)
+    }
+
     pub(super) fn discard(&self, file: FileId) {
-        self.files.iter().zip(&self.staged).filter(|(id, _)| **id == file).for_each(|(_, staged)| staged.discard());
+        self.get(file).into_iter().for_each(Staged::discard);
     }
 }
