@@ -413,6 +413,9 @@ pub struct Report {
     /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood at the
     /// destination and were copied.
     pub bytes_resumed: u64,
+    /// Bytes that lie durable at the destination in files that have not come to their end: the same command goes on with them.
+    /// 0 where nothing was left unfinished, or where the destination said nothing of it.
+    pub bytes_held: u64,
     /// Bytes that the receiver read back from the medium and compared.
     pub bytes_read_back: u64,
     /// Of these, bytes of chunks and files that were not what had been written.

@@ -25,6 +25,7 @@ pub(crate) struct Totals {
     bytes_done_without: u64,
     bytes_resent: u64,
     bytes_resumed: u64,
+    bytes_held: u64,
     bytes_read_back: u64,
     bytes_misread: u64,
     /// Whether a session is over.
@@ -79,6 +80,8 @@ pub(crate) struct Moved {
     pub(crate) durable: u64,
     /// Bytes that an earlier session had brought.
     pub(crate) resumed: u64,
+    /// Durable bytes of files that it did not commit.
+    pub(crate) held: u64,
     /// Bytes that the receiver read back.
     pub(crate) read_back: u64,
     /// Of these, bytes that were not what had been written.
@@ -162,6 +165,8 @@ impl Totals {
         if !std::mem::replace(&mut self.later, true) {
             self.bytes_resumed = moved.resumed;
         }
+        // What an earlier session held and this one did not come to is still there.
+        self.bytes_held = moved.held.saturating_add(self.bytes_held.saturating_sub(moved.resumed));
         self.bytes_read_back = self.bytes_read_back.saturating_add(moved.read_back);
         self.bytes_misread = self.bytes_misread.saturating_add(moved.misread);
         self.bytes_resent = self.bytes_resent.saturating_add(moved.resent);
@@ -201,6 +206,11 @@ impl Totals {
     /// What limited a session that is over.
     pub(crate) fn add_limits(&mut self, limits: &Spent) {
         self.limits.add_all(limits);
+    }
+
+    /// What lies at the destination is as the half of a copy that wrote it says.
+    pub(crate) fn take_held(&mut self, received: &Totals) {
+        self.bytes_held = received.bytes_held;
     }
 
     /// CPU seconds by stage of a session that is over.
@@ -291,6 +301,7 @@ impl Totals {
             bytes_committed: self.bytes_committed,
             bytes_resent: self.bytes_resent,
             bytes_resumed: self.bytes_resumed,
+            bytes_held: self.bytes_held,
             bytes_read_back: self.bytes_read_back,
             bytes_misread: self.bytes_misread,
             seconds,
@@ -323,6 +334,7 @@ mod tests {
                 received: all,
                 durable: all,
                 resumed: 0,
+                held: all,
                 read_back: all,
                 misread: all,
                 resent: all,
@@ -336,6 +348,19 @@ mod tests {
             assert_eq!(totals.progress_with(&session).bytes_committed, all);
             assert_eq!(totals.left_to_send(all, all), Some(0));
         }
+    }
+
+    #[test]
+    fn bytes_held_are_those_of_the_last_session_and_what_it_did_not_come_to() {
+        let mut totals = Totals::default();
+        totals.session_over(&Moved { durable: 30, held: 30, ..Moved::default() });
+        assert_eq!(totals.bytes_held, 30);
+        // It was lost before a name was looked at.
+        totals.session_over(&Moved::default());
+        assert_eq!(totals.bytes_held, 30);
+        // It went on with 20 of them, of a file that it committed, and brought 5 of another.
+        totals.session_over(&Moved { durable: 25, resumed: 20, held: 5, ..Moved::default() });
+        assert_eq!(totals.bytes_held, 15);
     }
 
     #[test]

@@ -138,6 +138,7 @@ pub(crate) mod tests {
             bytes_committed: 0,
             bytes_resent: 0,
             bytes_resumed: 0,
+            bytes_held: 0,
             bytes_read_back: 0,
             bytes_misread: 0,
             seconds: 0.0,

@@ -404,6 +404,8 @@ impl Loop<'_> {
         match self.verdict.take() {
             Some(Ok(ending)) => totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
             Some(Err(fault)) => {
+                // The sender tells its user what is held.
+                self.link.say(Message::Tally(tally));
                 self.link.refuse(&fault, self.told_by_peer);
                 totals.fault = Some(fault);
                 self.writing.give_up();
@@ -417,6 +419,7 @@ impl Loop<'_> {
             received: tally.received,
             durable: tally.durable,
             resumed: tally.resumed,
+            held: tally.held(),
             read_back: tally.read_back,
             misread: tally.misread,
             resent,

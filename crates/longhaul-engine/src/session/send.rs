@@ -453,18 +453,7 @@ impl Loop<'_> {
             }
             None => totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict")),
         }
-        let tally = self.machine.tally();
-        totals.session_over(&Moved {
-            seconds: self.link.seconds(),
-            sent,
-            received: tally.received,
-            durable: tally.durable,
-            resumed: tally.resumed,
-            read_back: tally.read_back,
-            misread: tally.misread,
-            resent,
-            lost: (sent - resent).saturating_sub(tally.durable.saturating_sub(tally.resumed)),
-        });
+        let (tally, seconds) = (self.machine.tally(), self.link.seconds());
         totals.add_limits(self.link.limits());
         totals.add_sender_cpu(self.link.cpu_us());
         totals.io = Some(io.report());
@@ -476,10 +465,22 @@ impl Loop<'_> {
         });
         self.course.keep(unsettled, self.dirs.into_settled());
         self.reading.close();
-        let Loop { link, reading, .. } = self;
+        let Loop { link, reading, course, .. } = self;
         // The lanes' queue ends when the last read is through, so reading goes first.
         let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
-        link.end().await;
+        let tally = link.end().await.unwrap_or(tally);
+        course.totals.session_over(&Moved {
+            seconds,
+            sent,
+            received: tally.received,
+            durable: tally.durable,
+            resumed: tally.resumed,
+            held: tally.held(),
+            read_back: tally.read_back,
+            misread: tally.misread,
+            resent,
+            lost: (sent - resent).saturating_sub(tally.durable.saturating_sub(tally.resumed)),
+        });
     }
 }
 

@@ -195,6 +195,7 @@ fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Ve
 
 /// The sender's half is the one observed; the receiver's adds what only it knows.
 pub(super) fn merge_halves(totals: &mut Totals, received: Totals) {
+    totals.take_held(&received);
     if let Some(theirs) = received.fault {
         let ours = totals.fault.as_ref().map(|f| f.code);
         if ours.is_none_or(|code| matches!(code, FaultCode::Lost)) {

@@ -240,7 +240,11 @@ impl Receiver {
                 (Some(fault), _) => {
                     let leftover = match self.leftover(id, &fault) {
                         Leftover::Keep => Action::Keep(id),
-                        Leftover::Discard => Action::Discard(id),
+                        Leftover::Discard => {
+                            let durable = self.large(id).map_or(0, |large| large.durable);
+                            self.tally.durable = self.tally.durable.saturating_sub(durable);
+                            Action::Discard(id)
+                        }
                     };
                     self.actions.push_back(leftover);
                     self.finish(id, Outcome::Failed(fault));

@@ -116,6 +116,7 @@ impl Receiver {
     fn tell_resume(&mut self, file: FileId, parts: Vec<Part>) {
         let Some(large) = self.large(file) else { return };
         let (chunk, resumed) = (large.map.size(), large.resumed());
+        large.durable += resumed;
         self.tally.resumed += resumed;
         self.tally.durable += resumed;
         let mut parts = parts.chunks(PARTS_AT_ONCE).map(<[Part]>::to_vec).peekable();
@@ -272,10 +273,14 @@ impl Receiver {
         }
         let Some(large) = self.large(id) else { return };
         let Some((fault, leftover)) = large.failed.take() else { return };
+        let durable = large.durable;
         if large.has_temporary() {
             self.actions.push_back(match leftover {
                 Leftover::Keep => Action::Keep(id),
-                Leftover::Discard => Action::Discard(id),
+                Leftover::Discard => {
+                    self.tally.durable = self.tally.durable.saturating_sub(durable);
+                    Action::Discard(id)
+                }
             });
         }
         self.finish(id, Outcome::Failed(fault));

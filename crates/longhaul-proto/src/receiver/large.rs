@@ -94,6 +94,8 @@ pub(super) struct Large {
     pub(super) syncing: u64,
     /// Bytes synced whose records are not durable.
     pub(super) synced: u64,
+    /// Bytes counted as durable: resumed, or journalled in this session.
+    pub(super) durable: u64,
     /// What is read back of it.
     pub(super) checks: Checks,
     /// How far it is compared with what stands, if it is.
@@ -120,6 +122,7 @@ impl Large {
             since: None,
             syncing: 0,
             synced: 0,
+            durable: 0,
             checks: Checks::default(),
             comparison: None,
             failed: None,
@@ -336,6 +339,7 @@ impl Large {
             }
         }
         self.synced -= bytes;
+        self.durable += bytes;
         bytes
     }
 

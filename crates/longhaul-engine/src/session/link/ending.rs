@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
-use longhaul_core::Fault;
+use longhaul_core::{Fault, Role};
 use longhaul_proto::Message;
+use longhaul_proto::wire::message::Tally;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::Link;
+use super::{Event, Inbound, Link};
 
 impl Link {
     /// Says `fault` to the other side, unless it said so itself, and closes the lanes at once.
@@ -18,25 +20,47 @@ impl Link {
             self.refused = true;
         }
         self.ending = true;
-        self.inbox.close();
         self.lanes.close_all();
+        // A sender is told what is held, and hears that until it ends.
+        if told_by_peer || self.role == Role::Receiver {
+            self.inbox.close();
+        }
     }
 
-    /// Ends the link: what was said is written, threads and tasks are over when this returns.
-    pub(crate) async fn end(mut self) {
+    /// Ends the link: what was said is written, threads and tasks are over when this returns. Gives the receiver's last counters, where
+    /// it said some after it was refused.
+    pub(crate) async fn end(mut self) -> Option<Tally> {
         self.ending = true;
-        self.inbox.close();
         self.outbox = None;
         let farewell = if self.deserted { Duration::ZERO } else { FAREWELL_MAX };
+        let mut tally = None;
+        let hears = self.refused && self.role == Role::Sender && !self.deserted;
+        if hears {
+            let heard = hear_out(&mut self.events, &mut tally);
+            let _ = tokio::time::timeout(HOLDING_MAX, heard).await;
+        }
+        self.inbox.close();
         let _ = tokio::time::timeout(farewell, &mut self.writer).await;
         self.writer.abort();
         // A connection that is closed with words unread is reset, and our last ones are lost with it: hear the other side out.
-        if self.refused && !self.deserted {
+        if self.refused && !self.deserted && !hears {
             let _ = tokio::time::timeout(HEARING_OUT_MAX, &mut self.reader).await;
         }
         self.reader.abort();
         let lanes = self.lanes;
         let _ = tokio::task::spawn_blocking(move || lanes.join()).await;
+        tally
+    }
+}
+
+/// Takes in what the other side says until it ends, and keeps its latest counters.
+async fn hear_out(events: &mut UnboundedReceiver<Event>, tally: &mut Option<Tally>) {
+    while let Some(event) = events.recv().await {
+        match event {
+            Event::Inbound(Inbound { message: Message::Tally(said), .. }) => *tally = Some(said),
+            Event::ControlEnded(_) => return,
+            _ => {}
+        }
     }
 }
 
@@ -44,3 +68,5 @@ impl Link {
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
 /// A side that was refused ends within a round trip or two; one that does not is left.
 const HEARING_OUT_MAX: Duration = Duration::from_secs(2);
+/// A receiver that is refused makes durable what has come, for 4 s at most, and says then what it holds.
+const HOLDING_MAX: Duration = Duration::from_millis(4500);

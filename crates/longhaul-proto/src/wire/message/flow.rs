@@ -178,7 +178,8 @@ pub enum Outcome {
 pub struct Tally {
     /// Payload bytes that arrived and were verified.
     pub received: u64,
-    /// Bytes synced and journalled, those of earlier sessions with them.
+    /// Bytes synced and journalled, those of earlier sessions with them; without those of files that failed and of which nothing is
+    /// kept.
     pub durable: u64,
     /// Bytes under their final names.
     pub committed: u64,
@@ -191,6 +192,13 @@ pub struct Tally {
     pub read_back: u64,
     /// Of these, bytes of chunks and small files that were not what had been written.
     pub misread: u64,
+}
+
+impl Tally {
+    /// Bytes that are durable in files without their final names: a later session goes on with them.
+    pub fn held(&self) -> u64 {
+        self.durable.saturating_sub(self.committed)
+    }
 }
 
 /// A side's last words.
