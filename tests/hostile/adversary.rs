@@ -19,7 +19,7 @@ use longhaul_proto::wire::message::{
 use super::peer::{Client, Server, Speech, entry, file, hello, pull, push_to, rel, source, word};
 use super::server::{fair, welcome};
 use super::{assert_serves, client};
-use crate::fixture::{Host, Site, files};
+use crate::fixture::{DaemonConfig, Host, Site, files};
 
 #[test]
 fn daemon_stays_small_whatever_clients_that_pull_make_it_owe() {
@@ -67,6 +67,33 @@ fn client_stays_small_whatever_a_daemon_makes_it_owe() {
         drop(running);
         assert!(memory.peak_mib <= PEAK_MIB_MAX, "{name}: {memory}");
     }
+}
+
+/// What every session may keep besides its buffers is claimed from the memory of all: one key's many sessions come to no more than that.
+#[test]
+fn daemon_stays_small_whatever_as_many_sessions_as_one_key_may_have_make_it_owe() {
+    let site = Site::with(DaemonConfig::default().line("[limits]\nsessions = 64\nmemory = '1GiB'"));
+    let until = Instant::now() + LASTING;
+    let memory = watched(site.daemon.pid(), || {
+        let clients: Vec<Client> = (0..SESSIONS)
+            .map(|_| {
+                let mut client = client(&site);
+                client.agree(push_to("data", ""));
+                client.lane();
+                client
+            })
+            .collect();
+        thread::scope(|scope| {
+            for mut client in clients {
+                scope.spawn(move || {
+                    send_pages(&mut client.speech, until, |n| file(&format!("{}/{n}", "d".repeat(200)), u64::MAX));
+                });
+            }
+        });
+    });
+    eprintln!("daemon, {SESSIONS} sessions: {memory}");
+    assert!(memory.peak_mib <= SESSIONS_PEAK_MIB_MAX, "{memory}\n{}", site.daemon.log());
+    assert_serves(&site, "many sessions");
 }
 
 /// What a client does to a daemon; it comes back when the connection ends or the time is over.
@@ -361,6 +388,10 @@ const LASTING: Duration = Duration::from_secs(5);
 const PACE: Duration = Duration::from_millis(8);
 /// Most that a process may come to hold: an idle daemon of this build has 20 MiB or so, and one session's bounds are some more.
 const PEAK_MIB_MAX: u64 = 96;
+/// As many sessions as one key may have of 64.
+const SESSIONS: usize = 48;
+/// Most that a daemon may come to hold that many owe: they have no buffer filled.
+const SESSIONS_PEAK_MIB_MAX: u64 = 512;
 /// The length of a file without content.
 const DEEP: u64 = 64 << 30;
 /// Files that are held in pieces: a sender remembers 131,072 pieces, and one chunk in two of each of these is 32,768.

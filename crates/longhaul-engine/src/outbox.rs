@@ -40,6 +40,8 @@ struct Waiting {
     in_hand: usize,
     /// Bytes that the connection took so far.
     taken: u64,
+    /// There is no memory for more than an honest peer is behind with.
+    is_cramped: bool,
     /// Nothing more will be said.
     closed: bool,
     /// The connection broke: whatever is said goes nowhere.
@@ -61,6 +63,8 @@ pub(crate) struct Gauge {
     pub(crate) waiting: usize,
     /// Bytes that it took so far.
     pub(crate) taken: u64,
+    /// Whether there is no memory for more than an honest peer is behind with.
+    is_cramped: bool,
 }
 
 impl Outbox {
@@ -81,6 +85,13 @@ impl Outbox {
     pub(crate) fn gauge(&self) -> Gauge {
         self.queue.gauge()
     }
+
+    /// Whether there is no memory for more than an honest peer is behind with: a receiver then stops reading earlier.
+    pub(crate) fn set_cramped(&self, is_cramped: bool) {
+        if std::mem::replace(&mut self.queue.lock().is_cramped, is_cramped) && !is_cramped {
+            self.queue.written.notify_one();
+        }
+    }
 }
 
 impl Drop for Outbox {
@@ -98,7 +109,7 @@ impl Queue {
     /// How much waits.
     pub(crate) fn gauge(&self) -> Gauge {
         let waiting = self.lock();
-        Gauge { waiting: waiting.queued + waiting.in_hand, taken: waiting.taken }
+        Gauge { waiting: waiting.queued + waiting.in_hand, taken: waiting.taken, is_cramped: waiting.is_cramped }
     }
 
     /// Fills `batch`, which is empty, with what leaves next; false when nothing more will come.
@@ -218,7 +229,7 @@ impl Gauge {
 
     /// Whether more waits than follows from all that a peer was allowed: a receiver reads no more of it.
     pub(crate) fn stops_reading(self) -> bool {
-        self.waiting > READ_AHEAD_BYTES_MAX
+        self.waiting > if self.is_cramped { BACKLOG_BYTES_MAX } else { READ_AHEAD_BYTES_MAX }
     }
 
     /// Whether more waits than can follow from what was begun.

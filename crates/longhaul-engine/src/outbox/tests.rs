@@ -84,7 +84,7 @@ async fn what_waits_is_counted_until_the_connection_took_it() {
     let in_hand = outbox.gauge();
     assert_eq!(in_hand.taken, 0);
     outbox.queue.took(1);
-    assert_eq!(outbox.gauge(), Gauge { waiting: in_hand.waiting - 1, taken: 1 });
+    assert_eq!(outbox.gauge(), Gauge { waiting: in_hand.waiting - 1, taken: 1, ..in_hand });
     outbox.queue.took(batch.len() - 1);
     assert!(!outbox.gauge().is_backlogged());
 }
@@ -132,7 +132,8 @@ fn a_peer_that_takes_nothing_in_is_noticed_and_one_that_takes_little_where_much_
     let at = |seconds| begun + Duration::from_secs(seconds);
     let ends = |waiting: usize, bytes_each_second: u64| {
         let mut uptake = Uptake::new(begun, patience);
-        let look = |s| uptake.look(at(s), Gauge { waiting, taken: s * bytes_each_second }).is_some();
+        let look =
+            |s| uptake.look(at(s), Gauge { waiting, taken: s * bytes_each_second, ..Gauge::default() }).is_some();
         (0..300).find({
             let mut look = look;
             move |s| look(*s)
@@ -144,8 +145,11 @@ fn a_peer_that_takes_nothing_in_is_noticed_and_one_that_takes_little_where_much_
     assert_eq!(ends(5 << 20, 10_000), None, "a slow path");
     assert_eq!(ends(0, 0), None, "there is nothing to read");
     let mut uptake = Uptake::new(begun, patience);
-    assert!(uptake.look(at(100), Gauge { waiting: 0, taken: 0 }).is_none());
-    assert!(uptake.look(at(129), Gauge { waiting: 9, taken: 0 }).is_none(), "it counts from when something waits");
+    assert!(uptake.look(at(100), Gauge { waiting: 0, taken: 0, ..Gauge::default() }).is_none());
+    assert!(
+        uptake.look(at(129), Gauge { waiting: 9, taken: 0, ..Gauge::default() }).is_none(),
+        "it counts from when something waits"
+    );
 }
 
 #[tokio::test]
@@ -156,4 +160,23 @@ async fn after_the_connection_broke_nothing_is_kept() {
     outbox.send(settled(Fault::new(FaultCode::Io, Blame::Local, "x")));
     assert_eq!(outbox.gauge().waiting, 0);
     outbox.queue.has_room().await;
+}
+
+#[tokio::test]
+async fn without_memory_a_receiver_reads_no_more_of_whom_it_would_still_hear() {
+    let outbox = Outbox::new();
+    while !outbox.gauge().is_backlogged() {
+        outbox.send(settled(Fault::new(FaultCode::Io, Blame::Local, "m".repeat(900))));
+    }
+    assert!(!outbox.gauge().stops_reading());
+    outbox.set_cramped(true);
+    assert!(outbox.gauge().stops_reading());
+    let waiting = tokio::spawn({
+        let queue = outbox.queue.clone();
+        async move { queue.has_room().await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    outbox.set_cramped(false);
+    waiting.await.expect("it reads on");
 }

@@ -12,6 +12,7 @@ use longhaul_sys::Slab;
 
 use super::shares::{Full, Share, Shares};
 use crate::budget::{self, MEMORY_DEFAULT, SLOTS_MIN};
+use crate::session::overhead;
 
 /// What a session may come to need.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +78,12 @@ impl Buffers {
         let grow =
             move |slots: usize| share.upgrade().is_some_and(|share| lock(&share).grow(slots as u64 * chunk).is_ok());
         slab.grow_from(SLOTS_MIN as usize, Box::new(grow));
+    }
+
+    /// Claims so many bytes more whenever it is called, for what the session keeps besides buffers; says whether they are there.
+    pub(super) fn more(&self) -> overhead::Claim {
+        let share = Arc::downgrade(&self.share);
+        Box::new(move |bytes| share.upgrade().is_some_and(|share| lock(&share).grow(bytes).is_ok()))
     }
 
     /// Claims so many bytes more when it is first called, for lanes that keep payload in this process besides buffers; says

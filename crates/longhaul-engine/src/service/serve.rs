@@ -38,6 +38,7 @@ use crate::place::{self, Destination, Opening};
 use crate::report::Totals;
 use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
 use crate::session::idle::Idle;
+use crate::session::overhead::Overhead;
 use crate::session::receive::Receiving;
 use crate::session::regrow::{Grants, Regrow};
 use crate::session::send::Sending;
@@ -455,6 +456,7 @@ async fn welcome(
     let idle = Idle::new(daemon.config.idle, prepared.held.place.activity());
     let mut link = Link::start(LinkParts { reader, writer, observer, stop, presence, events, rules });
     link.set_idle(idle);
+    link.set_overhead(Overhead::claimed(prepared.held.buffers.more()));
     if transport != Transport::Quic {
         link.set_quic_room(prepared.held.buffers.room(budget::windows(prepared.memory.get())));
     }

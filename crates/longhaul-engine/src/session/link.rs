@@ -21,6 +21,7 @@ use super::idle::{Doings, Idle, moves};
 use super::inbox::{Inbound, Inbox, read_all};
 use super::lanes::{LaneEnd, LaneRules, Lanes, Reins};
 use super::limit::{Limiter, WaitsFor};
+use super::overhead::Overhead;
 use super::tuning::{Change, What};
 use crate::api::{self, Observer, Stop};
 use crate::control::{ReadHalf, WriteHalf, start_writer};
@@ -56,6 +57,8 @@ pub(crate) struct Link {
     outbox: Option<Outbox>,
     /// Whether the other side takes in what it is told.
     uptake: Uptake,
+    /// Memory for that, and for entries.
+    overhead: Overhead,
     inbox: Inbox,
     /// Room of messages that are being dealt with.
     inbox_room: Option<OwnedSemaphorePermit>,
@@ -132,6 +135,7 @@ impl Link {
             sink,
             outbox: Some(outbox),
             uptake: Uptake::new(now, SILENCE_MAX),
+            overhead: Overhead::default(),
             inbox,
             inbox_room: None,
             writer,
@@ -184,6 +188,11 @@ impl Link {
     /// for a while and the disk is at something.
     fn stalls(&self) -> bool {
         self.lanes.pieces().1 || self.at_work && self.moved_by.1.elapsed() >= STALLED_AFTER
+    }
+
+    /// Has memory counted that the session keeps besides its buffers.
+    pub(crate) fn set_overhead(&mut self, overhead: Overhead) {
+        self.overhead = overhead;
     }
 
     /// Lanes over QUIC are taken only if `room` says that there is memory for them.
@@ -444,6 +453,16 @@ impl Link {
     /// Whether more waits for the other side than an honest one is behind with: nothing new is to be begun for it.
     pub(crate) fn is_backlogged(&self) -> bool {
         self.gauge().is_backlogged()
+    }
+
+    /// Whether there is no memory for what waits for the other side and for the entries that are held, of so many bytes: no more
+    /// entries are to be taken in.
+    pub(crate) fn is_cramped(&mut self, entries_bytes: usize) -> bool {
+        let is_cramped = !self.overhead.holds(self.gauge().waiting + entries_bytes);
+        if let Some(outbox) = &self.outbox {
+            outbox.set_cramped(is_cramped);
+        }
+        is_cramped
     }
 
     /// Says something to the other side.

@@ -16,6 +16,7 @@ mod lanes;
 mod limit;
 mod link;
 mod orders;
+pub(crate) mod overhead;
 mod reading;
 pub(crate) mod receive;
 pub(crate) mod regrow;

@@ -18,6 +18,7 @@ use super::course::ReceiveCourse;
 use super::lanes::{LaneEnd, Reins};
 use super::limit::WaitsFor;
 use super::link::Wake;
+use super::overhead::ENTRY_BYTES;
 use super::writing::{Report, Writing, WritingOptions};
 use super::{Event, Link, unsent};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
@@ -287,6 +288,9 @@ impl Loop<'_> {
 
     /// Has done what the machine orders, and tells the counters.
     fn settle(&mut self) {
+        let entries_bytes = self.machine.names_bytes() + self.machine.unsettled() * ENTRY_BYTES;
+        let is_cramped = self.link.is_cramped(entries_bytes);
+        self.machine.handle_cramped(self.link.now(), is_cramped);
         let is_backlogged = self.link.is_backlogged() || self.writing.is_swamped();
         self.machine.handle_backlog(self.link.now(), is_backlogged);
         while self.verdict.is_none()

@@ -24,6 +24,7 @@ use super::lanes::{LaneEnd, Reins};
 use super::limit::WaitsFor;
 use super::link::Wake;
 use super::orders::ChunkOrder;
+use super::overhead::ENTRY_BYTES;
 use super::reading::{Origin, Reading, Report};
 use super::receive::tell_settled;
 use super::{Event, Link, unsent};
@@ -316,8 +317,9 @@ impl Loop<'_> {
     }
 
     fn settle(&mut self) {
+        let is_cramped = self.link.is_cramped(self.names_bytes + self.machine.unsettled() * ENTRY_BYTES);
         let is_backlogged = self.link.is_backlogged();
-        self.machine.handle_backlog(is_backlogged);
+        self.machine.handle_backlog(is_backlogged || is_cramped);
         self.reading.hold(is_backlogged);
         if let Some((file, fault)) = self.drain.as_mut().and_then(|drain| drain.drained(Instant::now())) {
             self.machine.handle_unreadable(file, &fault);

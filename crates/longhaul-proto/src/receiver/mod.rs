@@ -95,6 +95,8 @@ pub struct Receiver {
     fatal: Option<Fault>,
     /// More waits for the connection, or for the disk, than the sender is behind with.
     is_backlogged: bool,
+    /// There is no memory for more entries.
+    is_cramped: bool,
     phase: Phase,
     drain: Option<Drain>,
 }
@@ -188,6 +190,7 @@ impl Receiver {
             bytes_resent: 0,
             fatal: None,
             is_backlogged: false,
+            is_cramped: false,
             phase: Phase::Running,
             drain: None,
             config: Config {
@@ -251,6 +254,13 @@ impl Receiver {
         }
     }
 
+    /// Whether there is no memory for more entries: then no page is asked for. Those that are held go their way.
+    pub fn handle_cramped(&mut self, now: Timestamp, is_cramped: bool) {
+        if std::mem::replace(&mut self.is_cramped, is_cramped) && !is_cramped && !self.is_over() {
+            self.settle_down(now);
+        }
+    }
+
     /// The counters.
     pub fn tally(&self) -> Tally {
         self.tally
@@ -281,9 +291,14 @@ impl Receiver {
         self.committer.is_busy()
     }
 
-    /// Entries held, for bounds in tests and reports.
+    /// Entries held.
     pub fn unsettled(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Bytes of their names.
+    pub fn names_bytes(&self) -> usize {
+        self.entries_bytes
     }
 
     /// Ends an event: with the session if it failed.
@@ -307,7 +322,9 @@ impl Receiver {
             return self.drain_down(now);
         }
         if !self.is_backlogged {
-            self.grant_pages();
+            if !self.is_cramped {
+                self.grant_pages();
+            }
             self.create_and_want();
         }
         self.sync_groups(now);

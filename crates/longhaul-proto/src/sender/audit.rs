@@ -32,9 +32,4 @@ impl Sender {
     pub(crate) fn outstanding(&self) -> (usize, usize) {
         (self.bundles.len(), self.chunks_outstanding)
     }
-
-    /// Entries without an outcome.
-    pub(crate) fn unsettled(&self) -> usize {
-        self.entries.len()
-    }
 }

@@ -62,6 +62,11 @@ impl Sender {
         }
     }
 
+    /// Entries without outcome.
+    pub fn unsettled(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The scan found an entry; only when [`Sender::has_room`]. Gives its id.
     pub fn handle_scanned(&mut self, entry: Entry) -> FileId {
         let manifest = &mut self.manifest;

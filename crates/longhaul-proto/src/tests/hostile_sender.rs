@@ -93,6 +93,21 @@ fn a_sender_that_is_behind_with_reading_is_asked_for_nothing_more() {
 }
 
 #[test]
+fn without_memory_for_more_entries_no_page_is_asked_for_and_those_that_are_held_come() {
+    let mut victim = Victim::new();
+    victim.receiver.handle_cramped(NOW, true);
+    let large = (0..PAGES_UNANSWERED_MAX).map(|at| file(&format!("large{at}"), 4 * CHUNK).entry);
+    large.for_each(|entry| victim.page(vec![entry]));
+    let is_credit = |action: &Action| matches!(action, Action::Send(Message::PageCredit(_)));
+    let actions = victim.obey();
+    assert!(!actions.iter().any(is_credit), "{actions:?}");
+    let wants = actions.iter().filter(|a| matches!(a, Action::Send(Message::WantChunks(_)))).count();
+    assert_eq!(wants, 8, "only by going on does it come to hold less: {actions:?}");
+    victim.receiver.handle_cramped(NOW, false);
+    assert_eq!(victim.obey().iter().filter(|action| is_credit(action)).count(), 1);
+}
+
+#[test]
 fn long_names_narrow_the_window_before_they_fill_the_memory() {
     let mut victim = Victim::new();
     let mut held = 0;
