@@ -136,6 +136,10 @@ impl Limiter {
             // What limits the whole is the sender's to say.
             Role::Receiver => heard.flatten(),
         };
+        // In an outage nothing is slow: nothing is there.
+        if self.heard.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER) {
+            self.limited = None;
+        }
         if let Some(limited) = self.limited {
             self.spent.add(limited.by, elapsed);
         }
@@ -253,6 +257,9 @@ impl Sum {
 const LOOKS_MIN: u32 = 4;
 /// Each side says what limits once a second at least; one that has not for so long is not to be asked.
 const STALE_AFTER: Duration = Duration::from_secs(2);
+
+/// Without a word of it for so long, of which it says one a second, the other side is not there.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {

@@ -64,6 +64,8 @@ struct Loop<'a> {
     asked: Asked,
     course: &'a mut ReceiveCourse,
     told: (u64, Tally),
+    /// The most payload that was here so far, pieces of units among it.
+    received_most: u64,
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
     /// The batch that was under way is at its end.
@@ -119,6 +121,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         asked: receiving.asked,
         course,
         told: (0, Tally::default()),
+        received_most: 0,
         verdict: None,
         told_by_peer: false,
         batch_over: false,
@@ -308,13 +311,14 @@ impl Loop<'_> {
             self.link.judge();
         }
         let second = self.link.seconds() as u64;
-        let tally = self.machine.tally();
         if self.verdict.is_none() && second > self.told.0 {
+            let tally = self.tally();
             if tally != self.told.1 {
                 self.link.say(Message::Tally(tally));
             }
             self.told = (second, tally);
-            self.link.observer.event(api::Event::Progress(self.progress()));
+            let progress = self.progress();
+            self.link.observer.event(api::Event::Progress(progress));
         }
     }
 
@@ -384,11 +388,25 @@ impl Loop<'_> {
         }
     }
 
-    fn progress(&self) -> Progress {
+    /// The machine's counters, and what is here of units that are not whole.
+    fn tally(&mut self) -> Tally {
         let tally = self.machine.tally();
+        let here = tally.received + self.link.in_hand();
+        // A unit is judged a moment after its lane has nothing in hand: until then its bytes are still arriving.
+        self.received_most = if self.verdict.is_some() { here } else { self.received_most.max(here) };
+        Tally { arriving: self.received_most - tally.received, ..tally }
+    }
+
+    fn progress(&mut self) -> Progress {
+        let tally = self.tally();
+        let arrived = self.course.totals.arrived_of(&tally);
         self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
-            bytes_received: tally.received,
+            counted_s: self.link.seconds(),
+            bytes_received: tally.received.saturating_add(tally.arriving),
+            bytes_arrived: arrived,
+            bytes_resumed: tally.resumed,
+            silent_s: self.link.silent_for(arrived).as_secs_f64(),
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             limited_by: self.link.limited().map(Into::into),
             ..Progress::default()
@@ -398,8 +416,9 @@ impl Loop<'_> {
     /// Ends everything in order: lanes, then disk work, then what was not published goes.
     async fn finish(mut self, io: ChunkIo) {
         self.link.judge();
-        self.link.observer.event(api::Event::Progress(self.progress()));
-        let (tally, resent) = (self.machine.tally(), self.machine.bytes_resent());
+        let progress = self.progress();
+        self.link.observer.event(api::Event::Progress(progress));
+        let (tally, resent) = (self.tally(), self.machine.bytes_resent());
         let totals = &mut self.course.totals;
         match self.verdict.take() {
             Some(Ok(ending)) => totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
@@ -416,9 +435,10 @@ impl Loop<'_> {
         totals.session_over(&Moved {
             seconds: self.link.seconds(),
             sent: 0,
-            received: tally.received,
+            received: tally.received.saturating_add(tally.arriving),
             durable: tally.durable,
             resumed: tally.resumed,
+            holes: tally.holes,
             held: tally.held(),
             read_back: tally.read_back,
             misread: tally.misread,
