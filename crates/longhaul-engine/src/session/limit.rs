@@ -289,6 +289,24 @@ mod tests {
     }
 
     #[test]
+    fn an_outage_is_limited_by_nothing() {
+        for (ago, limited) in [(0, true), (4, false)] {
+            let Some(heard) = Instant::now().checked_sub(Duration::from_secs(ago)) else { continue };
+            let mut limiter = Limiter::new(Role::Sender);
+            limiter.hear(heard, None);
+            for _ in 0..LOOKS_MIN {
+                limiter.look(&[Doing::Paced], WaitsFor::Wants);
+            }
+            limiter.second(std::iter::empty(), &StageTimes::default());
+            assert_eq!(
+                (limiter.limited().is_some(), limiter.spent().shares().is_empty()),
+                (limited, !limited),
+                "{ago} s"
+            );
+        }
+    }
+
+    #[test]
     fn the_kernels_counters_are_those_of_the_second() {
         let ms = Duration::from_millis;
         let before = ConnectionState {

@@ -63,7 +63,10 @@ struct Loop<'a> {
     bare: Vec<Pass>,
     asked: Asked,
     course: &'a mut ReceiveCourse,
-    told: (u64, Tally),
+    /// The last second whose counters observers were told.
+    told: u64,
+    /// What the sender was told last, and when.
+    said: (f64, Tally),
     /// The most payload that was here so far, pieces of units among it.
     received_most: u64,
     verdict: Option<Result<Ending, Fault>>,
@@ -120,7 +123,8 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         bare: Vec::new(),
         asked: receiving.asked,
         course,
-        told: (0, Tally::default()),
+        told: 0,
+        said: (0.0, Tally::default()),
         received_most: 0,
         verdict: None,
         told_by_peer: false,
@@ -149,7 +153,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
-/// What limits at this end is said so often: the sender, which names what limits the whole each second, is to know it then.
+/// What limits at this end, and what came, is said so often: the sender, which tells the whole each second, is to know it then.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 
 impl Loop<'_> {
@@ -310,13 +314,16 @@ impl Loop<'_> {
         if self.verdict.is_none() && self.link.judged_for() >= SAY_EVERY {
             self.link.judge();
         }
-        let second = self.link.seconds() as u64;
-        if self.verdict.is_none() && second > self.told.0 {
+        let seconds = self.link.seconds();
+        if self.verdict.is_none() && seconds - self.said.0 >= SAY_EVERY.as_secs_f64() {
             let tally = self.tally();
-            if tally != self.told.1 {
+            if tally != self.said.1 {
                 self.link.say(Message::Tally(tally));
             }
-            self.told = (second, tally);
+            self.said = (seconds, tally);
+        }
+        if self.verdict.is_none() && seconds as u64 > self.told {
+            self.told = seconds as u64;
             let progress = self.progress();
             self.link.observer.event(api::Event::Progress(progress));
         }

@@ -487,11 +487,13 @@ impl Loop<'_> {
         let Loop { link, reading, course, .. } = self;
         // The lanes' queue ends when the last read is through, so reading goes first.
         let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
+        let came = tally.received.saturating_add(tally.arriving);
         let tally = link.end().await.unwrap_or(tally);
         course.totals.session_over(&Moved {
             seconds,
             sent,
-            received: tally.received.saturating_add(tally.arriving),
+            // What was cut off in the middle came as well.
+            received: came.max(tally.received),
             durable: tally.durable,
             resumed: tally.resumed,
             held: tally.held(),

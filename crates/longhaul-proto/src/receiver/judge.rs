@@ -108,7 +108,7 @@ impl Receiver {
                 large.reject(index);
             }
             self.want_again(file, index, attempt, || {
-                mismatch(format_args!("{unit} arrived damaged {ATTEMPTS_MAX} times"))
+                mismatch(format_args!("chunk {} arrived damaged {ATTEMPTS_MAX} times", index.0))
             });
             return Ok(());
         };
