@@ -130,7 +130,7 @@ async fn listen_until_stopped(
 fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<()> {
     let mut lines = JsonLines::new(io::stdout());
     for (addr, key) in service.listening() {
-        talker.note(format_args!("listening on {addr}, key {key}"));
+        talker.say(format_args!("listening on {addr}, key {key}"));
         if talk.json {
             lines.listening(&Listening { addr: addr.to_string(), key: key.to_string() })?;
         }

@@ -103,7 +103,8 @@ impl View {
         }
         parts.push(part(Place::Amount, self.amounts()));
         let total = if self.scanned { "" } else { "+" };
-        let files = format!("{} of {}{total} files", self.files_done, self.files_total);
+        let noun = if self.files_total == 1 && self.scanned { "file" } else { "files" };
+        let files = format!("{} of {}{total} {noun}", self.files_done, self.files_total);
         parts.push(part(Place::Files, vec![files]));
         parts
     }
@@ -151,7 +152,7 @@ fn joined(mut forms: impl Iterator<Item = String>) -> String {
 
 const GAP: &str = ", ";
 /// Columns of the track: fewer show nothing, more show nothing new.
-const TRACK_MIN: usize = 8;
+const TRACK_MIN: usize = 12;
 const TRACK_MAX: usize = 40;
 
 #[cfg(test)]
@@ -222,12 +223,12 @@ mod tests {
     #[test]
     fn a_wider_terminal_shows_more() {
         for (columns, want) in [
-            (20, "44% 17.2 MB/s"),
+            (20, "44% 17.2 MB/s, 0:12"),
             (40, "44% 138 Mbit/s (17.2 MB/s), 0:08 left"),
             (80, "44% 138 Mbit/s (17.2 MB/s), 0:12 elapsed, 0:08 left, limited by the source disk"),
             (
                 120,
-                "44% 110.0 MiB of 248.0 MiB, 2 of 3 files, 138 Mbit/s (17.2 MB/s), 0:12 elapsed, 0:08 left, limited by the source disk",
+                "44% 110.0 MiB of 248.0 MiB (62.0 MiB safe), 138 Mbit/s (17.2 MB/s), 0:12 elapsed, 0:08 left, limited by the source disk",
             ),
             (
                 200,

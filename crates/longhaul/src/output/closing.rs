@@ -35,18 +35,27 @@ impl Failed {
         lines.extend(self.first.iter().map(|name| format!("  {name}")));
         match self.count - self.first.len() as u64 {
             0 => {}
-            more => lines.push(format!(
-                "  and {more} more: each has its 'error:' line above; --json tells every one in a 'file' event"
-            )),
+            more => {
+                lines.push(format!("  and {more} more: -v names each as it fails, --json tells each in a 'file' event"))
+            }
         }
         lines
     }
 }
 
+/// What the report does not say of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    /// It was a dry one.
+    pub(super) dry: bool,
+    /// Where the network limited, it was the rate that was asked for.
+    pub(super) capped: bool,
+}
+
 /// What was done, in one line.
-pub(super) fn summary(report: &Report, exit: Exit, dry_run: bool) -> String {
+pub(super) fn summary(report: &Report, exit: Exit, run: Run) -> String {
     let Report { files_total, files_committed, files_skipped, files_failed, bytes_moved, seconds, .. } = *report;
-    if dry_run {
+    if run.dry {
         return format!("dry run: {} found, nothing moved", units::count(files_total, "file"));
     }
     if exit == Exit::Complete && files_committed == 0 && files_skipped > 0 && bytes_moved == 0 {
@@ -80,7 +89,7 @@ pub(super) fn summary(report: &Report, exit: Exit, dry_run: bool) -> String {
     }
     line.push_str(&read_back(report));
     if let Some(limited) = report.limits.first() {
-        let by = words::limit(limited.by, false);
+        let by = words::limit(limited.by, run.capped);
         line.push_str(&format!(", limited by {by} ({:.0} % of the time)", limited.share * 100.0));
     }
     line
@@ -154,7 +163,7 @@ mod tests {
     fn the_summary_says_what_moved_and_what_did_not_have_to() {
         let done = Report { files_total: 2, files_committed: 2, bytes_committed: 1 << 30, seconds: 2.0, ..report() };
         let moved = Report { bytes_moved: 1 << 30, ..done.clone() };
-        let said = |report: &Report, exit| summary(report, exit, false);
+        let said = |report: &Report, exit| summary(report, exit, Run::default());
         assert_eq!(said(&moved, Exit::Complete), "2 files done, 1.0 GiB in 2.0 s, 4.29 Gbit/s (537 MB/s)");
         let resumed = Report { bytes_moved: 256 * MIB, bytes_resumed: 768 * MIB, ..done.clone() };
         assert_eq!(
@@ -168,7 +177,7 @@ mod tests {
         let line = said(&mixed, Exit::Partial);
         assert!(line.ends_with(", 3 there already, 1 failed, limited by the target disk (83 % of the time)"), "{line}");
         assert_eq!(
-            summary(&Report { files_total: 4, ..report() }, Exit::Complete, true),
+            summary(&Report { files_total: 4, ..report() }, Exit::Complete, Run { dry: true, capped: false }),
             "dry run: 4 files found, nothing moved"
         );
     }
@@ -176,10 +185,10 @@ mod tests {
     #[test]
     fn a_run_with_nothing_to_do_says_so() {
         let skipped = |count| Report { files_total: count, files_skipped: count, ..report() };
-        assert_eq!(summary(&skipped(3), Exit::Complete, false), "nothing to do: 3 files are there already");
-        assert_eq!(summary(&skipped(1), Exit::Complete, false), "nothing to do: 1 file is there already");
-        assert_eq!(summary(&report(), Exit::Complete, false), "nothing to do: no files found");
-        assert!(summary(&skipped(3), Exit::Interrupted, false).starts_with("0 files done"));
+        assert_eq!(summary(&skipped(3), Exit::Complete, Run::default()), "nothing to do: 3 files are there already");
+        assert_eq!(summary(&skipped(1), Exit::Complete, Run::default()), "nothing to do: 1 file is there already");
+        assert_eq!(summary(&report(), Exit::Complete, Run::default()), "nothing to do: no files found");
+        assert!(summary(&skipped(3), Exit::Interrupted, Run::default()).starts_with("0 files done"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use longhaul_engine::{
     Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
 };
 
-use super::closing::{self, Failed};
+use super::closing::{self, Failed, Run};
 use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
@@ -157,8 +157,9 @@ impl Narrator {
             self.print_planned();
         }
         if self.session == Session::Stood {
+            let run = Run { dry: self.telling.dry_run, capped: self.shown.was_capped() };
             self.failed.lines().iter().for_each(|line| talker.say(line));
-            talker.say(closing::summary(end.report, exit, self.telling.dry_run));
+            talker.say(closing::summary(end.report, exit, run));
             closing::held(end.report).iter().for_each(|line| talker.say(line));
         }
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {

@@ -53,6 +53,8 @@ pub(super) struct Shown {
     next_plain: f64,
     /// The rate that was asked for, bytes/s.
     rate: Option<u64>,
+    /// Seconds in which the network limited, and those of them in which that was the rate that was asked for.
+    paced: (u64, u64),
 }
 
 /// The newest counters, and when they came.
@@ -68,7 +70,7 @@ struct Latest {
 impl Shown {
     /// `rate`: what was asked for with `--rate`.
     pub(super) fn new(show: Show, rate: Option<u64>) -> Shown {
-        Shown { show, begun: Instant::now(), latest: None, next_plain: PLAIN_SECONDS, rate }
+        Shown { show, begun: Instant::now(), latest: None, next_plain: PLAIN_SECONDS, rate, paced: (0, 0) }
     }
 
     /// Whether time that passes is to be shown.
@@ -80,6 +82,10 @@ impl Shown {
     pub(super) fn update(&mut self, progress: &Progress, pace: &Pace, talker: Talker) {
         let latest = Latest { progress: *progress, pace: *pace, at: Instant::now(), lost: false };
         self.latest = Some(latest);
+        if progress.limited_by.is_some_and(|limited| limited.by == words::NETWORK_RATE) {
+            self.paced.0 += 1;
+            self.paced.1 += u64::from(self.is_capped(pace));
+        }
         match self.show {
             Show::Bar => self.tick(),
             Show::Plain if progress.seconds >= self.next_plain => {
@@ -129,6 +135,11 @@ impl Shown {
             silent_s: silent.then_some(silence.as_secs_f64()),
             limit: progress.limited_by.map(|limited| words::limit(limited.by, self.is_capped(pace))),
         }
+    }
+
+    /// Whether the rate that was asked for was what limited, most of the time that the network did.
+    pub(super) fn was_capped(&self) -> bool {
+        self.paced.1 * 2 > self.paced.0
     }
 
     /// Whether what was asked for with `--rate` is what moves.

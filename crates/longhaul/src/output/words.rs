@@ -11,13 +11,16 @@ pub(super) fn limit(by: &'static str, capped: bool) -> &'static str {
         "cpu" => "the processors",
         "network:loss" => "packet loss",
         "network:window" => "TCP buffers",
-        "network:rate" if capped => "--rate",
-        "network:rate" => "the network",
+        NETWORK_RATE if capped => "--rate",
+        NETWORK_RATE => "the network",
         "receiver" => "the receiver",
         "memory" => "--memory",
         other => other,
     }
 }
+
+/// The network's rate, or one that was asked for: the name does not tell which.
+pub(super) const NETWORK_RATE: &str = "network:rate";
 
 #[cfg(test)]
 mod tests {
