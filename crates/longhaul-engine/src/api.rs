@@ -314,6 +314,8 @@ pub struct Redial {
 pub struct Progress {
     /// Seconds in which a session stood.
     pub seconds: f64,
+    /// When the receiver counted what has arrived, or the sender heard of it; on the same clock.
+    pub counted_s: f64,
     /// Files and links known so far; final once `scanned`.
     pub files_total: u64,
     /// Their bytes.
@@ -322,11 +324,16 @@ pub struct Progress {
     pub scanned: bool,
     /// Settled as committed.
     pub files_committed: u64,
-    /// Payload handed to lanes.
+    /// Payload handed to lanes, pieces of units that are under way among it.
     pub bytes_sent: u64,
-    /// Payload taken from lanes and verified.
+    /// Payload that arrived over lanes, pieces of units that are under way among it.
     pub bytes_received: u64,
-    /// Verified and synced.
+    /// Bytes of the files that are at the receiver: what earlier runs brought, what arrived in this one, and holes. At least
+    /// `bytes_durable`.
+    pub bytes_arrived: u64,
+    /// Of these, bytes that were not sent in this run: earlier ones brought them, or they stood at the destination.
+    pub bytes_resumed: u64,
+    /// Verified and synced, those of earlier runs with them.
     pub bytes_durable: u64,
     /// Under their final names.
     pub bytes_committed: u64,
@@ -334,6 +341,8 @@ pub struct Progress {
     pub bytes_done_without: u64,
     /// What limited the last second, as far as known.
     pub limited_by: Option<Limited>,
+    /// Seconds since the other side was last heard of.
+    pub silent_s: f64,
 }
 
 /// A part of the path from disk to disk that limited.
@@ -408,6 +417,12 @@ pub struct Report {
     pub files_total: u64,
     /// Bytes under their final names.
     pub bytes_committed: u64,
+    /// Payload that arrived in this run.
+    pub bytes_moved: u64,
+    /// Bytes of holes that came in this run: nothing of them was sent.
+    pub bytes_holes: u64,
+    /// Bytes of all files that the scan found, but for those that are there already.
+    pub bytes_wanted: u64,
     /// Bytes sent again: after a mismatch, over another lane, or in another session.
     pub bytes_resent: u64,
     /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood at the

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{EntryKind, Fault, FaultCode};
 use longhaul_disk::EngineReport;
 use longhaul_proto::tuning::limit::Spent;
+use longhaul_proto::wire::message::Tally;
 
 use crate::api::{FileStatus, Limited, Progress, Report};
 
@@ -33,6 +34,8 @@ pub(crate) struct Totals {
     /// What sessions that are over moved, and what of the last one's will have to be sent again if there is another.
     before: Progress,
     bytes_lost: u64,
+    bytes_skipped: u64,
+    bytes_holes: u64,
     pub(crate) sender_cpu_us: Option<u64>,
     pub(crate) receiver_cpu_us: Option<u64>,
     /// Time by what limited in it.
@@ -80,6 +83,8 @@ pub(crate) struct Moved {
     pub(crate) durable: u64,
     /// Bytes that an earlier session had brought.
     pub(crate) resumed: u64,
+    /// Bytes of holes that came.
+    pub(crate) holes: u64,
     /// Durable bytes of files that it did not commit.
     pub(crate) held: u64,
     /// Bytes that the receiver read back.
@@ -162,9 +167,9 @@ impl Totals {
             files_committed: self.files_committed,
             ..self.before
         };
-        if !std::mem::replace(&mut self.later, true) {
-            self.bytes_resumed = moved.resumed;
-        }
+        self.bytes_resumed = self.resumed_with(moved.resumed);
+        self.later = true;
+        self.bytes_holes = self.bytes_holes.saturating_add(moved.holes);
         // What an earlier session held and this one did not come to is still there.
         self.bytes_held = moved.held.saturating_add(self.bytes_held.saturating_sub(moved.resumed));
         self.bytes_read_back = self.bytes_read_back.saturating_add(moved.read_back);
@@ -176,6 +181,19 @@ impl Totals {
     /// What a session adds to the durable bytes: a later one resumes what an earlier one of this run was counted for.
     pub(crate) fn durable_of(&self, durable: u64, resumed: u64) -> u64 {
         if self.later { durable.saturating_sub(resumed) } else { durable }
+    }
+
+    /// What earlier runs had brought, of which the session that is under way resumed so much: what a later session resumes this
+    /// run brought itself.
+    pub(crate) fn resumed_with(&self, resumed: u64) -> u64 {
+        if self.later { self.bytes_resumed } else { resumed }
+    }
+
+    /// Bytes of files that are at the receiver by this session, of which its counters are known: `durable_of` of what arrived.
+    pub(crate) fn arrived_of(&self, tally: &Tally) -> u64 {
+        let came = tally.received.saturating_add(tally.arriving).saturating_add(tally.holes);
+        let resumed = if self.later { 0 } else { tally.resumed };
+        came.saturating_add(resumed).max(self.durable_of(tally.durable, tally.resumed))
     }
 
     /// Bytes that this session has still to send after `sent`, if the scan is over. Of a file that failed nobody knows how much
@@ -248,7 +266,10 @@ impl Totals {
                 self.bytes_committed = self.bytes_committed.saturating_add(len);
                 return;
             }
-            FileStatus::Skipped => self.files_skipped += counts,
+            FileStatus::Skipped => {
+                self.files_skipped += counts;
+                self.bytes_skipped = self.bytes_skipped.saturating_add(len);
+            }
             FileStatus::Planned => {}
             FileStatus::Failed(fault) => self.failed(fault.code),
         }
@@ -272,8 +293,12 @@ impl Totals {
         let before = &self.before;
         Progress {
             seconds: before.seconds + session.seconds,
+            counted_s: before.seconds + session.counted_s,
             bytes_sent: before.bytes_sent.saturating_add(session.bytes_sent),
             bytes_received: before.bytes_received.saturating_add(session.bytes_received),
+            // What had arrived in a session that was lost and was not durable comes again.
+            bytes_arrived: before.bytes_durable.saturating_add(session.bytes_arrived),
+            bytes_resumed: self.resumed_with(session.bytes_resumed),
             bytes_durable: before.bytes_durable.saturating_add(session.bytes_durable),
             // The receiver's own count runs ahead of the outcomes heard.
             bytes_committed: self.bytes_committed.max(before.bytes_committed.saturating_add(session.bytes_committed)),
@@ -283,6 +308,7 @@ impl Totals {
             scanned: self.scanned,
             bytes_done_without: self.bytes_done_without,
             limited_by: session.limited_by,
+            silent_s: session.silent_s,
         }
     }
 
@@ -299,6 +325,9 @@ impl Totals {
             files_mismatched: self.files_mismatched,
             files_total: self.files_total,
             bytes_committed: self.bytes_committed,
+            bytes_moved: self.before.bytes_received,
+            bytes_holes: self.bytes_holes,
+            bytes_wanted: self.bytes_total.saturating_sub(self.bytes_skipped),
             bytes_resent: self.bytes_resent,
             bytes_resumed: self.bytes_resumed,
             bytes_held: self.bytes_held,
@@ -334,6 +363,7 @@ mod tests {
                 received: all,
                 durable: all,
                 resumed: 0,
+                holes: all,
                 held: all,
                 read_back: all,
                 misread: all,
@@ -361,6 +391,23 @@ mod tests {
         // It went on with 20 of them, of a file that it committed, and brought 5 of another.
         totals.session_over(&Moved { durable: 25, resumed: 20, held: 5, ..Moved::default() });
         assert_eq!(totals.bytes_held, 15);
+    }
+
+    #[test]
+    fn what_arrived_is_what_came_holes_and_what_was_resumed_once() {
+        let tally = Tally { received: 10, arriving: 3, holes: 5, resumed: 20, durable: 25, ..Tally::default() };
+        let mut totals = Totals { bytes_total: 100, ..Totals::default() };
+        assert_eq!(totals.arrived_of(&tally), 38);
+        assert_eq!(totals.arrived_of(&Tally { durable: 50, ..tally }), 50, "never less than is durable");
+        totals.session_over(&Moved { received: 13, durable: 25, resumed: 20, holes: 5, ..Moved::default() });
+        // The next session resumes what this run brought: it did not come again, and is there already.
+        let next = Tally { received: 1, resumed: 25, durable: 25, ..Tally::default() };
+        assert_eq!(totals.arrived_of(&next), 1);
+        let session = Progress { bytes_arrived: 1, bytes_resumed: 25, bytes_received: 1, ..Progress::default() };
+        let progress = totals.progress_with(&session);
+        assert_eq!((progress.bytes_arrived, progress.bytes_resumed, progress.bytes_received), (26, 20, 14));
+        let report = totals.into_report(1.0);
+        assert_eq!((report.bytes_moved, report.bytes_holes, report.bytes_resumed), (13, 5, 20));
     }
 
     #[test]

@@ -143,7 +143,17 @@ fn outcomes() -> Message {
 }
 
 fn ending() -> Ending {
-    let tally = Tally { received: 4, durable: 3, committed: 2, files: 1, resumed: 5, read_back: 6, misread: 7 };
+    let tally = Tally {
+        received: 4,
+        durable: 3,
+        committed: 2,
+        files: 1,
+        resumed: 5,
+        read_back: 6,
+        misread: 7,
+        holes: 8,
+        arriving: 9,
+    };
     Ending { cpu_us: 1000, tally }
 }
 
@@ -232,9 +242,9 @@ const GOLDEN: [&str; 37] = [
     "090000000cad020d0467726577",
     "320000000d03000102030001cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd00010203010001020302",
     "3c0000000e05c8010001ababababababababababababababababababababababababababababababababc8010000c80101c80102c8010303000161026e6f0162",
-    "080000000f04030201050607",
-    "0a00000010e80704030201050607",
-    "0a00000011e80704030201050607",
+    "0a0000000f040302010506070809",
+    "0c00000010e807040302010506070809",
+    "0c00000011e807040302010506070809",
     "03000000120100",
     "380000001305016e0005a40303ac02016e0105a40303ac02016e02016605a40303ac02016e0305a40303ac02016e0401047265616405a40303ac0201",
     "1b0000000701000201750400046669666f0000000175040103026e6f000000",

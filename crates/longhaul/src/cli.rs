@@ -218,6 +218,9 @@ pub struct TalkOptions {
     /// Name each file; twice: say what happens inside
     #[arg(long, short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
+    /// Colour of the labels on standard error: always, never, or auto: on a terminal, unless NO_COLOR is set [default: auto]
+    #[arg(long, value_name = "WHEN")]
+    pub color: Option<OsString>,
 }
 
 /// Who we are and whom we trust.

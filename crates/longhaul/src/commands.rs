@@ -18,7 +18,7 @@ use crate::cli::{Cli, Verb};
 use crate::config::{ClientFile, Places};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::output::LogLines;
+use crate::output::{self, ClientLog, LogLines};
 use crate::settings::{Environment, Layers, Talk, variable};
 
 /// What surrounds a command.
@@ -46,10 +46,22 @@ impl<'a> Context<'a> {
         Ok(Layers::new(self.environment, ClientFile::load(path.as_deref())?))
     }
 
+    /// Says everything from now on as `talk` asks for it, also what a client logs.
+    fn talk(&self, talk: Talk) {
+        output::set_color(talk.color, self.environment);
+        let log = tracing_subscriber::fmt().with_env_filter(self.log_filter(client_level(talk)));
+        // A subscriber that stands already was set by whoever embeds this library.
+        let _ = log.with_ansi(false).event_format(ClientLog).with_writer(ClientLog).try_init();
+    }
+
+    fn log_filter(&self, level: &str) -> EnvFilter {
+        let variable = (self.environment)("LONGHAUL_LOG").and_then(|text| text.into_string().ok());
+        variable.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(level))
+    }
+
     /// Starts log lines on standard error, of what is at least as grave as `level` or as `LONGHAUL_LOG` says.
     fn log(&self, level: &str) {
-        let variable = (self.environment)("LONGHAUL_LOG").and_then(|text| text.into_string().ok());
-        let filter = variable.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(level));
+        let filter = self.log_filter(level);
         let lines = || LogLines::new(std::io::stderr());
         // A subscriber that stands already was set by whoever embeds this library.
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines).with_ansi(false).try_init();

@@ -27,6 +27,7 @@ use crate::cli::Cli;
 use crate::commands::Context;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::settings::ColorWhen;
 
 /// Runs the process's own command line.
 pub fn main() -> ExitCode {
@@ -38,6 +39,7 @@ pub fn main() -> ExitCode {
 
 /// Runs a command line.
 pub fn run(context: Context) -> Exit {
+    output::set_color(color_asked_for(context), context.environment);
     let done = match Cli::try_parse_from(context.line) {
         Ok(cli) => commands::run(cli, context),
         Err(error) => return unparsed(&error, context),
@@ -71,6 +73,18 @@ fn condensed(text: &str) -> (String, String) {
         message,
         tip.unwrap_or_else(|| "'longhaul --help' and 'longhaul COMMAND --help' tell what can be written".to_owned()),
     )
+}
+
+/// What `--color` or its variable says, for a command line that perhaps does not parse; the config file is asked later.
+fn color_asked_for(context: Context) -> ColorWhen {
+    let mut flags = context.line.iter().skip(1).take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    let mut asked = None;
+    while let Some(flag) = flags.next() {
+        let text = if flag == "--color" { flags.next() } else { flag.strip_prefix("--color=") };
+        asked = text.map(str::to_owned).or(asked);
+    }
+    let variable = || (context.environment)(&settings::variable("color")).and_then(|text| text.into_string().ok());
+    asked.or_else(variable).and_then(|text| settings::parse_color(&text).ok()).unwrap_or_default()
 }
 
 /// Whether events were asked for, by a command line that perhaps does not parse.

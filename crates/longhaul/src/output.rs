@@ -1,22 +1,29 @@
 //! What people and scripts are told: JSON events on standard output, talk on standard error.
 //!
 //! In: the engine's events and report, errors of this program. Out: lines. One place prints errors ([`Talker::fault`]), one
-//! thread hears events ([`Speaker`]), so that a slow reader never holds a lock of the session. Decides nothing.
+//! thread hears events ([`Speaker`]), so that a slow reader never holds a lock of the session, and all of standard error goes
+//! through one screen, so that lines and the bar stay apart. Decides nothing.
 
+mod bar;
 mod bench;
+mod closing;
 mod events;
 mod human;
+mod label;
 mod log;
 mod meter;
 mod narrator;
 mod progress;
+mod screen;
 mod speaker;
 mod units;
+mod words;
 
 pub use bench::{MatrixCell, MatrixTelling, NetTelling};
 pub use events::{JsonLines, Listening, Summary};
 pub use human::{Talker, clean};
-pub use log::LogLines;
+pub use label::set_color;
+pub use log::{ClientLog, LogLines};
 pub use narrator::{End, Narrator, Telling};
 pub use progress::Show;
 pub use speaker::Speaker;

@@ -29,8 +29,8 @@ pub use bench::{MatrixBench, NetBench, NetCase, matrix_bench, net_bench};
 pub use flaw::Flaw;
 pub use layers::{Environment, Given, Layers, Origin, variable};
 pub(crate) use values::{
-    age as parse_age, depth as parse_depth, engine as parse_engine, io as parse_io, rate as parse_rate,
-    switch as parse_switch, sync_bytes as parse_sync_bytes, sync_interval as parse_sync_interval,
+    age as parse_age, color as parse_color, depth as parse_depth, engine as parse_engine, io as parse_io,
+    rate as parse_rate, switch as parse_switch, sync_bytes as parse_sync_bytes, sync_interval as parse_sync_interval,
 };
 
 /// Everything a transfer needs but its locations.
@@ -55,6 +55,20 @@ pub struct Talk {
     pub quiet: bool,
     /// 1: each file; 2: what happens inside.
     pub verbose: u8,
+    /// When labels are coloured.
+    pub color: ColorWhen,
+}
+
+/// When labels on standard error are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorWhen {
+    /// On a terminal that can, unless a variable says otherwise.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// The form of progress on standard error.
@@ -136,7 +150,8 @@ pub fn talk(args: &TalkOptions, layers: &Layers) -> Result<Talk, Error> {
         0 => layers.parsed("verbose", &None, values::verbosity)?.unwrap_or(0),
         times => times,
     };
-    Ok(Talk { json: layers.switch("json", args.json)?, quiet: layers.switch("quiet", args.quiet)?, verbose })
+    let color = layers.parsed("color", &args.color, values::color)?.unwrap_or_default();
+    Ok(Talk { json: layers.switch("json", args.json)?, quiet: layers.switch("quiet", args.quiet)?, verbose, color })
 }
 
 /// Merges the key options.

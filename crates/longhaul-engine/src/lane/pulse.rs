@@ -17,6 +17,8 @@ pub(crate) struct Pulse(Arc<Beats>);
 struct Beats {
     pieces: AtomicU64,
     units: AtomicU64,
+    /// Payload bytes of the unit that is under way.
+    in_hand: AtomicU64,
     doing: AtomicU8,
     closed: AtomicBool,
 }
@@ -41,6 +43,8 @@ pub(crate) struct Reading {
     pub(crate) pieces: u64,
     /// Whole units.
     pub(crate) units: u64,
+    /// Payload bytes that went or came of a unit that is under way.
+    pub(crate) in_hand: u64,
     /// What it is at.
     pub(crate) doing: Doing,
 }
@@ -51,8 +55,14 @@ impl Pulse {
         self.0.pieces.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// So many payload bytes of the unit that is under way went or came.
+    pub(crate) fn carried(&self, bytes: usize) {
+        self.0.in_hand.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// A unit is begun.
     pub(crate) fn begin(&self) {
+        self.0.in_hand.store(0, Ordering::Relaxed);
         self.0.doing.store(MOVING, Ordering::Relaxed);
     }
 
@@ -60,6 +70,7 @@ impl Pulse {
     pub(crate) fn done(&self) {
         self.beat();
         self.0.units.fetch_add(1, Ordering::Relaxed);
+        self.0.in_hand.store(0, Ordering::Relaxed);
         self.0.doing.store(NOTHING, Ordering::Relaxed);
     }
 
@@ -92,6 +103,7 @@ impl Pulse {
         Reading {
             pieces: self.0.pieces.load(Ordering::Relaxed),
             units: self.0.units.load(Ordering::Relaxed),
+            in_hand: self.0.in_hand.load(Ordering::Relaxed),
             doing: match self.0.doing.load(Ordering::Relaxed) {
                 WAITING => Doing::Waiting,
                 PACED => Doing::Paced,

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use longhaul_core::digest::{ChunkHasher, Digest, digest_of};
 use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
@@ -60,11 +61,11 @@ pub(crate) fn run(
     deliver: impl Fn(Arrival),
 ) -> (u64, Result<(), Fault>) {
     let protection = stream.protection();
-    let mut landed = 0;
+    let (mut landed, mut grain_bytes) = (0, SLOW_GRAIN_BYTES);
     let heard = if taken { Ok(()) } else { hear_taken(&mut stream).map_err(|e| lane_fault(&e)) };
     let result = heard.and_then(|()| {
         loop {
-            match receive_unit(&mut stream, Ticket { lane, seq: landed }, means) {
+            match receive_unit(&mut stream, Ticket { lane, seq: landed }, means, &mut grain_bytes) {
                 Ok(Some(arrival)) => deliver(arrival),
                 Ok(None) => break Ok(()),
                 Err(fault) => break Err(fault),
@@ -87,7 +88,13 @@ pub(crate) fn run(
 }
 
 /// The next unit; none when the sender is done with the lane, or this side gives no more buffers.
-fn receive_unit(stream: &mut LaneStream, ticket: Ticket, means: Means<'_>) -> Result<Option<Arrival>, Fault> {
+/// `grain_bytes`: what is taken off the stream at a time, which follows how fast it comes.
+fn receive_unit(
+    stream: &mut LaneStream,
+    ticket: Ticket,
+    means: Means<'_>,
+    grain_bytes: &mut usize,
+) -> Result<Option<Arrival>, Fault> {
     let trailers = stream.protection() == Protection::Private;
     let mut header = [0; HEADER_BYTES];
     if !stream.recv_or_end(&mut header).map_err(|e| lane_fault(&e))? {
@@ -98,7 +105,7 @@ fn receive_unit(stream: &mut LaneStream, ticket: Ticket, means: Means<'_>) -> Re
     check(&piece, means.slab, trailers)?;
     // Behind nothing its digest is here at once: then nothing is hashed of a unit that a broken lane does not bring whole.
     let early = if trailers && piece.len == 0 { Some(receive_trailer(stream, &piece)?) } else { None };
-    let Some((slot, computed)) = receive(stream, &piece, means)? else { return Ok(None) };
+    let Some((slot, computed)) = receive(stream, &piece, means, grain_bytes)? else { return Ok(None) };
     let declared = if trailers && early.is_none() { Some(receive_trailer(stream, &piece)?) } else { early };
     let (rows, places) = means.times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
     let landed = Landed { ticket, piece, computed, declared, rows };
@@ -118,6 +125,7 @@ fn receive(
     stream: &mut LaneStream,
     piece: &Piece,
     Means { slab, pacer, times, pulse, holes }: Means<'_>,
+    grain_bytes: &mut usize,
 ) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
     let start = match piece.unit {
         Unit::Chunk { index, .. } => index.start(piece.chunk),
@@ -143,7 +151,12 @@ fn receive(
     let Some(mut slot) = pulse.waiting(|| slab.claim()) else { return Ok(None) };
     for part in slot[..piece.len as usize].chunks_mut(PIECE_BYTES) {
         pulse.paced(pacer, part.len());
-        times.count(Stage::Net, || stream.recv_exact(part)).map_err(|e| lane_fault(&e))?;
+        let begun = Instant::now();
+        for grain in part.chunks_mut(*grain_bytes) {
+            times.count(Stage::Net, || stream.recv_exact(grain)).map_err(|e| lane_fault(&e))?;
+            pulse.carried(grain.len());
+        }
+        *grain_bytes = if begun.elapsed() < SLOW_PIECE { PIECE_BYTES } else { SLOW_GRAIN_BYTES };
         pulse.beat();
         times.count(Stage::Hash, || hasher.update(part));
     }
@@ -184,6 +197,11 @@ fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, 
         })
         .unzip()
 }
+
+/// A piece that takes longer is taken off in grains, so that its bytes are counted as they come.
+const SLOW_PIECE: Duration = Duration::from_millis(100);
+/// A grain of a lane that is slow, or of which nothing is known yet: one TLS record.
+const SLOW_GRAIN_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -149,6 +149,7 @@ fn send_unit(
                 if more { stream.send_more(&[head, grain]) } else { stream.send(&[head, grain]) }
             })?;
             pulse.beat();
+            pulse.carried(grain.len());
             head = &[];
         }
     }

@@ -136,6 +136,10 @@ impl Limiter {
             // What limits the whole is the sender's to say.
             Role::Receiver => heard.flatten(),
         };
+        // In an outage nothing is slow: nothing is there.
+        if self.heard.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER) {
+            self.limited = None;
+        }
         if let Some(limited) = self.limited {
             self.spent.add(limited.by, elapsed);
         }
@@ -254,6 +258,9 @@ const LOOKS_MIN: u32 = 4;
 /// Each side says what limits once a second at least; one that has not for so long is not to be asked.
 const STALE_AFTER: Duration = Duration::from_secs(2);
 
+/// Without a word of it for so long, of which it says one a second, the other side is not there.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,6 +285,24 @@ mod tests {
             (Role::Receiver, [Moving, Nothing], WaitsFor::Target, [0; 5]),
         ] {
             assert_eq!(looked(role, &lanes, waits_for), want, "{role:?} {lanes:?} {waits_for:?}");
+        }
+    }
+
+    #[test]
+    fn an_outage_is_limited_by_nothing() {
+        for (ago, limited) in [(0, true), (4, false)] {
+            let Some(heard) = Instant::now().checked_sub(Duration::from_secs(ago)) else { continue };
+            let mut limiter = Limiter::new(Role::Sender);
+            limiter.hear(heard, None);
+            for _ in 0..LOOKS_MIN {
+                limiter.look(&[Doing::Paced], WaitsFor::Wants);
+            }
+            limiter.second(std::iter::empty(), &StageTimes::default());
+            assert_eq!(
+                (limiter.limited().is_some(), limiter.spent().shares().is_empty()),
+                (limited, !limited),
+                "{ago} s"
+            );
         }
     }
 

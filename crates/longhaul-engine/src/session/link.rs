@@ -86,6 +86,8 @@ pub(crate) struct Link {
     moved: u64,
     /// All that had moved when it was last looked at, and when that was found to have grown.
     moved_by: (u64, Instant),
+    /// Payload that had arrived when that was last asked for, and when that was found to have grown.
+    arrived_by: (u64, Instant),
     /// Whether this side's disk has something to do.
     pub(crate) at_work: bool,
     /// Claims memory for what lanes over QUIC keep in this process; `None` where that is claimed or nobody counts it.
@@ -155,6 +157,7 @@ impl Link {
             idle: None,
             moved: 0,
             moved_by: (0, now),
+            arrived_by: (0, now),
             at_work: false,
             quic_room: None,
             peer_stalled: None,
@@ -512,6 +515,20 @@ impl Link {
     /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
     pub(crate) fn pieces(&self) -> (u64, bool) {
         self.lanes.pieces()
+    }
+
+    /// Payload bytes that went or came of units that are under way.
+    pub(crate) fn in_hand(&self) -> u64 {
+        self.lanes.in_hand()
+    }
+
+    /// For how long nothing was heard of the other side, over control or lanes. `arrived`: payload bytes that are there, as far as
+    /// this side knows.
+    pub(crate) fn silent_for(&mut self, arrived: u64) -> Duration {
+        if arrived != self.arrived_by.0 {
+            self.arrived_by = (arrived, Instant::now());
+        }
+        self.heard.max(self.arrived_by.1).elapsed()
     }
 }
 

@@ -64,7 +64,12 @@ struct Loop<'a> {
     bare: Vec<Pass>,
     asked: Asked,
     course: &'a mut ReceiveCourse,
-    told: (u64, Tally),
+    /// The last second whose counters observers were told.
+    told: u64,
+    /// What the sender was told last, and when.
+    said: (f64, Tally),
+    /// The most payload that was here so far, pieces of units among it.
+    received_most: u64,
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
     /// The batch that was under way is at its end.
@@ -119,7 +124,9 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         bare: Vec::new(),
         asked: receiving.asked,
         course,
-        told: (0, Tally::default()),
+        told: 0,
+        said: (0.0, Tally::default()),
+        received_most: 0,
         verdict: None,
         told_by_peer: false,
         batch_over: false,
@@ -147,7 +154,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
-/// What limits at this end is said so often: the sender, which names what limits the whole each second, is to know it then.
+/// What limits at this end, and what came, is said so often: the sender, which tells the whole each second, is to know it then.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 
 impl Loop<'_> {
@@ -311,14 +318,18 @@ impl Loop<'_> {
         if self.verdict.is_none() && self.link.judged_for() >= SAY_EVERY {
             self.link.judge();
         }
-        let second = self.link.seconds() as u64;
-        let tally = self.machine.tally();
-        if self.verdict.is_none() && second > self.told.0 {
-            if tally != self.told.1 {
+        let seconds = self.link.seconds();
+        if self.verdict.is_none() && seconds - self.said.0 >= SAY_EVERY.as_secs_f64() {
+            let tally = self.tally();
+            if tally != self.said.1 {
                 self.link.say(Message::Tally(tally));
             }
-            self.told = (second, tally);
-            self.link.observer.event(api::Event::Progress(self.progress()));
+            self.said = (seconds, tally);
+        }
+        if self.verdict.is_none() && seconds as u64 > self.told {
+            self.told = seconds as u64;
+            let progress = self.progress();
+            self.link.observer.event(api::Event::Progress(progress));
         }
     }
 
@@ -388,11 +399,25 @@ impl Loop<'_> {
         }
     }
 
-    fn progress(&self) -> Progress {
+    /// The machine's counters, and what is here of units that are not whole.
+    fn tally(&mut self) -> Tally {
         let tally = self.machine.tally();
+        let here = tally.received + self.link.in_hand();
+        // A unit is judged a moment after its lane has nothing in hand: until then its bytes are still arriving.
+        self.received_most = if self.verdict.is_some() { here } else { self.received_most.max(here) };
+        Tally { arriving: self.received_most - tally.received, ..tally }
+    }
+
+    fn progress(&mut self) -> Progress {
+        let tally = self.tally();
+        let arrived = self.course.totals.arrived_of(&tally);
         self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
-            bytes_received: tally.received,
+            counted_s: self.link.seconds(),
+            bytes_received: tally.received.saturating_add(tally.arriving),
+            bytes_arrived: arrived,
+            bytes_resumed: tally.resumed,
+            silent_s: self.link.silent_for(arrived).as_secs_f64(),
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             limited_by: self.link.limited().map(Into::into),
             ..Progress::default()
@@ -402,8 +427,9 @@ impl Loop<'_> {
     /// Ends everything in order: lanes, then disk work, then what was not published goes.
     async fn finish(mut self, io: ChunkIo) {
         self.link.judge();
-        self.link.observer.event(api::Event::Progress(self.progress()));
-        let (tally, resent) = (self.machine.tally(), self.machine.bytes_resent());
+        let progress = self.progress();
+        self.link.observer.event(api::Event::Progress(progress));
+        let (tally, resent) = (self.tally(), self.machine.bytes_resent());
         let totals = &mut self.course.totals;
         match self.verdict.take() {
             Some(Ok(ending)) => totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
@@ -420,9 +446,10 @@ impl Loop<'_> {
         totals.session_over(&Moved {
             seconds: self.link.seconds(),
             sent: 0,
-            received: tally.received,
+            received: tally.received.saturating_add(tally.arriving),
             durable: tally.durable,
             resumed: tally.resumed,
+            holes: tally.holes,
             held: tally.held(),
             read_back: tally.read_back,
             misread: tally.misread,

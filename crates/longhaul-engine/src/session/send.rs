@@ -72,6 +72,10 @@ struct Loop<'a> {
     /// Bytes of files that were committed in this session.
     bytes_committed: u64,
     told: u64,
+    /// When the receiver's counters were heard, seconds of the session.
+    counted_s: f64,
+    /// The most payload that was handed to lanes so far, pieces of units among it.
+    sent_most: u64,
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
 }
@@ -108,6 +112,8 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
         drain: timed.then(Drain::default),
         bytes_committed: 0,
         told: 0,
+        counted_s: 0.0,
+        sent_most: 0,
         verdict: None,
         told_by_peer: false,
     };
@@ -307,6 +313,9 @@ impl Loop<'_> {
             }
             _ => {}
         }
+        if matches!(message, Message::Tally(_) | Message::Complete(_)) {
+            self.counted_s = self.link.seconds();
+        }
         if let Message::Verdicts(verdicts) = &message {
             self.course.totals.moved(verdicts.iter().filter(|v| matches!(v.finding, Finding::Good(_))).count());
             if let Some(drain) = &mut self.drain {
@@ -337,7 +346,8 @@ impl Loop<'_> {
         if self.verdict.is_none() && second > self.told {
             self.told = second;
             self.link.judge();
-            self.link.observer.event(api::Event::Progress(self.progress()));
+            let progress = self.progress();
+            self.link.observer.event(api::Event::Progress(progress));
         }
     }
 
@@ -427,12 +437,20 @@ impl Loop<'_> {
         tell_settled(&held, outcome, &mut self.course.totals, &*self.link.observer);
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&mut self) -> Progress {
         let tally = self.machine.tally();
+        let arrived = self.course.totals.arrived_of(&tally);
+        let sent = self.machine.bytes_sent().0 + self.link.in_hand();
+        // A unit that was sent whole is reported a moment after its lane has nothing in hand.
+        self.sent_most = if self.verdict.is_some() { sent } else { self.sent_most.max(sent) };
         self.course.totals.progress_with(&Progress {
             seconds: self.link.seconds(),
-            bytes_sent: self.machine.bytes_sent().0,
-            bytes_received: tally.received,
+            counted_s: self.counted_s,
+            bytes_sent: self.sent_most,
+            bytes_received: tally.received.saturating_add(tally.arriving),
+            bytes_arrived: arrived,
+            bytes_resumed: tally.resumed,
+            silent_s: self.link.silent_for(arrived).as_secs_f64(),
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             bytes_committed: tally.committed,
             files_committed: tally.files,
@@ -444,7 +462,8 @@ impl Loop<'_> {
     /// Ends everything in order: the lanes' queue, the lanes, the reads.
     async fn finish(mut self, io: ChunkIo) {
         self.link.judge();
-        self.link.observer.event(api::Event::Progress(self.progress()));
+        let progress = self.progress();
+        self.link.observer.event(api::Event::Progress(progress));
         let (sent, resent) = self.machine.bytes_sent();
         let totals = &mut self.course.totals;
         match self.verdict.take() {
@@ -470,14 +489,17 @@ impl Loop<'_> {
         let Loop { link, reading, course, .. } = self;
         // The lanes' queue ends when the last read is through, so reading goes first.
         let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
+        let came = tally.received.saturating_add(tally.arriving);
         let tally = link.end().await.unwrap_or(tally);
         course.totals.session_over(&Moved {
             seconds,
             sent,
-            received: tally.received,
+            // What was cut off in the middle came as well.
+            received: came.max(tally.received),
             durable: tally.durable,
             resumed: tally.resumed,
             held: tally.held(),
+            holes: tally.holes,
             read_back: tally.read_back,
             misread: tally.misread,
             resent,

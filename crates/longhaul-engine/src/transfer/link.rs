@@ -98,7 +98,8 @@ pub(super) fn start(
 ) -> Start {
     let mut notes = Vec::new();
     if lanes < wanted {
-        notes.push(format!("{lanes} lanes instead of {wanted}: more do not fit the memory of one side"));
+        let plural = if lanes == 1 { "" } else { "s" };
+        notes.push(format!("{lanes} lane{plural} instead of {wanted}: more do not fit the memory of one side"));
     }
     if protection == Protection::Safe && transport != "pair" {
         notes.push(
@@ -106,9 +107,8 @@ pub(super) fn start(
                 .to_owned(),
         );
     }
-    if transport == "pair" {
-        notes
-            .push("between two local directories lanes are safe by definition: nothing leaves this process".to_owned());
+    if transport == "pair" && protection == Protection::Safe {
+        notes.push("between two local directories data is not encrypted: nothing leaves this process".to_owned());
     }
     Start {
         session: hex(&welcome.session),

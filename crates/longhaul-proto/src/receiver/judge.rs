@@ -108,7 +108,7 @@ impl Receiver {
                 large.reject(index);
             }
             self.want_again(file, index, attempt, || {
-                mismatch(format_args!("{unit} arrived damaged {ATTEMPTS_MAX} times"))
+                mismatch(format_args!("chunk {} arrived damaged {ATTEMPTS_MAX} times", index.0))
             });
             return Ok(());
         };
@@ -128,6 +128,9 @@ impl Receiver {
         let waits = matches!(large.stage, Stage::Comparing | Stage::Creating);
         // Payload that came: a hole brings none.
         self.tally.received += landed.piece.len;
+        if landed.piece.hole {
+            self.tally.holes += landed.piece.unit_len;
+        }
         if landed.piece.same {
             self.tally.resumed += landed.piece.unit_len;
         }

@@ -92,14 +92,8 @@ fn entries() -> impl Strategy<Value = Entry> {
 }
 
 fn tallies() -> impl Strategy<Value = Tally> {
-    any::<[u64; 7]>().prop_map(|[received, durable, committed, files, resumed, read_back, misread]| Tally {
-        received,
-        durable,
-        committed,
-        files,
-        resumed,
-        read_back,
-        misread,
+    any::<[u64; 9]>().prop_map(|[received, durable, committed, files, resumed, read_back, misread, holes, arriving]| {
+        Tally { received, durable, committed, files, resumed, read_back, misread, holes, arriving }
     })
 }
 

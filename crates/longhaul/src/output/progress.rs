@@ -1,15 +1,16 @@
 //! Progress for people: a bar on a terminal, a line now and then elsewhere.
 //!
-//! In: counters and their [`Pace`]. Out: standard error. Says what the session counts, never more: bytes durable, not sent.
+//! In: counters and their [`Pace`], and several times a second that time has passed. Out: standard error. Says what has arrived
+//! and what of it is safe, never more.
 
 use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use longhaul_core::ByteCount;
 use longhaul_engine::Progress;
 
+use super::bar::View;
 use super::meter::Pace;
-use super::{Talker, units};
+use super::{Talker, screen, words};
 use crate::settings::{Environment, ProgressForm, Talk};
 
 /// The form that progress takes in this run.
@@ -43,57 +44,108 @@ impl Show {
 }
 
 /// The progress shown at the moment.
-pub(super) enum Shown {
-    Bar(ProgressBar),
-    Plain { next: f64 },
-    Nothing,
+pub(super) struct Shown {
+    show: Show,
+    /// When the run began.
+    begun: Instant,
+    latest: Option<Latest>,
+    /// When the next plain line is due, seconds of the session.
+    next_plain: f64,
+    /// The rate that was asked for, bytes/s.
+    rate: Option<u64>,
+    /// Seconds in which the network limited, and those of them in which that was the rate that was asked for.
+    paced: (u64, u64),
+}
+
+/// The newest counters, and when they came.
+#[derive(Clone, Copy)]
+struct Latest {
+    progress: Progress,
+    pace: Pace,
+    at: Instant,
+    /// The session is lost, and no other stands.
+    lost: bool,
 }
 
 impl Shown {
-    pub(super) fn new(show: Show) -> Shown {
-        match show {
-            Show::Bar => Shown::Bar(bar()),
-            Show::Plain => Shown::Plain { next: PLAIN_SECONDS },
-            Show::Nothing => Shown::Nothing,
-        }
+    /// `rate`: what was asked for with `--rate`.
+    pub(super) fn new(show: Show, rate: Option<u64>) -> Shown {
+        Shown { show, begun: Instant::now(), latest: None, next_plain: PLAIN_SECONDS, rate, paced: (0, 0) }
+    }
+
+    /// Whether time that passes is to be shown.
+    pub(super) fn ticks(&self) -> bool {
+        self.show == Show::Bar && self.latest.is_some()
     }
 
     /// Shows new counters.
     pub(super) fn update(&mut self, progress: &Progress, pace: &Pace, talker: Talker) {
-        match self {
-            Shown::Bar(bar) => {
-                bar.set_length(pace.bytes_to_move.max(1));
-                bar.set_position(progress.bytes_durable);
-                bar.set_message(line(progress, pace));
+        let latest = Latest { progress: *progress, pace: *pace, at: Instant::now(), lost: false };
+        self.latest = Some(latest);
+        if progress.limited_by.is_some_and(|limited| limited.by == words::NETWORK_RATE) {
+            self.paced.0 += 1;
+            self.paced.1 += u64::from(self.is_capped(pace));
+        }
+        match self.show {
+            Show::Bar => self.tick(),
+            Show::Plain if progress.seconds >= self.next_plain => {
+                talker.say(self.view(&latest).sentence());
+                self.next_plain = following(progress.seconds);
             }
-            Shown::Plain { next } if progress.seconds >= *next => {
-                talker.note(line(progress, pace));
-                *next = following(progress.seconds);
-            }
-            Shown::Plain { .. } | Shown::Nothing => {}
+            Show::Plain | Show::Nothing => {}
         }
     }
 
-    /// Prints something else without tearing the bar.
-    pub(super) fn aside(&self, print: impl FnOnce()) {
-        match self {
-            Shown::Bar(bar) => bar.suspend(print),
-            Shown::Plain { .. } | Shown::Nothing => print(),
+    /// The session is lost: from now on nobody answers.
+    pub(super) fn lose(&mut self) {
+        if let Some(latest) = &mut self.latest {
+            latest.lost = true;
+        }
+    }
+
+    /// Time has passed, or the terminal was made wider or narrower.
+    pub(super) fn tick(&self) {
+        if let Some(latest) = self.latest.as_ref().filter(|_| self.show == Show::Bar) {
+            screen::draw_bar(self.view(latest).bar(screen::columns()));
         }
     }
 
     /// Takes the bar away.
-    pub(super) fn end(&self) {
-        if let Shown::Bar(bar) = self {
-            bar.finish_and_clear();
+    pub(super) fn end(&mut self) {
+        if self.show == Show::Bar {
+            self.latest = None;
+            screen::clear_bar();
         }
     }
-}
 
-fn bar() -> ProgressBar {
-    // The template is fixed: a mistake in it shows as the library's own bar, not as a failed transfer.
-    let style = ProgressStyle::with_template("[{bar:24}] {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr()).with_style(style.progress_chars("=> "))
+    fn view(&self, latest: &Latest) -> View {
+        let Latest { progress, pace, .. } = latest;
+        let silence = Duration::from_secs_f64(progress.silent_s.clamp(0.0, 1e9)) + latest.at.elapsed();
+        let silent = latest.lost || silence.as_secs_f64() >= SILENT_AFTER_SECONDS;
+        View {
+            arrived: progress.bytes_arrived,
+            durable: progress.bytes_durable,
+            wanted: pace.bytes_wanted,
+            scanned: progress.scanned,
+            files_done: progress.files_committed,
+            files_total: progress.files_total,
+            bytes_per_s: if silent { 0.0 } else { pace.bytes_per_s },
+            elapsed_s: self.begun.elapsed().as_secs_f64(),
+            eta_s: pace.eta_s.filter(|_| !silent),
+            silent_s: silent.then_some(silence.as_secs_f64()),
+            limit: progress.limited_by.map(|limited| words::limit(limited.by, self.is_capped(pace))),
+        }
+    }
+
+    /// Whether the rate that was asked for was what limited, most of the time that the network did.
+    pub(super) fn was_capped(&self) -> bool {
+        self.paced.1 * 2 > self.paced.0
+    }
+
+    /// Whether what was asked for with `--rate` is what moves.
+    fn is_capped(&self, pace: &Pace) -> bool {
+        self.rate.is_some_and(|rate| pace.bytes_per_s >= rate as f64 * NEARLY)
+    }
 }
 
 /// When a plain line is due after one at `seconds`.
@@ -102,25 +154,12 @@ fn following(seconds: f64) -> f64 {
     ((seconds / step).floor() + 1.0) * step
 }
 
-fn line(progress: &Progress, pace: &Pace) -> String {
-    let total = if progress.scanned { "" } else { "+" };
-    let mut text = format!(
-        "{} of {}{total}, {} of {}{total} files, {}",
-        ByteCount(progress.bytes_durable),
-        ByteCount(pace.bytes_to_move),
-        progress.files_committed,
-        progress.files_total,
-        units::rate(pace.bytes_per_s),
-    );
-    if let Some(eta) = pace.eta_s {
-        text.push_str(&format!(", {} left", units::span(eta)));
-    }
-    if let Some(limited) = progress.limited_by {
-        text.push_str(&format!(", limited by {}", limited.by));
-    }
-    text
-}
-
+/// A bar is drawn so often: time goes on, and a terminal may be made wider or narrower.
+pub(super) const TICK: Duration = Duration::from_millis(250);
+/// Each side speaks once a second at least; from so many seconds on silence is worth saying.
+const SILENT_AFTER_SECONDS: f64 = 3.0;
+/// A rate that was asked for is kept from here on.
+const NEARLY: f64 = 0.85;
 const PLAIN_SECONDS: f64 = 10.0;
 const PLAIN_SLOW_SECONDS: f64 = 60.0;
 const PLAIN_SLOW_AFTER_SECONDS: f64 = 60.0;
@@ -156,22 +195,26 @@ mod tests {
         }
     }
 
+    fn view(progress: Progress, lost: bool) -> View {
+        let mut shown = Shown::new(Show::Nothing, Some(1000));
+        let pace = Pace { bytes_per_s: 950.0, eta_s: Some(9.0), bytes_wanted: 10 };
+        shown.update(&progress, &pace, Talker::silent());
+        if lost {
+            shown.lose();
+        }
+        shown.view(&shown.latest.expect("counters"))
+    }
+
     #[test]
-    fn a_line_says_what_is_durable_how_fast_and_what_limits() {
-        let progress = Progress {
-            bytes_durable: 3 << 30,
-            files_committed: 2,
-            files_total: 5,
-            scanned: true,
-            limited_by: Some(Limited { by: "target", share: 0.7 }),
-            ..Progress::default()
-        };
-        let pace = Pace { bytes_per_s: 1.176e9, eta_s: Some(62.0), bytes_to_move: 4 << 30 };
-        assert_eq!(
-            line(&progress, &pace),
-            "3.0 GiB of 4.0 GiB, 2 of 5 files, 9.41 Gbit/s (1.18 GB/s), 1:02 left, limited by target"
-        );
-        let early = line(&Progress::default(), &Pace { bytes_per_s: 0.0, eta_s: None, bytes_to_move: 0 });
-        assert_eq!(early, "0 B of 0 B+, 0 of 0+ files, 0 bit/s (0 B/s)");
+    fn an_outage_is_no_slow_network() {
+        let limited_by = Some(Limited { by: "network:rate", share: 1.0 });
+        let well = Progress { limited_by, silent_s: 1.0, ..Progress::default() };
+        let seen = view(well, false);
+        assert_eq!((seen.silent_s, seen.bytes_per_s, seen.limit), (None, 950.0, Some("--rate")));
+        for (silent_s, lost) in [(12.0, false), (0.0, true)] {
+            let seen = view(Progress { silent_s, ..well }, lost);
+            assert!(seen.silent_s.is_some_and(|seconds| (silent_s..silent_s + 9.0).contains(&seconds)), "{seen:?}");
+            assert_eq!((seen.bytes_per_s, seen.eta_s), (0.0, None));
+        }
     }
 }

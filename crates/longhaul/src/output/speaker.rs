@@ -4,12 +4,13 @@
 //! wait for a slow terminal or pipe. Knows no event.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use longhaul_engine::{Event, Observer};
 
 use super::Narrator;
+use super::progress::TICK;
 
 /// The narrator at work.
 pub struct Speaker {
@@ -52,10 +53,18 @@ impl Observer for Ear {
 }
 
 fn narrate(mut narrator: Narrator, heard: Receiver<Heard>) -> Narrator {
-    while let Ok(Heard::Event(event)) = heard.recv() {
-        narrator.hear(event);
+    loop {
+        // A bar shows time that passes; without one there is nothing to do until something happens.
+        let next = match narrator.ticks() {
+            true => heard.recv_timeout(TICK),
+            false => heard.recv().map_err(RecvTimeoutError::from),
+        };
+        match next {
+            Ok(Heard::Event(event)) => narrator.hear(event),
+            Err(RecvTimeoutError::Timeout) => narrator.tick(),
+            Ok(Heard::Over) | Err(RecvTimeoutError::Disconnected) => return narrator,
+        }
     }
-    narrator
 }
 
 /// Enough for a reader that stops for a moment amid many small files (about 20 MB); beyond it the session waits for its

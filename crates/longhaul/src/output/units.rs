@@ -11,6 +11,11 @@ pub(super) fn rate(bytes_per_s: f64) -> String {
     format!("{}bit/s ({}B/s)", decimal(bytes_per_s * 8.0), decimal(bytes_per_s))
 }
 
+/// `1.18 GB/s`, where there is no room for both.
+pub(super) fn bytes_rate(bytes_per_s: f64) -> String {
+    format!("{}B/s", decimal(bytes_per_s))
+}
+
 /// `1 file`, `2 files`.
 pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
@@ -18,7 +23,7 @@ pub fn count(number: u64, what: &str) -> String {
 
 /// Three digits and a decimal prefix.
 fn decimal(value: f64) -> String {
-    let mut value = if value.is_finite() { value.max(0.0) } else { 0.0 };
+    let mut value = if value.is_finite() { value.clamp(0.0, LARGEST) } else { 0.0 };
     let mut prefixes = ["", "k", "M", "G", "T", "P"].iter().peekable();
     let mut prefix = "";
     while let Some(next) = prefixes.next() {
@@ -72,6 +77,8 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + carry, month, day)
 }
 
+/// What three digits and the last prefix can say.
+const LARGEST: f64 = 999e15;
 const DAYS_PER_ERA: i64 = 146_097;
 const DAYS_FROM_0000_03_01_TO_1970: i64 = 719_468;
 

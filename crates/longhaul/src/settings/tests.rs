@@ -71,7 +71,7 @@ fn switches_can_be_set_anywhere() {
     assert!(dry(&[], &[], "dry-run = true"));
     assert!(!dry(&[], &[("LONGHAUL_DRY_RUN", "false")], "dry-run = true"));
     let (_, talk) = merge(&["-vv"], &[("LONGHAUL_JSON", "yes")], "quiet = true").unwrap();
-    assert_eq!(talk, Talk { json: true, quiet: true, verbose: 2 });
+    assert_eq!(talk, Talk { json: true, quiet: true, verbose: 2, ..Talk::default() });
 }
 
 #[test]

@@ -10,8 +10,8 @@ use longhaul_core::{ByteCount, ChunkSize, IfExists, Preserve};
 use longhaul_engine::{Congestion, DirectMode, EngineKind, NetPath, Protection, RATE_MIN, Transport, Verify};
 use longhaul_net::PublicKey;
 
-use super::ProgressForm;
 use super::flaw::Flaw;
+use super::{ColorWhen, ProgressForm};
 
 /// On or off.
 pub(crate) fn switch(text: &str) -> Result<bool, Flaw> {
@@ -196,6 +196,15 @@ pub(super) fn progress(text: &str) -> Result<ProgressForm, Flaw> {
         "plain" => Ok(ProgressForm::Plain),
         "none" => Ok(ProgressForm::None),
         _ => Err(unknown(text, "auto, bar, plain, none")),
+    }
+}
+
+pub(crate) fn color(text: &str) -> Result<ColorWhen, Flaw> {
+    match text {
+        "auto" => Ok(ColorWhen::Auto),
+        "always" => Ok(ColorWhen::Always),
+        "never" => Ok(ColorWhen::Never),
+        _ => Err(unknown(text, "auto, always, never")),
     }
 }
 

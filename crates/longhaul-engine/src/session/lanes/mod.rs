@@ -334,6 +334,11 @@ impl Lanes {
         (self.gone.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
     }
 
+    /// Payload bytes that went or came of units that are under way.
+    pub(crate) fn in_hand(&self) -> u64 {
+        self.running.values().map(|lane| lane.reading().in_hand).sum()
+    }
+
     /// Ids to grant in place of lanes that are lost.
     pub(crate) fn grant(&mut self) -> Vec<LaneId> {
         let units = self.gone.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();

@@ -101,7 +101,7 @@ mod tests {
     const AFTER: Duration = Duration::from_secs(20);
 
     fn lane(id: u32, pieces: u64, units: u64, doing: Doing) -> (LaneId, Reading) {
-        (LaneId(id), Reading { pieces, units, doing })
+        (LaneId(id), Reading { pieces, units, in_hand: 0, doing })
     }
 
     /// What is given up when lane 0 stands as `still` for `seconds` while lane 1 moves `units`.

@@ -192,6 +192,10 @@ pub struct Tally {
     pub read_back: u64,
     /// Of these, bytes of chunks and small files that were not what had been written.
     pub misread: u64,
+    /// Bytes of holes that came: they passed over no lane.
+    pub holes: u64,
+    /// Payload bytes here of units that are not whole yet. The machine does not know them: its session fills them in.
+    pub arriving: u64,
 }
 
 impl Tally {

@@ -23,7 +23,7 @@ use crate::signals::{self, Asking};
 pub(super) fn run(args: &BenchMatrixArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
-    context.log(commands::client_level(talk));
+    context.talk(talk);
     let measured = settings::matrix_bench(args, &layers).and_then(|bench| measure(bench, talk));
     Ok(measured.unwrap_or_else(|error| output::refuse(talk.json, error)))
 }

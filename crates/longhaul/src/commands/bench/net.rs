@@ -23,7 +23,7 @@ use crate::signals::{self, Asking};
 pub(super) fn run(args: &BenchNetArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
-    context.log(commands::client_level(talk));
+    context.talk(talk);
     let measured = daemon(&args.daemon)
         .and_then(|daemon| settings::net_bench(args, &layers).map(|bench| (daemon, bench)))
         .and_then(|(daemon, bench)| measure(&daemon, bench, talk, context));

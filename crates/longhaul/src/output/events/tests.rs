@@ -46,17 +46,21 @@ fn progress_never_mixes_its_counters() {
         bytes_total: 50,
         bytes_sent: 40,
         bytes_received: 30,
+        bytes_arrived: 35,
+        bytes_resumed: 5,
+        silent_s: 0.25,
         bytes_durable: 20,
         bytes_committed: 10,
         limited_by: Some(Limited { by: "network:loss", share: 0.7 }),
         ..Progress::default()
     };
-    let pace = Pace { bytes_per_s: 20.7, eta_s: Some(1.5), bytes_to_move: 50 };
+    let pace = Pace { bytes_per_s: 20.7, eta_s: Some(1.5), bytes_wanted: 50 };
     assert_eq!(
         said(|lines| lines.progress(&progress, &pace)),
         "{\"v\":1,\"type\":\"progress\",\"t_s\":1.0,\"files_total\":9,\"files_committed\":1,\"bytes_total\":50,\
          \"bytes_sent\":40,\"bytes_received\":30,\"bytes_durable\":20,\"bytes_committed\":10,\"bytes_per_s\":20,\
-         \"eta_s\":1.5,\"limited_by\":\"network:loss\",\"limited_share\":0.7}\n"
+         \"eta_s\":1.5,\"limited_by\":\"network:loss\",\"limited_share\":0.7,\
+         \"bytes_arrived\":35,\"bytes_resumed\":5,\"silent_s\":0.25}\n"
     );
 }
 
@@ -113,6 +117,10 @@ fn the_summary_counts_and_rates() {
         files_skipped: 1,
         bytes_committed: 2_000_000_000,
         bytes_resent: 5,
+        bytes_moved: 1_000_000_000,
+        bytes_holes: 1_000_000_000,
+        bytes_held: 2_000_000_000,
+        bytes_wanted: 2_500_000_000,
         seconds: 4.0,
         sender_cpu: Some(1.0),
         limits: vec![Limited { by: "target", share: 0.75 }, Limited { by: "hash", share: 0.25 }],
@@ -132,9 +140,10 @@ fn the_summary_counts_and_rates() {
         "{\"v\":1,\"type\":\"summary\",\"status\":\"complete\",\"exit\":0,\"files_committed\":2,\"files_skipped\":1,\
          \"files_failed\":0,\"bytes_committed\":2000000000,\"bytes_resumed\":0,\"bytes_resent\":5,\
          \"bytes_read_back\":0,\"bytes_misread\":0,\"seconds\":4.0,\
-         \"bytes_per_s\":500000000,\"cpu_s_per_gb\":{\"sender\":0.5,\"receiver\":null},\
+         \"bytes_per_s\":250000000,\"cpu_s_per_gb\":{\"sender\":0.5,\"receiver\":null},\
          \"limited_by\":\"target\",\"limited_share\":0.75,\"limits\":{\"target\":0.75,\"hash\":0.25},\"stages\":{\"hash\":0.4,\"send\":0.3},\
-         \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0}}\n"
+         \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0},\
+         \"bytes_moved\":1000000000,\"bytes_holes\":1000000000,\"bytes_held\":2000000000,\"bytes_wanted\":2500000000}\n"
     );
 }
 
@@ -143,7 +152,10 @@ fn a_run_that_never_began_has_a_summary_too() {
     let line = said(|lines| lines.summary(&Summary::nothing(Exit::Usage)));
     assert!(line.starts_with("{\"v\":1,\"type\":\"summary\",\"status\":\"usage\",\"exit\":2,\"files_committed\":0,"));
     assert!(
-        line.ends_with("\"limited_by\":null,\"limited_share\":null,\"limits\":{},\"stages\":{},\"io\":null}\n"),
+        line.ends_with(
+            "\"limited_by\":null,\"limited_share\":null,\"limits\":{},\"stages\":{},\"io\":null,\
+             \"bytes_moved\":0,\"bytes_holes\":0,\"bytes_held\":0,\"bytes_wanted\":0}\n"
+        ),
         "{line}"
     );
 }

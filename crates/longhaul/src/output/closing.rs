@@ -1,0 +1,231 @@
+//! The last lines of a run, for people: what was done, what is held, what failed, what to do next.
+//!
+//! In: the engine's report and the names that failed. Out: lines. Prints nothing itself.
+
+use longhaul_core::{ByteCount, RelPath};
+use longhaul_engine::{EngineReport, Report};
+
+use super::events::engine as engine_name;
+use super::{units, words};
+use crate::exit::Exit;
+use crate::manifest::Omissions;
+
+/// Names that failed, the first ones kept.
+#[derive(Debug, Default)]
+pub(super) struct Failed {
+    count: u64,
+    first: Vec<String>,
+}
+
+impl Failed {
+    /// Takes one more.
+    pub(super) fn add(&mut self, placed: &RelPath) {
+        self.count += 1;
+        if self.first.len() < FAILED_NAMED {
+            self.first.push(placed.escaped().to_string());
+        }
+    }
+
+    /// The names once more, as the reasons may have scrolled away. Nothing where there is nothing to add to the one reason.
+    pub(super) fn lines(&self) -> Vec<String> {
+        if self.count < 2 {
+            return Vec::new();
+        }
+        let mut lines = vec![format!("{} names failed:", self.count)];
+        lines.extend(self.first.iter().map(|name| format!("  {name}")));
+        match self.count - self.first.len() as u64 {
+            0 => {}
+            more => {
+                lines.push(format!("  and {more} more: -v names each as it fails, --json tells each in a 'file' event"))
+            }
+        }
+        lines
+    }
+}
+
+/// What the report does not say of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    /// It was a dry one.
+    pub(super) dry: bool,
+    /// Where the network limited, it was the rate that was asked for.
+    pub(super) capped: bool,
+}
+
+/// What was done, in one line.
+pub(super) fn summary(report: &Report, exit: Exit, run: Run) -> String {
+    let Report { files_total, files_committed, files_skipped, files_failed, bytes_moved, seconds, .. } = *report;
+    if run.dry {
+        return format!("dry run: {} found, nothing moved", units::count(files_total, "file"));
+    }
+    if exit == Exit::Complete && files_committed == 0 && files_skipped > 0 && bytes_moved == 0 {
+        let are = if files_skipped == 1 { "is" } else { "are" };
+        return format!(
+            "nothing to do: {} {are} there already{}",
+            units::count(files_skipped, "file"),
+            read_back(report)
+        );
+    }
+    if exit == Exit::Complete && files_total == 0 {
+        return "nothing to do: no files found".to_owned();
+    }
+    let mut line = format!("{} done, {}", units::count(files_committed, "file"), ByteCount(report.bytes_committed));
+    if bytes_moved != report.bytes_committed {
+        line.push_str(&format!("; {} moved", ByteCount(bytes_moved)));
+    }
+    line.push_str(&format!(" in {seconds:.1} s"));
+    if bytes_moved > 0 {
+        line.push_str(&format!(", {}", units::rate(per_second(report))));
+    }
+    for (bytes, what) in [(report.bytes_resumed, "resumed"), (report.bytes_holes, "of holes")] {
+        if bytes > 0 {
+            line.push_str(&format!(", {} {what}", ByteCount(bytes)));
+        }
+    }
+    for (count, what) in [(files_skipped, "there already"), (files_failed, "failed")] {
+        if count > 0 {
+            line.push_str(&format!(", {count} {what}"));
+        }
+    }
+    line.push_str(&read_back(report));
+    if let Some(limited) = report.limits.first() {
+        let by = words::limit(limited.by, run.capped);
+        line.push_str(&format!(", limited by {by} ({:.0} % of the time)", limited.share * 100.0));
+    }
+    line
+}
+
+/// Payload bytes that moved in each second of the run.
+pub(super) fn per_second(report: &Report) -> f64 {
+    if report.seconds > 0.0 { report.bytes_moved as f64 / report.seconds } else { 0.0 }
+}
+
+/// What is safe at the receiver of a run that was ended early. `None` where nothing is wanted, or all is there.
+pub(super) fn held(report: &Report) -> Option<String> {
+    let (safe, wanted) = (report.bytes_committed.saturating_add(report.bytes_held), report.bytes_wanted);
+    let held = safe.min(wanted);
+    let ended_early = report.fault.is_some() && wanted > 0;
+    ended_early.then(|| match held {
+        0 => format!("held: nothing yet of {}", ByteCount(wanted)),
+        _ => format!("held: {} of {}; what is held is not sent again", ByteCount(held), ByteCount(wanted)),
+    })
+}
+
+/// What the I/O engine of this side did.
+pub(super) fn io(io: &EngineReport) -> String {
+    let EngineReport { depth, slots, slots_registered, .. } = io;
+    let devices = units::count(io.devices as u64, "device");
+    format!(
+        "I/O by {}, {depth} deep, {devices}, {slots_registered} of {slots} buffers registered",
+        engine_name(io.engine)
+    )
+}
+
+/// What a manifest does not say.
+pub(super) fn omissions(omissions: &Omissions) -> Vec<String> {
+    let mut lines = Vec::new();
+    if omissions.unread > 0 {
+        let why = omissions.why.as_deref().map_or("they were not sent, and not read here".to_owned(), str::to_owned);
+        lines.push(format!("the manifest has no line for {}: {why}", units::count(omissions.unread, "file")));
+    }
+    if omissions.not_utf8 > 0 {
+        let names = units::count(omissions.not_utf8, "name");
+        lines.push(format!("{names} in the manifest: not UTF-8, written with U+FFFD as b3sum prints them"));
+    }
+    lines
+}
+
+fn read_back(report: &Report) -> String {
+    let mut text = String::new();
+    if report.bytes_read_back > 0 {
+        text.push_str(&format!(", {} read back", ByteCount(report.bytes_read_back)));
+    }
+    if report.bytes_misread > 0 {
+        text.push_str(&format!(" ({} of it WRONG: suspect the disk)", ByteCount(report.bytes_misread)));
+    }
+    text
+}
+
+/// A screen of lines still shows the summary behind so many.
+const FAILED_NAMED: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::{Blame, Fault, FaultCode};
+    use longhaul_engine::Limited;
+
+    use super::*;
+    use crate::exit::tests::report;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_summary_says_what_moved_and_what_did_not_have_to() {
+        let done = Report { files_total: 2, files_committed: 2, bytes_committed: 1 << 30, seconds: 2.0, ..report() };
+        let moved = Report { bytes_moved: 1 << 30, ..done.clone() };
+        let said = |report: &Report, exit| summary(report, exit, Run::default());
+        assert_eq!(said(&moved, Exit::Complete), "2 files done, 1.0 GiB in 2.0 s, 4.29 Gbit/s (537 MB/s)");
+        let resumed = Report { bytes_moved: 256 * MIB, bytes_resumed: 768 * MIB, ..done.clone() };
+        assert_eq!(
+            said(&resumed, Exit::Complete),
+            "2 files done, 1.0 GiB; 256.0 MiB moved in 2.0 s, 1.07 Gbit/s (134 MB/s), 768.0 MiB resumed"
+        );
+        let holes = Report { bytes_holes: 1 << 30, ..done };
+        assert_eq!(said(&holes, Exit::Complete), "2 files done, 1.0 GiB; 0 B moved in 2.0 s, 1.0 GiB of holes");
+        let limits = vec![Limited { by: "target", share: 0.826 }, Limited { by: "hash", share: 0.174 }];
+        let mixed = Report { files_total: 4, files_skipped: 3, files_failed: 1, limits, ..report() };
+        let line = said(&mixed, Exit::Partial);
+        assert!(line.ends_with(", 3 there already, 1 failed, limited by the target disk (83 % of the time)"), "{line}");
+        assert_eq!(
+            summary(&Report { files_total: 4, ..report() }, Exit::Complete, Run { dry: true, capped: false }),
+            "dry run: 4 files found, nothing moved"
+        );
+    }
+
+    #[test]
+    fn a_run_with_nothing_to_do_says_so() {
+        let skipped = |count| Report { files_total: count, files_skipped: count, ..report() };
+        assert_eq!(summary(&skipped(3), Exit::Complete, Run::default()), "nothing to do: 3 files are there already");
+        assert_eq!(summary(&skipped(1), Exit::Complete, Run::default()), "nothing to do: 1 file is there already");
+        assert_eq!(summary(&report(), Exit::Complete, Run::default()), "nothing to do: no files found");
+        assert!(summary(&skipped(3), Exit::Interrupted, Run::default()).starts_with("0 files done"));
+    }
+
+    #[test]
+    fn a_run_that_was_ended_says_what_is_held() {
+        let ended = Report {
+            fault: Some(Fault::new(FaultCode::Interrupted, Blame::Local, "interrupted")),
+            bytes_committed: 18 * MIB,
+            bytes_held: 20 * MIB,
+            bytes_wanted: 57 * MIB,
+            ..report()
+        };
+        assert_eq!(held(&ended).as_deref(), Some("held: 38.0 MiB of 57.0 MiB; what is held is not sent again"));
+        let nothing = Report { bytes_committed: 0, bytes_held: 0, ..ended.clone() };
+        assert_eq!(held(&nothing).as_deref(), Some("held: nothing yet of 57.0 MiB"));
+        assert_eq!(held(&Report { bytes_wanted: 0, ..ended.clone() }), None);
+        assert_eq!(held(&Report { fault: None, ..ended }), None);
+    }
+
+    #[test]
+    fn the_first_names_that_failed_are_listed_and_the_rest_counted() {
+        let mut failed = Failed::default();
+        failed.add(&RelPath::new(b"a").expect("a path"));
+        assert!(failed.lines().is_empty(), "its error line stands right above");
+        failed.add(&RelPath::new(b"b\n").expect("a path"));
+        assert_eq!(failed.lines(), ["2 names failed:", "  a", "  b\\x0a"]);
+        (0..20).for_each(|n| failed.add(&RelPath::new(format!("f{n}").as_bytes()).expect("a path")));
+        let lines = failed.lines();
+        assert_eq!(lines.len(), 1 + FAILED_NAMED + 1);
+        assert!(lines[11].starts_with("  and 12 more: "), "{lines:?}");
+    }
+
+    #[test]
+    fn what_the_manifest_lacks_is_said() {
+        assert!(omissions(&Omissions::default()).is_empty());
+        let some = Omissions { unread: 2, why: None, not_utf8: 1 };
+        let lines = omissions(&some);
+        assert_eq!(lines[0], "the manifest has no line for 2 files: they were not sent, and not read here");
+        assert!(lines[1].starts_with("1 name in the manifest: not UTF-8"));
+    }
+}

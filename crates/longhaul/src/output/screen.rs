@@ -1,0 +1,97 @@
+//! The way onto standard error: whole lines, and beneath them the bar of a terminal.
+//!
+//! In: texts whose characters are harmless. Out: one write for each, so that neither other threads nor other processes come
+//! between. The bar is taken away before lines are printed and drawn again behind them. Knows neither labels nor counters.
+//!
+//! The cursor rests at the bar's first column. A terminal that is made narrower may wrap the bar into several rows and moves
+//! the cursor with the text, so that everything from the cursor on is the bar's and is erased with the next draw; so is what
+//! the terminal echoes there (`^C`).
+
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::termios::tcgetwinsize;
+
+/// What stands on the screen besides lines that are done.
+#[derive(Debug)]
+struct Screen {
+    /// The bar as it was drawn last.
+    bar: Option<String>,
+}
+
+/// Standard error is one for the whole process, and so is what stands on it.
+static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None });
+
+/// Prints whole lines.
+pub(super) fn print(lines: &str) {
+    write(lock().lines(lines));
+}
+
+/// Draws the bar, in place of the one that stands there.
+pub(super) fn draw_bar(bar: String) {
+    write(lock().draw(bar));
+}
+
+/// Takes the bar away for good.
+pub(super) fn clear_bar() {
+    write(lock().clear());
+}
+
+/// Columns of the terminal behind standard error; 80 where it does not say.
+pub(super) fn columns() -> usize {
+    match tcgetwinsize(io::stderr()) {
+        Ok(size) if size.ws_col > 0 => size.ws_col.into(),
+        _ => COLUMNS_UNKNOWN,
+    }
+}
+
+fn lock() -> MutexGuard<'static, Screen> {
+    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A standard error that is gone is no error: there is nobody left to tell.
+fn write(text: String) {
+    if !text.is_empty() {
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+impl Screen {
+    fn lines(&self, lines: &str) -> String {
+        match &self.bar {
+            None => lines.to_owned(),
+            Some(bar) => format!("{ERASE}{lines}{bar}\r"),
+        }
+    }
+
+    fn draw(&mut self, bar: String) -> String {
+        let erase = if self.bar.is_some() { ERASE } else { "\r" };
+        let text = format!("{erase}{bar}\r");
+        self.bar = Some(bar);
+        text
+    }
+
+    fn clear(&mut self) -> String {
+        self.bar.take().map_or(String::new(), |_| ERASE.to_owned())
+    }
+}
+
+/// To the first column, and nothing from there on.
+const ERASE: &str = "\r\x1b[J";
+const COLUMNS_UNKNOWN: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_stand_above_the_bar_and_nothing_of_it_stays() {
+        let mut screen = Screen { bar: None };
+        assert_eq!(screen.lines("a\n"), "a\n");
+        assert_eq!(screen.draw("42%".to_owned()), "\r42%\r");
+        assert_eq!(screen.lines("b\n"), "\r\x1b[Jb\n42%\r");
+        assert_eq!(screen.draw("43%".to_owned()), "\r\x1b[J43%\r");
+        assert_eq!(screen.clear(), "\r\x1b[J");
+        assert_eq!((screen.clear().as_str(), screen.lines("c\n").as_str()), ("", "c\n"));
+    }
+}
