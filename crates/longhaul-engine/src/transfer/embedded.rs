@@ -128,6 +128,7 @@ impl Run {
             config,
             asked: Asked::default(),
             base: destination.base,
+            place: destination.place,
             ledger: destination.ledger,
         };
         let hears_sender = Arc::new(OneHost(self.observer.clone()));

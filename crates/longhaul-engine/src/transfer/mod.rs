@@ -263,8 +263,9 @@ impl Run {
             [source] if !contents(source) => source.path.name(),
             _ => None,
         };
-        let (asked, base, ledger) = (self.asked(own), destination.base, destination.ledger);
-        let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
+        let (base, place) = (destination.base, destination.place);
+        let (asked, ledger) = (self.asked(own), destination.ledger);
+        let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, place, ledger };
         session::receive::run(link, receiving, course).await;
         telling.over(course.totals.fault.as_ref());
         course.totals.fault.take().map_or(Ok(()), Err)
