@@ -118,6 +118,7 @@ pub struct Observers {
 
 /// What no session could keep.
 fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
+    budget::possible(settings.memory)?;
     let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
         (Transport::Quic, _, From::Local(_), To::Local(_)) => {
             ("between two local directories no lane runs over QUIC", "leave --transport out")

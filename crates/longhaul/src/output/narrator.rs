@@ -113,6 +113,11 @@ impl Narrator {
         }
     }
 
+    /// Says something to people.
+    pub fn note(&self, text: &str) {
+        self.aside(|talker| talker.note(text));
+    }
+
     /// Tells the end, in the order that scripts rely on: the summary is the last line.
     pub fn conclude(mut self, end: &End) -> Exit {
         self.shown.end();
