@@ -81,6 +81,7 @@ fn a_bad_config_is_refused_with_the_place_of_what_is_wrong() {
         ("[limits]\nsessions = 0\n".to_owned(), "sessions"),
         ("[limits]\nmemory = 'plenty'\n".to_owned(), "plenty"),
         ("[limits]\nmemory = '1MiB'\n".to_owned(), "memory"),
+        ("[limits]\nmemory = '900TiB'\n".to_owned(), "more than this host has"),
         ("[[root]\n".to_owned(), "serve.toml:1:"),
     ];
     for (text, flaw) in cases {
@@ -410,6 +411,17 @@ fn a_daemon_without_sessions_ends_at_once_on_either_signal() {
         let outcome = site.daemon.finish();
         assert_eq!(outcome.code, 0, "{outcome}");
     }
+}
+
+#[test]
+fn a_daemon_that_is_asked_to_reload_says_that_it_does_not_and_goes_on() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 1000);
+    for _ in 0..2 {
+        site.daemon.signal(Signal::HUP);
+        site.daemon.wait_log("SIGHUP: the configuration is not read again; start the daemon again");
+    }
+    site.client.run(["push", "f", &site.url("")]).succeed();
 }
 
 #[test]

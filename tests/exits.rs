@@ -209,18 +209,55 @@ fn an_ordinary_user_with_8_mib_of_lockable_memory_can_do_all_of_it() {
 
 #[test]
 fn the_first_signal_ends_a_run_in_order_and_leaves_no_final_name() {
-    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 143)] {
         for trip in Trip::each_way() {
             files::make_sparse(trip.source().join("f"), 1 << 40, &[]);
             let running = trip.run(&[], &["f"], "g").start();
             running.wait_type("progress");
             running.signal(signal);
+            running.wait_stderr("stopping: writing down what has come; once more to stop now");
             let outcome = running.fail(code);
             let summary = outcome.summary();
             assert_eq!(summary["files_committed"], 0, "{trip}: {outcome}");
             assert!(outcome.stderr.contains("run it again"), "{trip}: {outcome}");
             assert!(!trip.dest().join("g").exists(), "{trip}");
         }
+    }
+}
+
+#[test]
+fn a_run_beneath_nohup_survives_its_terminal() {
+    for trip in Trip::each_way() {
+        files::make(trip.source().join("f"), 1, 20 << 20);
+        // What is ignored when a program begins is what nohup leaves it.
+        let script = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"];
+        let running = trip.run(&["--rate", "20MB/s"], &["f"], "g").beneath(script).start();
+        running.wait_type("progress");
+        running.signal(Signal::HUP);
+        running.fail(0);
+    }
+}
+
+#[test]
+fn a_file_beyond_the_limit_on_lengths_fails_with_the_limit_named() {
+    let host = Host::new();
+    files::make(host.path("f"), 1, 20 << 20);
+    let outcome = host.run(["copy", "--json", "f", "g"]).beneath(["prlimit", "--fsize=1000000"]).fail(7);
+    let fault = &outcome.events_of("fault")[0];
+    assert!(fault["hint"].as_str().unwrap().contains("ulimit -f"), "{outcome}");
+    assert!(!host.path("g").exists(), "{outcome}");
+}
+
+#[test]
+fn more_memory_than_the_host_has_is_refused_before_anything_is_made() {
+    let site = Site::new();
+    files::make(site.client.path("f"), 1, 100);
+    files::make(site.root().join("f"), 1, 100);
+    let (there, new) = (site.url("f"), site.url("new/f"));
+    for (verb, from, to) in [("copy", "f", "new/f"), ("push", "f", new.as_str()), ("pull", there.as_str(), "new/f")] {
+        let outcome = site.client.run([verb, "--json", "--memory", "900TiB", from, to]).fail(2);
+        assert!(outcome.stderr.contains("more memory than this host has"), "{outcome}");
+        assert!(!site.client.path("new").exists() && !site.root().join("new").exists(), "{outcome}");
     }
 }
 

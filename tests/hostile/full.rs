@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::fixture::{Daemon, DaemonConfig, Host, Mode, files, modes, tool, tree};
+use crate::fixture::{Daemon, DaemonConfig, Host, Mode, Outcome, Run, files, modes, tool, tree};
 
 /// A small ext4 file system; unmounted when dropped, also by a panic.
 struct Small {
@@ -19,6 +19,14 @@ impl Small {
         fs::File::create(&image).unwrap().set_len(bytes).unwrap();
         tool("mkfs.ext4", &["-q", "-m", "0", "-F", image.to_str().unwrap()]);
         tool("mount", &["-o", "loop", image.to_str().unwrap(), mount.to_str().unwrap()]);
+        Small { mount, host }
+    }
+
+    /// A file system in memory, with these options.
+    fn in_memory(options: &str) -> Small {
+        let host = Host::new();
+        let mount = host.make_dir("mount");
+        tool("mount", &["-t", "tmpfs", "-o", options, "tmpfs", mount.to_str().unwrap()]);
         Small { mount, host }
     }
 
@@ -113,7 +121,16 @@ impl Filling {
         Filling { client, _server: server, daemon, verb, mode, target: small.path("f") }
     }
 
-    fn run(&self) -> crate::fixture::Outcome {
+    fn run(&self) -> Outcome {
+        let outcome = self.command().finish();
+        if self.verb == "push" {
+            self.daemon.wait_log("ended: ");
+            assert!(!self.daemon.log().contains("panicked"), "{}", self.daemon.log());
+        }
+        outcome
+    }
+
+    fn command(&self) -> Run {
         let (near, far) = (self.client.path("f"), self.daemon.url("data/f"));
         let (near, target) = (near.to_str().unwrap(), self.target.to_str().unwrap());
         let (from, to) = match self.verb {
@@ -123,17 +140,12 @@ impl Filling {
         };
         let key = self.daemon.key();
         let run = self.client.run([self.verb, "--json", "--retry-for", "0", "--peer-key", key, "--chunk-size", "1MiB"]);
-        let outcome = run.args(self.mode.args()).args(["--memory", "16MiB", from, to]).finish();
-        if self.verb == "push" {
-            self.daemon.wait_log("ended: ");
-            assert!(!self.daemon.log().contains("panicked"), "{}", self.daemon.log());
-        }
-        outcome
+        run.args(self.mode.args()).args(["--memory", "16MiB", from, to])
     }
 }
 
 /// Moves what `make` makes to `f` on the small file system.
-fn fill(small: &Small, verb: &'static str, mode: Mode, make: Load) -> crate::fixture::Outcome {
+fn fill(small: &Small, verb: &'static str, mode: Mode, make: Load) -> Outcome {
     Filling::new(small, verb, mode, make).run()
 }
 
@@ -145,10 +157,16 @@ fn a_full_disk_that_is_freed_takes_the_rest() {
             let context = format!("{verb}, {mode}");
             let small = Small::new(64 << 20);
             let ballast = small.path("ballast");
-            fs::write(&ballast, files::bytes(9, 36 << 20)).unwrap();
             let filling = Filling::new(&small, verb, mode, |path| files::make(path, 1, 40 << 20));
-            let outcome = filling.run();
+            // There is room for it when it is begun. Then somebody else takes that.
+            let running = filling.command().args(["--rate", "16MB/s"]).start();
+            running.wait_event(|event| event["bytes_durable"].as_u64().filter(|bytes| *bytes > 0));
+            let mut other = fs::File::create(&ballast).unwrap();
+            let piece = files::bytes(9, 1 << 20);
+            while std::io::Write::write_all(&mut other, &piece).is_ok() {}
+            let outcome = running.finish();
             assert_eq!(outcome.code, 7, "{context}: {outcome}");
+            assert_named(&outcome, "is full", &context);
             assert_eq!(tree::orphans(&small.mount), [""; 0], "{context}");
             fs::remove_file(&ballast).unwrap();
             let outcome = filling.run();
@@ -158,6 +176,83 @@ fn a_full_disk_that_is_freed_takes_the_rest() {
             assert!(resumed > 0, "{context}: {resumed}: {outcome}");
             assert!(fs::read(&filling.target).unwrap() == files::bytes(1, 40 << 20), "{context}");
             assert_eq!(tree::leftovers(&small.mount), [""; 0], "{context}");
+        }
+    }
+}
+
+/// The one fault for want of room says on which file system of which host, and `what`; it is said once.
+#[track_caller]
+fn assert_named(outcome: &Outcome, what: &str, context: &str) {
+    let faults = outcome.events_of("fault");
+    let [fault] = faults.as_slice() else { panic!("{context}: one fault: {outcome}") };
+    assert_eq!(fault["code"], "no-space", "{context}: {outcome}");
+    let said = fault["message"].as_str().unwrap();
+    let named = said.starts_with("the file system of ") && said.contains(" on host ") && said.contains(what);
+    assert!(named, "{context}: {outcome}");
+}
+
+/// Room for three files of nine megabytes, and not for a fourth.
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn of_files_that_do_not_all_fit_those_that_do_are_committed_and_one_line_says_why_the_rest_is_not() {
+    for mode in modes() {
+        for verb in ["copy", "pull", "push"] {
+            let context = format!("{verb}, {mode}");
+            let small = Small::new(40 << 20);
+            let ballast = free(&small.mount) - (32 << 20);
+            fs::write(small.path("ballast"), files::bytes(9, ballast as usize)).unwrap();
+            let filling = Filling::new(&small, verb, mode, |path| {
+                (0..6).for_each(|n| files::make(path.join(n.to_string()), n, 9 << 20));
+            });
+            let outcome = filling.run();
+            assert_eq!(outcome.code, 7, "{context}: {outcome}");
+            assert_eq!(outcome.counts(), (3, 0, 1), "{context}: {outcome}");
+            assert_named(&outcome, "has no room for this file: it needs 9.0 MiB more", &context);
+            let standing = tree::Tree::of(&filling.target).paths().len();
+            assert_eq!(standing, 4, "{context}: the directory and three files");
+            assert_eq!(tree::leftovers(&small.mount), [""; 0], "{context}: nothing was begun in vain");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_disk_without_a_byte_is_full_each_time_and_no_empty_journal_stays() {
+    for mode in modes() {
+        for verb in ["copy", "pull", "push"] {
+            for (load, make) in LOADS {
+                let context = format!("{verb} of {load}, {mode}");
+                let small = Small::new(24 << 20);
+                let mut other = fs::File::create(small.path("ballast")).unwrap();
+                for piece in [vec![7; 1 << 20], vec![7; 4096], vec![7; 1]] {
+                    while std::io::Write::write_all(&mut other, &piece).is_ok() {}
+                }
+                let filling = Filling::new(&small, verb, mode, make);
+                for again in 0..2 {
+                    let outcome = filling.run();
+                    assert_eq!(outcome.code, 7, "{context}, {again}: {outcome}");
+                    assert_named(&outcome, "", &context);
+                    let left = tree::leftovers(&small.mount);
+                    assert!(!left.iter().any(|path| path.ends_with(".journal")), "{context}: {left:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_file_system_without_inodes_is_named_once_and_keeps_what_it_took() {
+    for verb in ["copy", "pull", "push"] {
+        for mode in modes() {
+            let small = Small::in_memory("size=24m,nr_inodes=100");
+            let make: Load = |path| (0..200).for_each(|n| files::make(path.join(n.to_string()), n, 100));
+            let outcome = fill(&small, verb, mode, make);
+            let context = format!("{verb}, {mode}");
+            assert_eq!(outcome.code, 7, "{context}: {outcome}");
+            assert_named(&outcome, "has no inodes", &context);
+            let (committed, skipped, failed) = outcome.counts();
+            assert!(committed > 50 && skipped == 0 && failed == 1, "{context}: {outcome}");
         }
     }
 }

@@ -324,6 +324,12 @@ impl DiskError {
                 "raise the limit of open files of that whole host (sysctl fs.file-max) or see who has so many open, then run the same \
                  command again",
             ),
+            DiskError::Call { source, .. } if is_too_large(source) && longhaul_sys::file_size_limit().is_some() => {
+                (FaultCode::Unsupported, LIMITED_SIZE_HINT)
+            }
+            DiskError::Call { source, .. } if is_too_large(source) => {
+                (FaultCode::Unsupported, "send it to a file system that holds files of this length")
+            }
             _ => self.kind().said(),
         };
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
@@ -386,6 +392,15 @@ impl ErrorKind {
 fn is_full_host(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NFILE.raw_os_error())
 }
+
+/// Whether a file would be longer than its file system or the process may have it.
+fn is_too_large(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::FBIG.raw_os_error())
+}
+
+/// The limit is that of the process that writes: of a daemon, or of this command.
+const LIMITED_SIZE_HINT: &str = "raise the limit on the length of files there (ulimit -f, LimitFSIZE= of systemd), then run the same \
+    command again";
 
 fn kind_of(error: &io::Error) -> ErrorKind {
     let Some(errno) = error.raw_os_error().map(Errno::from_raw_os_error) else {

@@ -35,7 +35,7 @@ pub use source::{
 };
 pub use stat::{Identity, Standing};
 pub use target::{
-    Back, FsTarget, Journalled, LinkPolicy, Made, ModePolicy, Place, Reopened, Replace, Staged, SyncCounts, SyncMethod,
-    TargetFile, TargetId, TargetTree, TreePolicy, VoidTarget,
+    Back, FsTarget, Journalled, LinkPolicy, Made, ModePolicy, Place, Reopened, Replace, Room, Staged, SyncCounts,
+    SyncMethod, TargetFile, TargetId, TargetTree, TreePolicy, VoidTarget,
 };
 pub use tree::{Listed, Lister, Tree};

@@ -29,6 +29,8 @@ pub(crate) const FAR: Duration = Duration::from_millis(5);
 pub(crate) const READ_BACK_SLOTS: usize = 2;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
 pub(crate) const SLOTS_MIN: u64 = 4;
+/// More than these no slab has.
+const SLOTS_MAX: u64 = 1 << 16;
 
 /// The slots that `memory` holds.
 ///
@@ -44,7 +46,33 @@ pub(crate) fn slots(memory: ByteCount, chunk: ChunkSize) -> Result<usize, Fault>
         )
         .hint("raise --memory or lower --chunk-size"));
     }
+    if slots > SLOTS_MAX {
+        let chunk = ByteCount(chunk.bytes());
+        let message = format_args!("--memory {memory} holds more than {SLOTS_MAX} chunks of {chunk}");
+        return Err(Fault::new(FaultCode::Usage, Blame::Local, message).hint("lower --memory or raise --chunk-size"));
+    }
     Ok(usize::try_from(slots).unwrap_or(usize::MAX))
+}
+
+/// The memory of this host in bytes: no buffers can be larger. (What a cgroup allows is not looked at: it may be changed while a
+/// transfer runs, and pages of buffers that are never used count nowhere.)
+pub fn host_memory() -> ByteCount {
+    let system = rustix::system::sysinfo();
+    ByteCount((system.totalram as u64).saturating_mul(u64::from(system.mem_unit)))
+}
+
+/// Refuses buffers that this host cannot have.
+///
+/// # Errors
+/// [`FaultCode::Usage`].
+pub(crate) fn possible(memory: ByteCount) -> Result<(), Fault> {
+    let most = host_memory();
+    if memory <= most {
+        return Ok(());
+    }
+    let message = format_args!("--memory {memory} is more than this host has, which is {most}");
+    Err(Fault::new(FaultCode::Usage, Blame::Local, message)
+        .hint("lower --memory: the default of 256MiB is enough for most paths"))
 }
 
 /// The largest chunk of which `memory` holds enough, at least `chunk`.

@@ -27,7 +27,7 @@ pub use api::{
     Progress, RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger, To, Transport, Trust,
     Verify,
 };
-pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT};
+pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
 pub use longhaul_core::Rights;
 pub use longhaul_disk::{
@@ -36,6 +36,7 @@ pub use longhaul_disk::{
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
+pub use longhaul_sys::ignores_hangup;
 pub use service::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use transfer::bench::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,
@@ -43,9 +44,12 @@ pub use transfer::bench::{
 };
 pub use transfer::{Observers, run, run_between, run_into};
 
-/// Prepares the process: as many open files as the system allows.
+/// Prepares the process: as many open files as the system allows, and limits on file sizes that are errors, not deaths.
 pub fn prepare_process() {
     if let Err(e) = longhaul_sys::raise_nofile_limit() {
         tracing::debug!(error = %e, "the limit on open files stays as it is");
+    }
+    if let Err(e) = longhaul_sys::survive_file_size_limit() {
+        tracing::debug!(error = %e, "a limit on file sizes still ends the process");
     }
 }

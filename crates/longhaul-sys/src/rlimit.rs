@@ -1,4 +1,4 @@
-//! The limits of this process that a transfer runs into: open descriptors and locked memory.
+//! The limits of this process that a transfer runs into: open descriptors, locked memory, lengths of files.
 
 use std::io;
 
@@ -21,6 +21,11 @@ pub fn raise_nofile_limit() -> io::Result<Option<u64>> {
 /// The limit of open descriptors that holds now; none: unlimited.
 pub fn nofile_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
+}
+
+/// Bytes that a file may have that this process writes; none: unlimited.
+pub fn file_size_limit() -> Option<u64> {
+    getrlimit(Resource::Fsize).current
 }
 
 /// Bytes that this process may lock in memory without a privilege; none: unlimited.

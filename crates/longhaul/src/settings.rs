@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::CHUNK_BYTES_USER_MAX;
 use longhaul_core::{ByteCount, ChunkSize, RelPath};
-use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, SyncGroup, Transport};
+use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, SyncGroup, Transport, host_memory};
 use longhaul_net::PublicKey;
 
 use crate::cli::{
@@ -189,6 +189,9 @@ fn buffers(args: &BufferOptions, layers: &Layers) -> Result<(ChunkSize, ByteCoun
     match layers.parsed_with_origin("memory", &args.memory, values::size)? {
         Some((origin, given)) if given < least => {
             Err(Error::Option { origin, flaw: Flaw::MemoryTooSmall { given, least } })
+        }
+        Some((origin, given)) if given > host_memory() => {
+            Err(Error::Option { origin, flaw: Flaw::MemoryTooLarge { given, most: host_memory() } })
         }
         given => Ok((chunk, given.map_or(MEMORY_DEFAULT, |(_, memory)| memory))),
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks the run to stop, the second ends the process.
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks the run to stop, the second ends the process.
 //!
 //! In: signals. Out: one call of what `commands` want done, then the process's end. Knows no runs.
 
@@ -31,13 +31,25 @@ impl Drop for Question<'_> {
     }
 }
 
+/// The meaning of SIGHUP. Where it was ignored when the process began (`nohup`), it stays ignored.
+pub enum Hangup {
+    /// The terminal is gone: as SIGTERM, with its exit code. Whoever waits for a command without a terminal is a script or a
+    /// supervisor, to which 143 says already that the run can be continued.
+    Stops,
+    /// It asks a daemon to read its configuration again: this is called, and everything goes on.
+    Asks(fn()),
+}
+
 /// Calls `stop` at the first signal, with [`FaultCode::Interrupted`] or [`FaultCode::Terminated`]; ends the process with that
 /// code's exit at the second. Needs to be called within the runtime.
 ///
 /// # Errors
 /// What the system says to a signal handler.
-pub fn watch(asking: Asking, stop: impl FnOnce(FaultCode) + Send + 'static) -> io::Result<()> {
-    let mut signals = Signals { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? };
+pub fn watch(asking: Asking, hangup: Hangup, stop: impl FnOnce(FaultCode) + Send + 'static) -> io::Result<()> {
+    // One that is ignored stays so only if it is never listened to.
+    let hup = if longhaul_engine::ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+    let mut signals =
+        Signals { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())?, hup, hangup };
     tokio::spawn(async move {
         let first = signals.next().await;
         if asking.0.load(Ordering::Relaxed) {
@@ -52,13 +64,29 @@ pub fn watch(asking: Asking, stop: impl FnOnce(FaultCode) + Send + 'static) -> i
 struct Signals {
     int: Signal,
     term: Signal,
+    /// `None` where it stays ignored.
+    hup: Option<Signal>,
+    hangup: Hangup,
 }
 
 impl Signals {
     async fn next(&mut self) -> FaultCode {
-        tokio::select! {
-            _ = self.int.recv() => FaultCode::Interrupted,
-            _ = self.term.recv() => FaultCode::Terminated,
+        loop {
+            tokio::select! {
+                _ = self.int.recv() => return FaultCode::Interrupted,
+                _ = self.term.recv() => return FaultCode::Terminated,
+                () = received(self.hup.as_mut()) => match self.hangup {
+                    Hangup::Stops => return FaultCode::Terminated,
+                    Hangup::Asks(asked) => asked(),
+                },
+            }
         }
+    }
+}
+
+async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
     }
 }

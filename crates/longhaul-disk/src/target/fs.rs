@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Meta, Preserve, RelPath, SessionTag, TempName};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, fstatvfs, statat};
 use rustix::io::Errno;
 
 use crate::direct::{DirectMode, Handle};
@@ -30,7 +30,7 @@ use crate::target::staged::{Content, HeldFd, Staged};
 use crate::target::standing;
 use crate::target::sync::{Noted, OPEN_STAGED_MAX, SyncCounts, Syncer};
 use crate::target::temp::{Temp, random};
-use crate::target::{Journalled, Made, Reopened, Replace, TargetFile, TargetTree};
+use crate::target::{Journalled, Made, Reopened, Replace, Room, TargetFile, TargetTree};
 use crate::tree::{Tree, examine};
 use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
 
@@ -566,6 +566,16 @@ impl TargetTree for FsTarget {
                 }
             }
         }
+    }
+
+    fn room(&self, path: &RelPath) -> Option<Room> {
+        let dir = match self.walk.parent(path) {
+            Ok((dir, _)) => dir,
+            Err(_) => Arc::clone(self.walk.root()),
+        };
+        let stat = fstatvfs(&*dir).ok()?;
+        let inodes = (stat.f_files > 0).then_some(stat.f_favail);
+        Some(Room { device: dir.dev(), bytes: stat.f_bavail.saturating_mul(stat.f_frsize), inodes })
     }
 
     fn sync_counts(&self) -> SyncCounts {

@@ -68,6 +68,17 @@ pub struct Journalled {
     pub bytes: u64,
 }
 
+/// Free space and file entries of a file system, as far as this user may take them: without what is kept for root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The file system's device number.
+    pub device: u64,
+    /// Free bytes.
+    pub bytes: u64,
+    /// Free inodes. `None` where their number is not fixed.
+    pub inodes: Option<u64>,
+}
+
 /// A temporary that an earlier session left, open again.
 #[derive(Debug)]
 pub struct Reopened {
@@ -245,6 +256,12 @@ pub trait TargetTree: Send + Sync + 'static {
     /// [`DiskError::Moved`] if something was mounted over it, or another took its place; what the system says of others.
     fn check_place(&self) -> Result<(), DiskError> {
         Ok(())
+    }
+
+    /// Free space and file entries on the file system on which a file at `path` would lie. `None`: nothing is known of them.
+    fn room(&self, path: &RelPath) -> Option<Room> {
+        let _ = path;
+        None
     }
 
     /// How many syncs there were.

@@ -76,7 +76,13 @@ impl Book {
     /// Begins an empty journal. Nothing of it is durable before [`Book::sync`].
     pub(super) fn begin(journal: Journal, author: &Author) -> Result<Book, Fault> {
         let (writer, bytes) = beginning(&author.opening(author.opened.generation))?;
-        journal.append(&bytes).map_err(|e| e.fault())?;
+        if let Err(error) = journal.append(&bytes) {
+            // One that promises nothing would keep its name from whoever tries again.
+            if let Err(error) = journal.remove() {
+                tracing::warn!(target: "longhaul::journal", %error, "an empty journal stays");
+            }
+            return Err(error.fault());
+        }
         let state = State {
             writer,
             opened: author.opened.clone(),

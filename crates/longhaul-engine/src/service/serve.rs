@@ -328,6 +328,7 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let within = config.policy;
             let place = move || place::served_destination((&tree, &store, within), (&who, run), &path, opening);
             let destination = blocking(place).await?;
+            let destination = Destination { place: format!("root {root}"), ..destination };
             Ok((Side::Receive(destination, policy), what))
         }
         (Far::Sources { sources, rules, names }, Role::Receiver) => {
@@ -481,10 +482,10 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
                 read_back: transfer.read_back,
             };
             let asked = measured.map_or_else(Asked::default, |measured| Asked::one_file(measured.bytes));
-            let base = destination.base;
+            let (base, place) = (destination.base, destination.place);
             let mut course = ReceiveCourse::after(held.place.committed_before());
             let ledger = destination.ledger;
-            let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
+            let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, place, ledger };
             session::receive::run(link, receiving, &mut course).await;
             if course.totals.fault.is_some() {
                 held.place.remember(course.committed);

@@ -19,7 +19,7 @@ use super::lanes::{LaneEnd, Reins};
 use super::limit::WaitsFor;
 use super::link::Wake;
 use super::overhead::ENTRY_BYTES;
-use super::writing::{Report, Writing, WritingOptions};
+use super::writing::{Report, Whereabouts, Writing, WritingOptions};
 use super::{Event, Link, unsent};
 use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
 use crate::asked::Asked;
@@ -46,6 +46,8 @@ pub(crate) struct Receiving {
     pub(crate) asked: Asked,
     /// Where the destination stands, for people.
     pub(crate) base: String,
+    /// Where that is on this host, for people.
+    pub(crate) place: String,
     /// What is written down of it.
     pub(crate) ledger: Option<Arc<Ledger>>,
 }
@@ -92,15 +94,16 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         reserve: (receiving.config.read_back || receiving.config.policy.if_exists == IfExists::Verify)
             .then_some(receiving.slab.slot_bytes()),
     };
+    let whereabouts = Whereabouts::new(&receiving.place);
     let started = Writing::start(
         receiving.tree,
         receiving.io.clone(),
-        receiving.ledger,
+        (receiving.ledger, whereabouts.clone()),
         options,
         link.times.clone(),
         link.sink(),
     );
-    let mut machine = Receiver::new(receiving.config, receiving.base);
+    let mut machine = Receiver::new(receiving.config, receiving.base).named(whereabouts.name());
     let writing = match started {
         Ok(writing) => writing,
         Err(fault) => {
@@ -260,6 +263,7 @@ impl Loop<'_> {
         let now = self.link.now();
         match report {
             Report::Surveyed { first, found } => self.machine.handle_surveyed(now, first, found),
+            Report::Room(room) => self.machine.handle_room(now, room),
             Report::Created(file, result) => {
                 let result = self.writing.created(file, result);
                 self.machine.handle_created(now, file, result);
@@ -355,6 +359,7 @@ impl Loop<'_> {
                 }
                 self.writing.survey(page, self.course.committed.before());
             }
+            Action::MeasureRoom(held) => self.writing.measure_room(held),
             Action::Create(held, partial) => self.writing.create(held, partial),
             Action::MakeLink(held) => self.writing.make_link(held),
             Action::Write { file, index, ticket } => self.writing.write(file, index, ticket),
@@ -430,12 +435,13 @@ impl Loop<'_> {
         let progress = self.progress();
         self.link.observer.event(api::Event::Progress(progress));
         let (tally, resent) = (self.tally(), self.machine.bytes_resent());
+        let unopened = self.machine.held_unopened();
         let totals = &mut self.course.totals;
         match self.verdict.take() {
             Some(Ok(ending)) => totals.sender_cpu_us = Some(ending.cpu_us).filter(|us| *us > 0),
             Some(Err(fault)) => {
                 // The sender tells its user what is held.
-                self.link.say(Message::Tally(tally));
+                self.link.say(Message::Tally(Tally { durable: tally.durable.saturating_add(unopened), ..tally }));
                 self.link.refuse(&fault, self.told_by_peer);
                 totals.fault = Some(fault);
                 self.writing.give_up();
@@ -450,7 +456,7 @@ impl Loop<'_> {
             durable: tally.durable,
             resumed: tally.resumed,
             holes: tally.holes,
-            held: tally.held(),
+            held: tally.held().saturating_add(unopened),
             read_back: tally.read_back,
             misread: tally.misread,
             resent,

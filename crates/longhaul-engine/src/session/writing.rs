@@ -6,6 +6,7 @@
 
 mod batch;
 mod readback;
+mod shortage;
 mod standing;
 mod survey;
 
@@ -19,7 +20,7 @@ use longhaul_core::{
     TempName,
 };
 use longhaul_disk::{ChunkIo, DiskError, Staged, TargetFile, TargetTree};
-use longhaul_proto::receiver::{Created, Held, Partial, Record, Surveyed, Ticket};
+use longhaul_proto::receiver::{Created, Held, Partial, Record, Room, Surveyed, Ticket};
 use longhaul_proto::wire::message::Outcome;
 use longhaul_sys::Slot;
 use tokio::sync::mpsc::UnboundedSender;
@@ -33,6 +34,7 @@ use crate::workers::Workers;
 
 use batch::Batch;
 use readback::Readers;
+pub(crate) use shortage::Whereabouts;
 use standing::Versions;
 
 /// What the target side reports; each goes to the `handle_*` of its name.
@@ -40,6 +42,8 @@ use standing::Versions;
 pub(crate) enum Report {
     /// What stands under the names of a page.
     Surveyed { first: FileId, found: Vec<Result<Surveyed, Fault>> },
+    /// The room where a file would go.
+    Room(Option<Room>),
     /// A temporary file stands.
     Created(FileId, Result<Open, Fault>),
     /// A chunk is written.
@@ -123,6 +127,9 @@ pub(crate) struct Writing {
     sync: Workers,
     commit: Workers,
     journal: Workers,
+    /// Measures room, behind nothing else.
+    room: Workers,
+    whereabouts: Arc<Whereabouts>,
     /// What is written down; none where nothing outlives the session anyway.
     ledger: Option<Arc<Ledger>>,
     /// What was read of files that stand.
@@ -158,7 +165,7 @@ impl Writing {
     pub(crate) fn start(
         tree: Arc<dyn TargetTree>,
         io: ChunkIo,
-        ledger: Option<Arc<Ledger>>,
+        (ledger, whereabouts): (Option<Arc<Ledger>>, Whereabouts),
         options: WritingOptions,
         times: StageTimes,
         sink: UnboundedSender<Event>,
@@ -187,6 +194,8 @@ impl Writing {
             sync: pool("sync", SYNCERS)?,
             commit: pool("commit", 1)?,
             journal: pool("journal", 1)?,
+            room: pool("room", 1)?,
+            whereabouts: Arc::new(whereabouts),
             ledger,
             versions: Versions::default(),
             readers: options.reserve.map(Readers::start).transpose()?,
@@ -209,9 +218,10 @@ impl Writing {
     /// Runs `job` on a pool and sends what it reports.
     fn report(&self, pool: &Workers, job: impl FnOnce(&dyn TargetTree) -> Report + Send + 'static) {
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
-        let under_way = self.jobs.clone();
+        let (under_way, whereabouts) = (self.jobs.clone(), self.whereabouts.clone());
         pool.run(move || {
-            let report = times.count(Stage::Files, || job(&*tree));
+            let mut report = times.count(Stage::Files, || job(&*tree));
+            report.each_fault(|fault| whereabouts.name_shortage(&*tree, fault));
             drop(under_way);
             let _ = sink.send(Event::Wrote(report));
         });
@@ -232,6 +242,14 @@ impl Writing {
     /// Whether more entries that are at their end wait to be put away than the disk does in a moment.
     pub(crate) fn is_swamped(&self) -> bool {
         Arc::strong_count(&self.chores) > CHORES_WAITING_MAX
+    }
+
+    /// Measures the room where a file would go.
+    pub(crate) fn measure_room(&self, held: Arc<Held>) {
+        self.report(&self.room, move |tree| {
+            let room = tree.room(&held.placed);
+            Report::Room(room.map(|room| Room { device: room.device, bytes: room.bytes, inodes: room.inodes }))
+        });
     }
 
     /// Makes a temporary file, or opens the one of a partial.
@@ -289,9 +307,15 @@ impl Writing {
         };
         let place = target.place(start);
         let (sink, under_way) = (self.sink.clone(), self.writes.clone());
+        let (tree, whereabouts) = (self.tree.clone(), self.whereabouts.clone());
         let done = move |slot: Slot, result: Result<(), DiskError>| {
             drop((slot, under_way));
-            let _ = sink.send(Event::Wrote(Report::Written { file, index, result: result.map_err(|e| e.fault()) }));
+            let result = result.map_err(|error| {
+                let mut fault = error.fault();
+                whereabouts.name_shortage(&*tree, &mut fault);
+                fault
+            });
+            let _ = sink.send(Event::Wrote(Report::Written { file, index, result }));
         };
         self.io.write(target, place, len, slot, Box::new(done));
     }

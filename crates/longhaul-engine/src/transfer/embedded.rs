@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
 use longhaul_disk::{EngineKind, SourceTree, SyncMethod};
-use longhaul_net::{Identity, LaneStream, Protection};
+use longhaul_net::{Identity, LaneStream, NetError, Protection};
 use longhaul_proto::wire::message::{self, VERSION, Welcome};
 
 use super::Run;
@@ -128,6 +128,7 @@ impl Run {
             config,
             asked: Asked::default(),
             base: destination.base,
+            place: destination.place,
             ledger: destination.ledger,
         };
         let hears_sender = Arc::new(OneHost(self.observer.clone()));
@@ -186,11 +187,18 @@ fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Ve
             None => LaneStream::pair(),
             Some((a, b)) => LaneStream::pair_private(a, b),
         }
-        .map_err(|e| net_fault(&e))?;
+        .map_err(|e| pair_fault(&e))?;
         let joined = |stream| JoinedLane { id: LaneId(n), stream, taken: true };
         Ok((joined(a), joined(b)))
     };
     (0..count).map(pair).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().unzip())
+}
+
+/// Lanes within a process fail only where it has too many files open already.
+fn pair_fault(error: &NetError) -> Fault {
+    let fault = net_fault(error);
+    Fault { code: FaultCode::Exhausted, ..fault }
+        .hint("raise the limit of open files (ulimit -n), then run the same command again")
 }
 
 /// The sender's half is the one observed; the receiver's adds what only it knows.

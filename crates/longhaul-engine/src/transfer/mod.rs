@@ -118,6 +118,7 @@ pub struct Observers {
 
 /// What no session could keep.
 fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
+    budget::possible(settings.memory)?;
     let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
         (Transport::Quic, _, From::Local(_), To::Local(_)) => {
             ("between two local directories no lane runs over QUIC", "leave --transport out")
@@ -263,8 +264,9 @@ impl Run {
             [source] if !contents(source) => source.path.name(),
             _ => None,
         };
-        let (asked, base, ledger) = (self.asked(own), destination.base, destination.ledger);
-        let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, ledger };
+        let (base, place) = (destination.base, destination.place);
+        let (asked, ledger) = (self.asked(own), destination.ledger);
+        let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, place, ledger };
         session::receive::run(link, receiving, course).await;
         telling.over(course.totals.fault.as_ref());
         course.totals.fault.take().map_or(Ok(()), Err)

@@ -52,6 +52,8 @@ impl Receiver {
         };
         assert_eq!(self.chunks_wanted as u64, sum(|l| l.wanted as u64), "chunks wanted");
         assert_eq!(self.large_open as u64, sum(|l| l.is_open() as u64), "files open");
+        let room = sum(|l| l.room.map_or(0, |room| room.bytes()));
+        assert_eq!(self.rooms.reserved(), room, "room that is kept");
         assert_eq!(self.unsynced.undurable, sum(Large::undurable), "bytes not durable");
         assert_eq!(self.to_create, ids(|l| l.stage == Stage::Waiting), "files that wait for a descriptor");
         let syncable = ids(|l| l.stage == Stage::Open && l.failed.is_none() && l.written > 0);

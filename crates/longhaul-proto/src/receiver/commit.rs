@@ -78,6 +78,11 @@ impl Committer {
         self.stage.is_some()
     }
 
+    /// Whether anything is staged or being committed.
+    pub(super) fn has_any(&self) -> bool {
+        self.is_busy() || !self.gathered.is_empty()
+    }
+
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         if self.stage.is_some() { None } else { self.since.map(|t| t.after(BATCH_WAIT)) }
     }
@@ -108,7 +113,7 @@ impl Receiver {
     pub(super) fn move_batch(&mut self, now: Timestamp) {
         let begins = match self.committer.due(now, self.config.group) {
             Some(Due::Now) => true,
-            Some(Due::IfAlone) => self.pages.last_seen && !self.others_may_join(),
+            Some(Due::IfAlone) => self.fatal.is_some() || self.pages.last_seen && !self.others_may_join(),
             None => false,
         };
         if begins {

@@ -25,10 +25,12 @@ impl Receiver {
     }
 
     /// Opens files as descriptors allow, and wants chunks as the window allows: a disk that stalls stops wants.
-    pub(super) fn create_and_want(&mut self) {
+    pub(super) fn create_and_want(&mut self, now: Timestamp) {
         while self.large_open < LARGE_OPEN_MAX
-            && let Some(id) = self.to_create.pop_first()
+            && let Some(&id) = self.to_create.first()
+            && self.admit(now, id)
         {
+            self.to_create.remove(&id);
             let Some(slot) = self.entries.get_mut(&id) else { continue };
             if let State::Large(large) = &mut slot.state {
                 self.large_open += 1;
@@ -148,9 +150,14 @@ impl Receiver {
             return self.settle_down(now);
         }
         let bytes = large.wrote(now, index);
+        let mut room = large.room;
         let may_sync = large.stage == Stage::Open && large.failed.is_none();
         let since = large.since;
         self.unsynced.undurable += bytes;
+        self.rooms.written(&mut room, bytes);
+        if let Some(large) = self.large(id) {
+            large.room = room;
+        }
         if may_sync {
             self.unsynced.join(id, bytes, since);
         }
@@ -291,6 +298,7 @@ impl Receiver {
         self.chunks_wanted -= large.wanted;
         self.unsynced.leave(id, large);
         self.unsynced.undurable -= large.undurable();
+        self.rooms.give_back(large.room);
         self.to_create.remove(&id);
         self.to_want.remove(&id);
         self.to_copy.remove(&id);

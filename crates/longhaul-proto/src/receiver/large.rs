@@ -14,6 +14,7 @@ use super::chunks::{ChunkEvent, ChunkState};
 use super::compare::Comparison;
 use super::partial::{Partial, Source, Stretch};
 use super::readback::Checks;
+use super::room::Reserved;
 use crate::time::Timestamp;
 
 /// A chunk that is asked for or on its way to being durable.
@@ -96,6 +97,8 @@ pub(super) struct Large {
     pub(super) synced: u64,
     /// Bytes counted as durable: resumed, or journalled in this session.
     pub(super) durable: u64,
+    /// Room on the target that it will still take.
+    pub(super) room: Option<Reserved>,
     /// What is read back of it.
     pub(super) checks: Checks,
     /// How far it is compared with what stands, if it is.
@@ -123,6 +126,7 @@ impl Large {
             syncing: 0,
             synced: 0,
             durable: 0,
+            room: None,
             checks: Checks::default(),
             comparison: None,
             failed: None,
@@ -140,7 +144,7 @@ impl Large {
         let failed = self.failed.take();
         let checks = std::mem::take(&mut self.checks);
         let comparison = self.comparison.take();
-        *self = Large { stage: self.stage, failed, checks, comparison, ..Large::new(map) };
+        *self = Large { stage: self.stage, room: self.room, failed, checks, comparison, ..Large::new(map) };
     }
 
     /// The partial stands. Gives what of it the sender needs to know; the chunks of another version are all to be compared.

@@ -24,6 +24,7 @@ mod order;
 mod partial;
 mod policy;
 mod readback;
+mod room;
 mod says;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -52,6 +53,8 @@ pub use order::{
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen};
 use readback::{Reading, Unread};
+pub use room::Room;
+use room::Rooms;
 use says::Says;
 
 /// The machine. See the module.
@@ -78,6 +81,7 @@ pub struct Receiver {
     /// Large files with chunks to copy from what stands under their names.
     to_copy: BTreeSet<FileId>,
     large_open: usize,
+    rooms: Rooms,
     chunks_wanted: usize,
     /// Bundles that are wanted again: the attempt that is admitted.
     bundles_again: HashMap<BundleId, Attempt>,
@@ -177,6 +181,7 @@ impl Receiver {
             to_want: BTreeSet::new(),
             to_copy: BTreeSet::new(),
             large_open: 0,
+            rooms: Rooms::default(),
             chunks_wanted: 0,
             bundles_again: HashMap::new(),
             bundles_unread: HashMap::new(),
@@ -312,7 +317,10 @@ impl Receiver {
 
     /// Restores the invariants after any change: credits given, wants issued, groups synced, batches moved, end said.
     fn settle_down(&mut self, now: Timestamp) {
-        if let Some(fault) = self.fatal.take() {
+        let is_ending = self.fatal.is_some();
+        // What is whole already has its place: it comes to its name before a full disk ends the session.
+        let waits = is_ending && self.is_short_of_room() && self.committer.has_any();
+        if !waits && let Some(fault) = self.fatal.take() {
             self.abort(fault);
         }
         if self.phase == Phase::Over {
@@ -321,22 +329,38 @@ impl Receiver {
         if self.is_draining() {
             return self.drain_down(now);
         }
-        if !self.is_backlogged {
+        if !self.is_backlogged && !is_ending {
             if !self.is_cramped {
                 self.grant_pages();
             }
-            self.create_and_want();
+            self.create_and_want(now);
+            if self.fatal.is_some() {
+                return self.settle_down(now);
+            }
         }
         self.sync_groups(now);
         self.write_journal();
-        self.finish_dirs();
+        // Of a session that is to end not everything that lies in them was told.
+        if !is_ending {
+            self.finish_dirs();
+        }
         self.move_batch(now);
         let all_answered = self.pages.last_seen && self.pages.answered == self.pages.seen;
-        if self.phase == Phase::Running && all_answered && self.entries.is_empty() && self.journal.is_idle() {
+        if self.phase == Phase::Running
+            && !is_ending
+            && all_answered
+            && self.entries.is_empty()
+            && self.journal.is_idle()
+        {
             self.phase = Phase::Tidying;
             self.says.flush(&mut self.actions);
             self.actions.push_back(Action::Tidy);
         }
+    }
+
+    /// Whether the session is to end for want of room on the target.
+    fn is_short_of_room(&self) -> bool {
+        self.fatal.as_ref().is_some_and(|fault| fault.code == FaultCode::NoSpace)
     }
 
     /// What was written down for another session is put away, and every name that stands is durable (or not).
@@ -390,13 +414,16 @@ impl Receiver {
             self.tally.committed = self.tally.committed.saturating_add(*len);
             self.tally.files += 1;
         }
+        // What ends the session ails every file alike: it is said of the first. Of a process that is out of descriptors not even
+        // that: none has failed, and all are sent again by whoever goes on.
+        let mut is_told = true;
         if let Outcome::Failed(fault) = &outcome
             && fault.code.ends_session()
         {
+            is_told = fault.code != FaultCode::Exhausted && self.fatal.is_none() && !self.is_draining();
             self.fatal.get_or_insert_with(|| fault.clone());
         }
-        // A process that is out of descriptors ails every file alike: none has failed, and all are sent again by whoever goes on.
-        if !matches!(&outcome, Outcome::Failed(fault) if fault.code == FaultCode::Exhausted) {
+        if is_told {
             self.actions.push_back(Action::Settled(slot.held, outcome.clone()));
             self.says.settled(Settlement { file: id, outcome }, &mut self.actions);
         }

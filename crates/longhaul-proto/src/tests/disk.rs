@@ -10,10 +10,16 @@ use longhaul_core::{Blame, ChunkIndex, ChunkMap, Clock, EntryKind, Fault, FaultC
 use super::rng::Rng;
 use super::target::{Op, Standing, Step, Target, Temp};
 use crate::journal::HeldChunks;
-use crate::receiver::{Base, Held, Partial, Receiver, Record, Replace, Seen, Surveyed};
+use crate::receiver::{Base, Held, Partial, Receiver, Record, Replace, Room, Seen, Surveyed};
 use crate::time::Timestamp;
 
 impl Target {
+    /// What is free of the room that there is.
+    fn room(&self) -> Option<Room> {
+        let (room, taken) = self.room;
+        room.map(|room| Room { device: 1, bytes: room - taken, inodes: None })
+    }
+
     fn fate(&self, rng: &mut Rng) -> Result<(), Fault> {
         let (times, code) = self.faults;
         match rng.permille(times) {
@@ -43,6 +49,7 @@ impl Target {
                 let seen = held.iter().map(|held| self.fate(rng).map(|()| self.survey(held))).collect();
                 receiver.handle_surveyed(now, held[0].id, seen);
             }
+            Op::MeasureRoom => receiver.handle_room(now, self.room()),
             Op::Create(held, created) => {
                 self.temp(held.id).outstanding = 0;
                 if result.is_err() {
@@ -51,6 +58,9 @@ impl Target {
                 receiver.handle_created(now, held.id, result.map(|()| created));
             }
             Op::Write { file, index, bytes } => {
+                let data = |bytes: &&Vec<u8>| bytes.iter().any(|byte| *byte != 0);
+                self.room.1 += bytes.as_ref().filter(data).map_or(0, |bytes| bytes.len() as u64);
+                assert!(self.room.0.is_none_or(|room| self.room.1 <= room), "more is written than there is room for");
                 let temp = self.temp(file);
                 temp.outstanding -= 1;
                 if result.is_ok() {

@@ -12,6 +12,7 @@ mod partials;
 mod plan;
 mod readback;
 mod rng;
+mod room;
 mod scenarios;
 mod source;
 mod target;

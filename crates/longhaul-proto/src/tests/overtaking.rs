@@ -165,7 +165,7 @@ fn a_file_that_fails_while_its_temporary_is_made_ends_when_that_is_over_and_leav
         let surveyed = |action: &Action| matches!(action, Action::Survey(_));
         assert!(std::iter::from_fn(|| victim.receiver.poll_action()).any(|action| surveyed(&action)));
         victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(Seen::Absent.into())]);
-        while victim.receiver.poll_action().is_some() {}
+        while victim.poll().is_some() {}
         // Of this nothing is kept.
         victim.say(fault(0, FaultCode::Usage));
         assert!(victim.receiver.poll_action().is_none(), "it waits for its temporary");

@@ -20,7 +20,7 @@ fn partial(held: impl IntoIterator<Item = u64>) -> Arc<Partial> {
 }
 
 fn actions(victim: &mut Victim) -> Vec<Action> {
-    std::iter::from_fn(|| victim.receiver.poll_action()).collect()
+    std::iter::from_fn(|| victim.poll()).collect()
 }
 
 /// A receiver that asked what stands under the name of a file of four chunks, and heard this.

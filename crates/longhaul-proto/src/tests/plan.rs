@@ -65,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) always_flipped: HashSet<Unit>,
     /// In a thousand: an operation of the target's disk fails, with this code.
     pub(crate) disk_faults: (u32, FaultCode),
+    /// Bytes that the target has room for. `None`: it says nothing of its room, and has enough.
+    pub(crate) room: Option<u64>,
     /// In a thousand: a source cannot be read, has changed, or gives other bytes when read again.
     pub(crate) source_faults: u32,
     /// Everything is read back from the medium.
@@ -100,6 +102,7 @@ impl Plan {
             retirements: 0,
             always_flipped: HashSet::new(),
             disk_faults: (0, FaultCode::Io),
+            room: None,
             source_faults: 0,
             read_back: false,
             spoils: 0,

@@ -61,6 +61,7 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Op {
     Survey(Vec<Arc<Held>>),
+    MeasureRoom,
     Create(Arc<Held>, Created),
     /// Nothing is written of a chunk that is there already.
     Write {
@@ -121,6 +122,8 @@ pub(crate) struct Target {
     pub(super) medium: Medium,
     /// Files that stood before.
     pub(super) stood: Stood,
+    /// Bytes that there is room for, and bytes of chunks that were written.
+    pub(super) room: (Option<u64>, u64),
     /// Chunks and small files that were read back, and how many of them were not what was written.
     pub(crate) checks: (usize, usize),
 }
@@ -168,6 +171,7 @@ impl Target {
             left: plan.left.clone(),
             medium: Medium { is_read_back: plan.read_back, spoils: plan.spoils, always: plan.always_spoilt.clone() },
             stood: Stood::new(plan),
+            room: (plan.room, 0),
             checks: (0, 0),
         }
     }
@@ -217,6 +221,9 @@ impl Target {
         );
         match action {
             Action::Survey(held) => self.ops.push(Op::Survey(held)),
+            // One that says nothing of its room says so at once.
+            Action::MeasureRoom(_) if self.room.0.is_none() => {}
+            Action::MeasureRoom(_) => self.ops.push(Op::MeasureRoom),
             Action::Create(held, partial) => {
                 let created = self.open_temp(&held, partial.as_ref());
                 self.temp(held.id).outstanding = 1;

@@ -57,10 +57,19 @@ impl Victim {
         self.say(Message::Page(Page { first, last: false, entries }));
     }
 
+    /// The next action, where the target says nothing of its room.
+    pub(crate) fn poll(&mut self) -> Option<Action> {
+        let action = self.receiver.poll_action()?;
+        if let Action::MeasureRoom(_) = action {
+            self.receiver.handle_room(NOW, None);
+        }
+        Some(action)
+    }
+
     /// Does what is ordered of the disk at once; gives all actions.
     pub(crate) fn obey(&mut self) -> Vec<Action> {
         let mut all = Vec::new();
-        while let Some(action) = self.receiver.poll_action() {
+        while let Some(action) = self.poll() {
             match &action {
                 Action::Survey(held) => {
                     let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();

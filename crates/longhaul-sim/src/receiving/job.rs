@@ -63,6 +63,7 @@ pub(super) enum Then {
     Opened,
     /// With the directories that were synced for it.
     Surveyed(Vec<Arc<Held>>, Vec<String>),
+    Measured,
     Created(FileId, Created),
     Written(FileId, ChunkIndex),
     Standing(Vec<Arc<Held>>),

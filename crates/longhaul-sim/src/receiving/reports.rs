@@ -32,6 +32,8 @@ impl RecvSession {
                 let found = page.iter().map(|held| job.result_of(held.id).map(|()| self.look(env, held))).collect();
                 self.machine.handle_surveyed(now, page[0].id, found);
             }
+            // Nothing is said of it: what does not fit is found when it is written.
+            Then::Measured => self.machine.handle_room(now, None),
             Then::Created(file, created) => {
                 if result.is_err() {
                     self.temps.remove(file);

@@ -18,7 +18,7 @@ use crate::keys;
 use crate::location::Location;
 use crate::output::{self, JsonLines, Summary, Talker, time};
 use crate::settings::{self, Keys, Talk};
-use crate::signals::{self, Asking};
+use crate::signals::{self, Asking, Hangup};
 
 /// Runs the command.
 ///
@@ -57,7 +57,7 @@ fn list(
     let remote = keys::remote(&daemon, keys, &context.places(), Talker::new(talk), &asking)?;
     let (trigger, stop) = Stop::new();
     super::block_on(async move {
-        signals::watch(asking, move |code| trigger.stop(code))
+        signals::watch(asking, Hangup::Stops, move |code| trigger.stop(code))
             .map_err(Error::file("watch the signals of", "this process"))?;
         let sink = |names: Vec<Listed>| printing.print(&names);
         match daemon.path {

@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::keys;
 use crate::output::{self, JsonLines, Listening, Talker};
 use crate::settings::{self, Layers, Talk};
-use crate::signals::{self, Asking};
+use crate::signals::{self, Asking, Hangup};
 
 /// Runs the command.
 ///
@@ -109,7 +109,7 @@ async fn listen_until_stopped(
 ) -> Result<Exit, Error> {
     let (stop, stopped) = oneshot::channel::<FaultCode>();
     // The daemon may be gone already when the signal comes.
-    signals::watch(Asking::default(), move |code| {
+    signals::watch(Asking::default(), Hangup::Asks(tell_no_reload), move |code| {
         let _ = stop.send(code);
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
@@ -125,6 +125,11 @@ async fn listen_until_stopped(
     service.shutdown();
     service.wait().await;
     Ok(Exit::Complete)
+}
+
+/// A reload that is not built must not look like one.
+fn tell_no_reload() {
+    tracing::warn!(target: "longhaul::serve", "SIGHUP: the configuration is not read again; start the daemon again");
 }
 
 fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<()> {

@@ -17,7 +17,7 @@ use crate::location::{DaemonPath, LocalPath, Location, LocationFlaw};
 use crate::manifest::Manifest;
 use crate::output::{self, End, Narrator, Show, Speaker, Talker, Telling};
 use crate::settings::{self, Talk, TransferSettings};
-use crate::signals::{self, Asking};
+use crate::signals::{self, Asking, Hangup};
 
 /// What the command's name allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,7 @@ struct Prepared {
     job: Job,
     settings: Settings,
     narrator: Narrator,
+    talker: Talker,
     stop: Stop,
     trigger: StopTrigger,
     asking: Asking,
@@ -89,16 +90,20 @@ fn prepare(
     let telling = Telling { talker, json, show, rate, dry_run, manifest, destination, stop: stop_on_deaf };
     let narrator = Narrator::new(telling);
     let (sources, command) = (sources.len(), quoted(context.line));
-    Ok(Prepared { job, settings: settings.engine, narrator, stop, trigger, asking, sources, command })
+    Ok(Prepared { job, settings: settings.engine, narrator, talker, stop, trigger, asking, sources, command })
 }
 
 impl Prepared {
     fn run(self) -> Result<Exit, Error> {
-        let Prepared { job, settings, narrator, stop, trigger, asking, sources, command } = self;
+        let Prepared { job, settings, narrator, talker, stop, trigger, asking, sources, command } = self;
         let speaker = Speaker::start(narrator);
-        let observer = speaker.observer();
+        let (observer, voice) = (speaker.observer(), speaker.voice(talker));
         let report = super::block_on(async move {
-            signals::watch(asking, move |code| trigger.stop(code))
+            let stop_run = move |code| {
+                voice.note(STOPPING);
+                trigger.stop(code);
+            };
+            signals::watch(asking, Hangup::Stops, stop_run)
                 .map_err(Error::file("watch the signals of", "this process"))?;
             Ok::<_, Error>(longhaul_engine::run(job, settings, observer, stop).await)
         })??;
@@ -108,6 +113,9 @@ impl Prepared {
         }
     }
 }
+
+/// The answer to the first signal, before anything else is done about it.
+const STOPPING: &str = "stopping: writing down what has come; once more to stop now";
 
 /// The two ends of a transfer, in a combination that is built.
 enum Ends {

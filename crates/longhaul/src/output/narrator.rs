@@ -128,6 +128,11 @@ impl Narrator {
         self.shown.tick();
     }
 
+    /// Says something to people.
+    pub fn note(&self, text: &str) {
+        self.telling.talker.note(text);
+    }
+
     /// Tells the end, in the order that scripts rely on: the summary is the last line.
     pub fn conclude(mut self, end: &End) -> Exit {
         self.shown.end();

@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 
 use longhaul_engine::{Event, Observer};
 
-use super::Narrator;
 use super::progress::TICK;
+use super::{Narrator, Talker};
 
 /// The narrator at work.
 pub struct Speaker {
@@ -22,6 +22,7 @@ struct Ear(SyncSender<Heard>);
 
 enum Heard {
     Event(Event),
+    Note(&'static str),
     Over,
 }
 
@@ -37,11 +38,32 @@ impl Speaker {
         self.ear.clone()
     }
 
+    /// What others than the engine have to say to people.
+    pub fn voice(&self, talker: Talker) -> Voice {
+        Voice { ear: self.ear.clone(), talker }
+    }
+
     /// Waits until everything heard so far is told, and gives the narrator back. `None` if it panicked.
     pub fn finish(self) -> Option<Narrator> {
         // It can only be gone already if it panicked, which `join` tells.
         let _ = self.ear.0.send(Heard::Over);
         self.thread.join().ok()
+    }
+}
+
+/// Says a note beside the events, at once.
+#[derive(Clone)]
+pub struct Voice {
+    ear: Arc<Ear>,
+    talker: Talker,
+}
+
+impl Voice {
+    /// Says it where the narrator does not, or has too much to tell.
+    pub fn note(&self, text: &'static str) {
+        if self.ear.0.try_send(Heard::Note(text)).is_err() {
+            self.talker.note(text);
+        }
     }
 }
 
@@ -61,6 +83,7 @@ fn narrate(mut narrator: Narrator, heard: Receiver<Heard>) -> Narrator {
         };
         match next {
             Ok(Heard::Event(event)) => narrator.hear(event),
+            Ok(Heard::Note(text)) => narrator.note(text),
             Err(RecvTimeoutError::Timeout) => narrator.tick(),
             Ok(Heard::Over) | Err(RecvTimeoutError::Disconnected) => return narrator,
         }

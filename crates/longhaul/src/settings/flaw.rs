@@ -78,6 +78,14 @@ pub enum Flaw {
         /// The smallest for this chunk size.
         least: ByteCount,
     },
+    /// More than this host has.
+    #[error("{given} is more memory than this host has, which is {most}")]
+    MemoryTooLarge {
+        /// The size.
+        given: ByteCount,
+        /// The memory of this host.
+        most: ByteCount,
+    },
     /// Not a public key.
     #[error("'{}' is not a public key (lhk1:...)", Escaped(.given.as_bytes()))]
     Key {
@@ -92,6 +100,7 @@ impl Flaw {
         match self {
             Flaw::NotBuilt { hint, .. } => hint,
             Flaw::MemoryTooSmall { .. } => "give more --memory, or a smaller --chunk-size",
+            Flaw::MemoryTooLarge { .. } => "give less --memory: the default of 256MiB fills most paths",
             Flaw::Key { .. } => "'longhaul key show' prints it, 'longhaul serve' as well",
             _ => "",
         }

@@ -102,9 +102,9 @@ async fn receives(link: Link) -> Option<Fault> {
         group: SyncGroup::default(),
         read_back: false,
     };
-    let (asked, base, tree) = (Asked::default(), String::new(), Arc::new(VoidTarget));
+    let (asked, base, place, tree) = (Asked::default(), String::new(), String::new(), Arc::new(VoidTarget));
     let mut course = ReceiveCourse::default();
-    receive::run(link, Receiving { tree, slab, io, config, asked, base, ledger: None }, &mut course).await;
+    receive::run(link, Receiving { tree, slab, io, config, asked, base, place, ledger: None }, &mut course).await;
     course.totals.fault
 }
 

@@ -174,6 +174,7 @@ impl Run {
             config,
             asked: Asked::one_file(*allowed),
             base: "memory".to_owned(),
+            place: "memory".to_owned(),
             ledger: None,
         };
         let mut course = ReceiveCourse::default();

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{self, MatrixCell, MatrixTelling, Talker};
 use crate::settings::{self, MatrixBench, Talk};
-use crate::signals::{self, Asking};
+use crate::signals::{self, Asking, Hangup};
 
 /// Runs the command.
 ///
@@ -32,7 +32,7 @@ fn measure(bench: MatrixBench, talk: Talk) -> Result<Exit, Error> {
     let (trigger, stop) = Stop::new();
     commands::block_on(async move {
         // Before anything is made: from here on a signal ends the run, and not the process.
-        signals::watch(Asking::default(), move |code| trigger.stop(code))
+        signals::watch(Asking::default(), Hangup::Stops, move |code| trigger.stop(code))
             .map_err(Error::file("watch the signals of", "this process"))?;
         let matrix = Matrix { ground: Ground::new(&bench.dir, bench.bytes)?, bench, stop };
         let mut telling = MatrixTelling::new(talk, matrix.bench.rounds);

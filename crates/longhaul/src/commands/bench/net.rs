@@ -14,7 +14,7 @@ use crate::keys;
 use crate::location::{DaemonPath, Location};
 use crate::output::{self, NetTelling, Talker};
 use crate::settings::{self, NetBench, Talk};
-use crate::signals::{self, Asking};
+use crate::signals::{self, Asking, Hangup};
 
 /// Runs the command.
 ///
@@ -47,7 +47,7 @@ fn measure(daemon: &DaemonPath, bench: NetBench, talk: Talk, context: Context) -
     let (trigger, stop) = Stop::new();
     let telling = NetTelling::new(talk, bench.cases.len());
     commands::block_on(async move {
-        signals::watch(asking, move |code| trigger.stop(code))
+        signals::watch(asking, Hangup::Stops, move |code| trigger.stop(code))
             .map_err(Error::file("watch the signals of", "this process"))?;
         Ok(sweep(remote, bench, telling, stop).await)
     })?

@@ -146,6 +146,10 @@ fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
         if config.memory < MEMORY_MIN {
             return Err(wrong(&memory, format!("memory must be at least {MEMORY_MIN}")));
         }
+        let most = longhaul_engine::host_memory();
+        if config.memory > most {
+            return Err(wrong(&memory, format!("memory is more than this host has, which is {most}")));
+        }
     }
     if let Some(age) = limits.idle {
         config.idle = at(&age, parse_age(&age.get_ref().text()))?;

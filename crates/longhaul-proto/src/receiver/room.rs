@@ -1,0 +1,222 @@
+//! Room on the target: a file that comes in chunks is begun only while what is free there, less what files under way will still
+//! take, holds it.
+//!
+//! In: what the disk measures ([`Receiver::handle_room`]), bytes that are written, files that end. Out: whether a file may be begun, and
+//! [`Action::MeasureRoom`]. A measurement serves the files of one directory for a second. Small files are begun unmeasured: they take what
+//! they find. Knows no file system; a target that says nothing of its room has enough.
+
+use std::collections::HashMap;
+
+use longhaul_core::{Blame, ByteCount, EntryKind, Fault, FaultCode, FileId, RelPath};
+
+use super::large::Stage;
+use super::{Action, Receiver, Slot, State};
+use crate::time::Timestamp;
+
+/// Free space and file entries of a file system, as its user may take them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The file system: files of one number share the room.
+    pub device: u64,
+    /// Free bytes.
+    pub bytes: u64,
+    /// Free file entries (inodes). `None` where their number is not fixed.
+    pub inodes: Option<u64>,
+}
+
+/// A part of the room of a file system that an open file will still take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reserved {
+    device: u64,
+    bytes: u64,
+}
+
+/// What is known of the room on the target.
+#[derive(Debug, Default)]
+pub(super) struct Rooms {
+    /// The file system's name in messages. May be empty.
+    name: String,
+    devices: HashMap<u64, Device>,
+    /// The directory that was measured last, and its file system; that is `None` where nothing is said of it.
+    measured: Option<(RelPath, Option<u64>)>,
+    /// Bytes that earlier sessions brought of files that were refused.
+    refused: u64,
+    /// The measurement that is under way.
+    asked: Option<Question>,
+}
+
+#[derive(Debug)]
+struct Question {
+    dir: RelPath,
+    /// No file that will take room, or give some back, was open.
+    alone: bool,
+}
+
+/// One file system.
+#[derive(Clone, Copy, Debug)]
+struct Device {
+    /// Bytes that nobody takes, as far as is known.
+    free: u64,
+    inodes: Option<u64>,
+    /// When that was measured.
+    at: Timestamp,
+    /// No file was open then, and none was begun since.
+    alone: bool,
+    /// Bytes that open files will still take.
+    reserved: u64,
+}
+
+/// Whether a file may be begun.
+enum Admission {
+    Begin(Option<Reserved>),
+    /// Not before something else has happened.
+    Wait,
+    Measure,
+    Refuse(Fault),
+}
+
+impl Receiver {
+    /// The same, with a name for its file system, for people: the subject of a sentence.
+    #[must_use]
+    pub fn named(mut self, file_system: &str) -> Receiver {
+        file_system.clone_into(&mut self.rooms.name);
+        self
+    }
+
+    /// Whether the first file that waits may be begun now; has its room kept for it then. Fails it, and with it the session, if there is no
+    /// room for it however long it waits.
+    pub(super) fn admit(&mut self, now: Timestamp, id: FileId) -> bool {
+        let Some(slot) = self.entries.get_mut(&id) else { return true };
+        let (State::Large(large), EntryKind::File { sparse, .. }) = (&mut slot.state, &slot.held.entry.kind) else {
+            return true;
+        };
+        // What is compared takes room only once a difference is found.
+        if large.comparison.is_some() && large.partial.is_none() {
+            return true;
+        }
+        let held = large.partial.as_ref().map_or(0, |partial| partial.bytes());
+        // How much of it are holes is not known.
+        let need = if *sparse && self.config.preserve.sparse { 0 } else { large.map.len().saturating_sub(held) };
+        let dir = slot.held.placed.parent().unwrap_or_default();
+        match self.rooms.admit(now, &dir, need, self.large_open == 0) {
+            Admission::Begin(reserved) => {
+                large.room = reserved;
+                true
+            }
+            Admission::Wait => false,
+            Admission::Measure => {
+                self.rooms.asked = Some(Question { dir, alone: self.large_open == 0 });
+                self.actions.push_back(Action::MeasureRoom(slot.held.clone()));
+                false
+            }
+            Admission::Refuse(fault) => {
+                self.rooms.refused += large.resumed();
+                self.fail_file(id, fault);
+                false
+            }
+        }
+    }
+
+    /// Bytes that earlier sessions brought of files that were not begun in this one: they are held, and no counter has them.
+    pub fn held_unopened(&self) -> u64 {
+        let waits = |slot: &Slot| match &slot.state {
+            State::Large(large) if large.stage == Stage::Waiting => large.resumed(),
+            _ => 0,
+        };
+        self.entries.values().map(waits).fold(self.rooms.refused, u64::saturating_add)
+    }
+
+    /// The room where a file would go was measured. `None`: nothing is known of it.
+    pub fn handle_room(&mut self, now: Timestamp, room: Option<Room>) {
+        if self.is_over() {
+            return;
+        }
+        if let Some(asked) = self.rooms.asked.take() {
+            self.rooms.measured(now, asked, room);
+        }
+        self.settle_down(now);
+    }
+}
+
+impl Rooms {
+    fn admit(&mut self, now: Timestamp, dir: &RelPath, need: u64, alone: bool) -> Admission {
+        if self.asked.is_some() {
+            return Admission::Wait;
+        }
+        let Some((_, device)) = self.measured.as_ref().filter(|(measured, _)| measured == dir) else {
+            return Admission::Measure;
+        };
+        let Some(number) = *device else { return Admission::Begin(None) };
+        let Some(device) = self.devices.get_mut(&number) else { return Admission::Measure };
+        if now >= device.at.after(ROOM_AGE) {
+            return Admission::Measure;
+        }
+        if need <= device.free && device.inodes != Some(0) {
+            device.free -= need;
+            device.inodes = device.inodes.map(|inodes| inodes - 1);
+            device.reserved += need;
+            // It may take less than it is long, or replace what gives room back.
+            device.alone = false;
+            return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need }));
+        }
+        match (alone, device.alone) {
+            (true, true) => Admission::Refuse(shortage(&self.name, need, device)),
+            // Files that end may give room back: what they replace, and what was kept for them and not needed.
+            (true, false) => Admission::Measure,
+            (false, _) => Admission::Wait,
+        }
+    }
+
+    fn measured(&mut self, now: Timestamp, asked: Question, room: Option<Room>) {
+        self.measured = Some((asked.dir, room.map(|room| room.device)));
+        let Some(Room { device, bytes, inodes }) = room else { return };
+        let reserved = self.devices.get(&device).map_or(0, |device| device.reserved);
+        let free = bytes.saturating_sub(reserved);
+        self.devices.insert(device, Device { free, inodes, at: now, alone: asked.alone, reserved });
+    }
+
+    /// Bytes of a file were written: they are taken, and kept for it no longer.
+    pub(super) fn written(&mut self, room: &mut Option<Reserved>, bytes: u64) {
+        let Some(reserved) = room else { return };
+        let taken = bytes.min(reserved.bytes);
+        reserved.bytes -= taken;
+        if let Some(device) = self.devices.get_mut(&reserved.device) {
+            device.reserved -= taken;
+        }
+    }
+
+    /// A file ended: what was kept for it is free. That is found when it is measured next.
+    pub(super) fn give_back(&mut self, room: Option<Reserved>) {
+        if let Some(reserved) = room
+            && let Some(device) = self.devices.get_mut(&reserved.device)
+        {
+            device.reserved -= reserved.bytes;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn reserved(&self) -> u64 {
+        self.devices.values().map(|device| device.reserved).sum()
+    }
+}
+
+impl Reserved {
+    #[cfg(test)]
+    pub(super) fn bytes(self) -> u64 {
+        self.bytes
+    }
+}
+
+fn shortage(name: &str, need: u64, device: &Device) -> Fault {
+    let fault = |message| Fault::new(FaultCode::NoSpace, Blame::Local, message);
+    if device.inodes == Some(0) {
+        return fault(format!("{name} has no inodes (file entries) left"))
+            .hint("remove files there, or take a file system with more inodes, then run the same command again");
+    }
+    let (need, free) = (ByteCount(need), ByteCount(device.free));
+    fault(format!("{name} has no room for this file: it needs {need} more, and {free} are free"))
+        .hint("free space or raise the quota, then run the same command again")
+}
+
+/// So long what was measured is believed: others write there as well.
+const ROOM_AGE: std::time::Duration = std::time::Duration::from_secs(1);

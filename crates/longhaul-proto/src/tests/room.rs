@@ -1,0 +1,111 @@
+//! Files are begun only while there is room for them on the target.
+
+use longhaul_core::{FaultCode, FileId};
+
+use super::plan::{CHUNK, Plan, file, many, sparse};
+use super::scenarios::{left, play};
+use super::victim::{NOW, Victim, fault};
+use super::world::World;
+use crate::receiver::{Action, Created, Room, Seen, Source};
+use crate::wire::message::Outcome;
+
+fn committed(world: &World) -> usize {
+    world.target.outcomes.values().filter(|outcome| matches!(outcome, Outcome::Committed(_))).count()
+}
+
+fn failed(world: &World) -> Vec<FaultCode> {
+    let code = |outcome: &Outcome| match outcome {
+        Outcome::Failed(fault) => Some(fault.code),
+        _ => None,
+    };
+    world.target.outcomes.values().filter_map(code).collect()
+}
+
+#[test]
+fn as_many_files_as_fit_are_committed_and_the_first_that_does_not_fails_alone() {
+    for seed in 0..60 {
+        let items = (0..6).map(|n| file(&format!("f{n}"), 9 * CHUNK)).collect();
+        // Writes beyond the room would panic.
+        let room = Some(28 * CHUNK as u64);
+        let world = World::new(Plan { room, ..Plan::new(items).seed(seed) }).run();
+        assert_eq!((committed(&world), failed(&world)), (3, vec![FaultCode::NoSpace]), "seed {seed}");
+        assert_eq!(world.target.kept, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_is_held_of_a_file_needs_no_room_again() {
+    let item = file("big", 20 * CHUNK);
+    let left = left(&item, CHUNK, (0..12).collect(), Source::Same);
+    let plan = |room| Plan { room: Some(room), left: vec![left.clone()], ..Plan::new(vec![item.clone()]) };
+    let world = play(plan(8 * CHUNK as u64));
+    assert_eq!(committed(&world), 1);
+    let world = World::new(plan(7 * CHUNK as u64)).run();
+    assert_eq!(failed(&world), [FaultCode::NoSpace]);
+    assert_eq!(world.receiver.held_unopened(), 12 * CHUNK as u64, "what was held is held still");
+}
+
+#[test]
+fn holes_and_small_files_are_not_measured() {
+    let items = [many(12, 4, 200), vec![sparse("holes", 30)]].concat();
+    let world = play(Plan { room: Some(17 * CHUNK as u64), ..Plan::new(items) });
+    assert!(failed(&world).is_empty());
+}
+
+#[test]
+fn a_file_that_ended_has_the_room_measured_again_before_another_is_refused() {
+    let mut victim = Victim::new();
+    victim.page(vec![file("a", 4 * CHUNK).entry, file("b", 4 * CHUNK).entry]);
+    let mut measured = Vec::new();
+    let room = |measured: &mut Vec<u64>, victim: &mut Victim| {
+        // What the first took it has given back: it replaced a file of its length.
+        measured.push(5 * CHUNK as u64);
+        victim.receiver.handle_room(NOW, Some(Room { device: 1, bytes: 5 * CHUNK as u64, inodes: None }));
+    };
+    let mut created = Vec::new();
+    while let Some(action) = victim.receiver.poll_action() {
+        match action {
+            Action::Survey(held) => {
+                let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
+                victim.receiver.handle_surveyed(NOW, held[0].id, seen);
+            }
+            Action::MeasureRoom(_) => room(&mut measured, &mut victim),
+            Action::Create(held, _) => {
+                created.push(held.id);
+                victim.receiver.handle_created(NOW, held.id, Ok(Created::Fresh));
+                if held.id == FileId(0) {
+                    victim.say(fault(0, FaultCode::Vanished));
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((created, measured.len()), (vec![FileId(0), FileId(1)], 2));
+}
+
+#[test]
+fn one_measurement_serves_the_files_of_a_directory() {
+    let mut victim = Victim::new();
+    let files = |dir: &str, from: usize| {
+        (from..from + 5).map(|n| file(&format!("{dir}/f{n}"), CHUNK).entry).collect::<Vec<_>>()
+    };
+    victim.page([files("d", 0), files("d", 5), files("e", 0)].concat());
+    let mut measured = 0;
+    let mut created = 0;
+    while let Some(action) = victim.receiver.poll_action() {
+        match action {
+            Action::Survey(held) => {
+                let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
+                victim.receiver.handle_surveyed(NOW, held[0].id, seen);
+            }
+            Action::MeasureRoom(_) => {
+                measured += 1;
+                let room = Room { device: 1, bytes: 1 << 40, inodes: Some(1 << 20) };
+                victim.receiver.handle_room(NOW, Some(room));
+            }
+            Action::Create(..) => created += 1,
+            _ => {}
+        }
+    }
+    assert_eq!((measured, created), (2, 15));
+}

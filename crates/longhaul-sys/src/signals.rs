@@ -1,0 +1,41 @@
+//! Dispositions of signals that the process inherits and changes as a whole. Sets and asks; handles none.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Has writes beyond the limit on file sizes (`ulimit -f`) fail with `EFBIG`. By default SIGXFSZ ends the process without a word.
+///
+/// # Errors
+/// What the system says; the signal then ends the process as before.
+pub fn survive_file_size_limit() -> io::Result<()> {
+    // SAFETY: SIG_IGN runs no code of ours; no other thread's memory is touched.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether SIGHUP is ignored, as by `nohup`: whoever asked for that wants the process to go on.
+pub fn ignores_hangup() -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call only writes the present one to where `action` has room for it.
+    let asked = unsafe { libc::sigaction(libc::SIGHUP, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: the call succeeded, so that it has written the action.
+    asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hangup_is_not_ignored_unless_somebody_asked_for_it() {
+        // The tests themselves may run beneath nohup.
+        let before = ignores_hangup();
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        assert!(ignores_hangup());
+        // SAFETY: as above; the default action is as good.
+        unsafe { libc::signal(libc::SIGHUP, if before { libc::SIG_IGN } else { libc::SIG_DFL }) };
+        assert_eq!(ignores_hangup(), before);
+    }
+}
