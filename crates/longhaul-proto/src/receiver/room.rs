@@ -58,8 +58,9 @@ struct Device {
     /// Bytes that nobody takes, as far as is known.
     free: u64,
     inodes: Option<u64>,
-    /// When that was measured, and whether no file was open then.
+    /// When that was measured.
     at: Timestamp,
+    /// No file was open then, and none was begun since.
     alone: bool,
     /// Bytes that open files will still take.
     reserved: u64,
@@ -154,6 +155,8 @@ impl Rooms {
             device.free -= need;
             device.inodes = device.inodes.map(|inodes| inodes - 1);
             device.reserved += need;
+            // It may take less than it is long, or replace what gives room back.
+            device.alone = false;
             return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need }));
         }
         match (alone, device.alone) {

@@ -1,12 +1,12 @@
 //! Files are begun only while there is room for them on the target.
 
-use longhaul_core::FaultCode;
+use longhaul_core::{FaultCode, FileId};
 
 use super::plan::{CHUNK, Plan, file, many, sparse};
 use super::scenarios::{left, play};
-use super::victim::{NOW, Victim};
+use super::victim::{NOW, Victim, fault};
 use super::world::World;
-use crate::receiver::{Action, Room, Seen, Source};
+use crate::receiver::{Action, Created, Room, Seen, Source};
 use crate::wire::message::Outcome;
 
 fn committed(world: &World) -> usize {
@@ -50,6 +50,37 @@ fn holes_and_small_files_are_not_measured() {
     let items = [many(12, 4, 200), vec![sparse("holes", 30)]].concat();
     let world = play(Plan { room: Some(17 * CHUNK as u64), ..Plan::new(items) });
     assert!(failed(&world).is_empty());
+}
+
+#[test]
+fn a_file_that_ended_has_the_room_measured_again_before_another_is_refused() {
+    let mut victim = Victim::new();
+    victim.page(vec![file("a", 4 * CHUNK).entry, file("b", 4 * CHUNK).entry]);
+    let mut measured = Vec::new();
+    let room = |measured: &mut Vec<u64>, victim: &mut Victim| {
+        // What the first took it has given back: it replaced a file of its length.
+        measured.push(5 * CHUNK as u64);
+        victim.receiver.handle_room(NOW, Some(Room { device: 1, bytes: 5 * CHUNK as u64, inodes: None }));
+    };
+    let mut created = Vec::new();
+    while let Some(action) = victim.receiver.poll_action() {
+        match action {
+            Action::Survey(held) => {
+                let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
+                victim.receiver.handle_surveyed(NOW, held[0].id, seen);
+            }
+            Action::MeasureRoom(_) => room(&mut measured, &mut victim),
+            Action::Create(held, _) => {
+                created.push(held.id);
+                victim.receiver.handle_created(NOW, held.id, Ok(Created::Fresh));
+                if held.id == FileId(0) {
+                    victim.say(fault(0, FaultCode::Vanished));
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((created, measured.len()), (vec![FileId(0), FileId(1)], 2));
 }
 
 #[test]
