@@ -24,6 +24,7 @@ mod links;
 mod listing;
 mod mapping;
 mod medium;
+mod network;
 mod noise;
 mod outages;
 mod overlap;

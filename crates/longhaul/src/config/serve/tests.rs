@@ -79,7 +79,7 @@ fn partials_are_collected_after_a_fortnight_unless_it_says_otherwise() {
     for never in ["[limits]\npartials = 0", "[limits]\npartials = \"0\""] {
         assert_eq!(partials(never), None, "{never}");
     }
-    assert!(refusal("[limits]\npartials = 14").contains(":2:12: '14' is not a time, as 12h or 14days, or 0 for never"));
+    assert!(refusal("[limits]\npartials = 14").contains(":2:12: '14' is not a time, as 12h or 14d, or 0 for never"));
 }
 
 #[test]
