@@ -35,5 +35,6 @@ mod settings;
 mod sizes;
 mod terminal;
 mod trees;
+mod usage;
 mod verify;
 mod wan;

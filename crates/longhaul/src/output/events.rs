@@ -198,6 +198,8 @@ struct WarningBody<'a> {
 struct EntryBody<'a> {
     #[serde(flatten)]
     path: Name<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<&'a str>,
     kind: &'static str,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -342,8 +344,8 @@ impl<W: Write> JsonLines<W> {
         self.say("warning", WarningBody { message: message.as_str() })
     }
 
-    /// One name of `ls`.
-    pub fn entry(&mut self, listed: &Listed) -> io::Result<()> {
+    /// One name of `ls`, of this location where several were asked for.
+    pub fn entry(&mut self, listed: &Listed, location: Option<&str>) -> io::Result<()> {
         let (kind, rights) = match &listed.kind {
             ListedKind::File => ("file", None),
             ListedKind::Dir => ("dir", None),
@@ -359,7 +361,7 @@ impl<W: Write> JsonLines<W> {
         let partial = if let ListedKind::Partial(partial) = &listed.kind { Some(partial_body(partial)) } else { None };
         self.say(
             "entry",
-            EntryBody { path: name(&listed.name), kind, bytes: listed.len, mode, mtime, rights, partial },
+            EntryBody { path: name(&listed.name), location, kind, bytes: listed.len, mode, mtime, rights, partial },
         )
     }
 
