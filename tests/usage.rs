@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::fixture::{Host, Site, Trip, files};
+use crate::fixture::{Host, Site, files};
 
 #[test]
 fn every_version_names_the_program_its_commit_and_its_protocol() {
@@ -88,12 +88,14 @@ fn verbose_twice_says_what_happens_inside_in_the_programs_voice() {
 
 #[test]
 fn a_clients_warning_is_in_its_own_voice() {
-    // What is no directory where journals go keeps them from being written, and the transfer from nothing.
-    for trip in Trip::each_way() {
-        files::make(trip.source().join("f"), 1, 10);
-        let outcome = trip.run(&[], &["f"], "").succeed();
-        assert!(!outcome.stderr.contains(" WARN "), "{trip}: {outcome}");
-    }
+    let host = Host::new();
+    files::make(host.path("d/f"), 1, 10);
+    // What bears the name of a journal and is none is worth a warning, and stays.
+    files::write(host.make_dir("new/.longhaul").join("0123456789abcdef.journal"), [7; 9000]);
+    files::set_mode(host.path("new/.longhaul"), 0o700);
+    let outcome = host.run(["copy", "d", "new/"]).succeed();
+    let said = "longhaul: warning: a journal is left alone (tag 0123456789abcdef): not a journal of longhaul\n";
+    assert!(outcome.stderr.contains(said) && !outcome.stderr.contains(" WARN "), "{outcome}");
 }
 
 #[test]
