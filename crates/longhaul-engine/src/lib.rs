@@ -36,9 +36,9 @@ pub use longhaul_disk::{
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
-pub use longhaul_sys::ignores_hangup;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
+pub use longhaul_sys::ignores_hangup;
 pub use service::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use transfer::bench::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,
