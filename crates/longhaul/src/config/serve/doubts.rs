@@ -4,8 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_core::ByteCount;
-use longhaul_engine::{ClientConfig, Rights, RootConfig, ServeConfig};
+use longhaul_engine::{ClientConfig, Rights, RootConfig};
 use rustix::process::geteuid;
 
 use super::Daemon;
@@ -28,7 +27,6 @@ impl Daemon {
                 state.display()
             ));
         }
-        doubts.extend(memory_of(&self.config, memory_of_host()));
         for client in &self.config.clients {
             doubts.extend(of_client(client, &self.config.roots));
         }
@@ -67,22 +65,6 @@ impl Daemon {
         }
         gaps
     }
-}
-
-/// More memory than there is.
-fn memory_of(config: &ServeConfig, host: Option<ByteCount>) -> Option<String> {
-    let host = host.filter(|host| config.memory > *host)?;
-    Some(format!(
-        "memory = {} is more than the {host} of this host: many sessions at once may take all of it; set memory in [limits]",
-        config.memory
-    ))
-}
-
-fn memory_of_host() -> Option<ByteCount> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(ByteCount(kib << 10))
 }
 
 /// Rights that the client does not get, and a client that gets none.
