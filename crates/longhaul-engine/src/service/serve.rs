@@ -67,6 +67,12 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
             drop(place);
             run_session(&daemon, control, *prepared).await;
         }
+        // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
+        Err(fault) if fault.code == FaultCode::Lost => {
+            drop(place);
+            let why = "a client left before it asked for anything: it may not trust this daemon's key";
+            tracing::info!(target: "longhaul::session", %peer, key = %control.peer_key, "{why}");
+        }
         Err(fault) => {
             drop(place);
             tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");

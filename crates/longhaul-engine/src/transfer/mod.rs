@@ -3,7 +3,7 @@
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
 //! here, `link` sets the session up, `telling` keeps what is told of it in order, `paths` says
 //! over which of several addresses, `segments` how large a packet there may be, `bench` measures without disks, `redial` decides whether a
-//! lost one is followed by another; the session loop does the rest.
+//! lost one is followed by another, `udp_way` that none is where datagrams are dropped; the session loop does the rest.
 
 pub(crate) mod bench;
 mod dial;
@@ -13,6 +13,7 @@ mod paths;
 mod redial;
 mod segments;
 mod telling;
+mod udp_way;
 
 pub(crate) use dial::connect;
 
@@ -45,6 +46,7 @@ use embedded::Nobody;
 use paths::{Paths, WithPaths};
 use redial::Patience;
 use segments::Segments;
+use udp_way::UdpWay;
 
 /// Runs a job to its end. Always gives a report; what ended it early is in there.
 pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
@@ -55,7 +57,8 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
     let paths = Paths::new(&settings.paths);
     let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
-    let run = Run { settings, observer: telling, stop, paths: paths.clone(), segments, watch: None };
+    let run =
+        Run { settings, observer: telling, stop, paths: paths.clone(), segments, udp: UdpWay::default(), watch: None };
     let result = match (job.from, job.to) {
         (From::Local(sources), To::Remote(remote, path)) => run.push(sources, &remote, path).await,
         (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
@@ -80,7 +83,7 @@ pub async fn run_between(
     let begun = Instant::now();
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
     let (paths, segments) = (Paths::new(&[]), Segments::new(0));
-    let run = Run { settings, observer: observer.clone(), stop, paths, segments, watch: None };
+    let run = Run { settings, observer: observer.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
     let result = run.embedded(source, destination, Arc::new(Nobody)).await;
     conclude(result, &*observer, begun)
 }
@@ -99,7 +102,8 @@ pub async fn run_into(
     let (paths, segments) = (Paths::new(&[]), Segments::new(0));
     let result = match place::opened_destination(target, &settings) {
         Ok(destination) => {
-            let run = Run { settings, observer: sender.clone(), stop, paths, segments, watch: None };
+            let run =
+                Run { settings, observer: sender.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
             run.embedded(source, destination, receiver).await
         }
         Err(fault) => Err(fault),
@@ -145,6 +149,7 @@ struct Run {
     stop: Stop,
     paths: Paths,
     segments: Segments,
+    udp: UdpWay,
     /// Looks at the lanes that this side dials.
     watch: Option<Arc<LaneWatch>>,
 }
@@ -282,6 +287,9 @@ impl Run {
     }
 
     async fn wait(&self, fault: Fault, progressed: Option<Instant>, dialling: &mut Dialling) -> Result<(), Fault> {
+        if self.settings.transport == Transport::Quic && fault.code == FaultCode::TimedOut && self.udp.is_closed() {
+            return Err(fault);
+        }
         dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
     }
 

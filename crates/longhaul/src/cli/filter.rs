@@ -22,6 +22,8 @@ impl Args for FilterOptions {
                 .value_name("GLOB")
                 .value_parser(clap::value_parser!(OsString))
                 .action(ArgAction::Append)
+                // As rsync: whatever follows is the pattern.
+                .allow_hyphen_values(true)
                 .help(help)
         };
         command

@@ -73,6 +73,12 @@ fn prepare(
         return Err(Error::Combination { why, hint: "give one SOURCE" });
     }
     let talker = Talker::new(talk);
+    if matches!(ends, Ends::Push(..)) && (args.writes.sync_interval.is_some() || args.writes.sync_bytes.is_some()) {
+        talker.note(
+            "--sync-interval and --sync-bytes act where files are written: in a push sync_interval and sync_bytes of the \
+             daemon's [limits] decide",
+        );
+    }
     let asking = Asking::default();
     let destination = ends.destination();
     let manifest = match settings.manifest {

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_core::{Author, Fault, Mtime, Rights};
+use longhaul_core::{Author, Fault, Mtime, PlainText, Rights};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
     PathFigures, Progress, Protection, Report, Start,
@@ -190,13 +190,22 @@ struct FaultBody<'a> {
 }
 
 #[derive(Serialize)]
+struct WarningBody<'a> {
+    message: &'a str,
+}
+
+#[derive(Serialize)]
 struct EntryBody<'a> {
     #[serde(flatten)]
     path: Name<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<&'a str>,
     kind: &'static str,
     bytes: u64,
-    mode: String,
-    mtime: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rights: Option<Rights>,
     #[serde(flatten)]
@@ -330,8 +339,13 @@ impl<W: Write> JsonLines<W> {
         self.say("listening", listening)
     }
 
-    /// One name of `ls`.
-    pub fn entry(&mut self, listed: &Listed) -> io::Result<()> {
+    /// Something to look at, in a config that was only checked.
+    pub fn warning(&mut self, message: &PlainText) -> io::Result<()> {
+        self.say("warning", WarningBody { message: message.as_str() })
+    }
+
+    /// One name of `ls`, of this location where several were asked for.
+    pub fn entry(&mut self, listed: &Listed, location: Option<&str>) -> io::Result<()> {
         let (kind, rights) = match &listed.kind {
             ListedKind::File => ("file", None),
             ListedKind::Dir => ("dir", None),
@@ -340,10 +354,15 @@ impl<W: Write> JsonLines<W> {
             ListedKind::Partial(_) => ("partial", None),
             _ => ("special", None),
         };
-        let mode = format!("{:04o}", listed.meta.mode & 0o7777);
-        let mtime = units::time(listed.meta.mtime);
+        // A root is a name of the daemon's: its directory is not told.
+        let is_root = rights.is_some();
+        let mode = (!is_root).then(|| format!("{:04o}", listed.meta.mode & 0o7777));
+        let mtime = (!is_root).then(|| units::time(listed.meta.mtime));
         let partial = if let ListedKind::Partial(partial) = &listed.kind { Some(partial_body(partial)) } else { None };
-        self.say("entry", EntryBody { path: name(&listed.name), kind, bytes: listed.len, mode, mtime, rights, partial })
+        self.say(
+            "entry",
+            EntryBody { path: name(&listed.name), location, kind, bytes: listed.len, mode, mtime, rights, partial },
+        )
     }
 
     /// Any event.

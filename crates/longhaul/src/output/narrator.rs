@@ -158,7 +158,7 @@ impl Narrator {
 
     fn last_lines(&mut self, end: &End, exit: Exit) {
         let talker = self.telling.talker;
-        if self.telling.dry_run && !self.telling.json {
+        if self.telling.dry_run && !self.telling.json && end.report.fault.is_none() {
             self.print_planned();
         }
         if self.session == Session::Stood {
@@ -170,7 +170,8 @@ impl Narrator {
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
             talker.say(closing::io(io));
         }
-        if exit.resumable() {
+        // What never began has nothing to go on with.
+        if exit.resumable() && self.session == Session::Stood {
             talker.hint(format_args!("to continue, run it again: {}", end.command));
         }
         if self.telling.json {

@@ -191,7 +191,10 @@ impl Ledger {
         if matches!(*own, Own::NotYet) {
             self.store.need_room(&lock(&self.left))?;
             *own = match self.store.begin_book(self.me.tag, &self.author) {
-                Ok(book) => Own::Book(book),
+                Ok(book) => {
+                    tracing::debug!(target: "longhaul::journal", tag = %self.me.tag, "a journal is begun: what arrives from now on outlives this run");
+                    Own::Book(book)
+                }
                 Err(fault) if fault.code == FaultCode::Denied => {
                     tracing::warn!(target: "longhaul::journal", %fault, "no journal can be written: what is cut off begins anew");
                     Own::Unwritten

@@ -21,6 +21,7 @@ use super::Run;
 use super::dial::Agreed;
 use super::paths::Paths;
 use super::segments::Segments;
+use super::udp_way::UdpWay;
 use crate::api::{Event, FileStatus, Limited, Observer, Remote, Settings, Start, Stop, Verify};
 use crate::asked::Asked;
 use crate::budget;
@@ -107,7 +108,15 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
     };
     let paths = Paths::new(&settings.paths);
     let segments = Segments::new(settings.paths.len());
-    let this = Run { settings, observer: ear.clone(), stop: inner, paths, segments, watch: Some(watch.clone()) };
+    let this = Run {
+        settings,
+        observer: ear.clone(),
+        stop: inner,
+        paths,
+        segments,
+        udp: UdpWay::default(),
+        watch: Some(watch.clone()),
+    };
     let measuring = this.measure(&run);
     tokio::pin!(measuring);
     let mut looks = tokio::time::interval(LOOK_EVERY);

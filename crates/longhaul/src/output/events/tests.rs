@@ -174,7 +174,7 @@ fn listed_names_carry_kind_size_mode_and_time() {
     let meta = Meta { mode: 0o640, mtime: Mtime { secs: 0, nanos: 0 } };
     let listed = Listed { name: b"n".to_vec(), kind: ListedKind::File, len: 3, meta };
     assert_eq!(
-        said(|lines| lines.entry(&listed)),
+        said(|lines| lines.entry(&listed, None)),
         "{\"v\":1,\"type\":\"entry\",\"path\":\"n\",\"kind\":\"file\",\"bytes\":3,\"mode\":\"0640\",\
          \"mtime\":\"1970-01-01T00:00:00Z\"}\n"
     );
