@@ -12,7 +12,7 @@ use longhaul_core::RelPath;
 
 use crate::error::DiskError;
 use crate::tree::Tree;
-use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
+use crate::walk::{Dir, Walk, cached_dirs_max};
 
 /// A directory that sources lie in.
 pub(super) enum Base {
@@ -90,13 +90,12 @@ impl Bases {
         }
         if self.bases.len() <= self.held_max {
             let root = known.open()?;
-            let cached = CACHED_DIRS_MAX / self.bases.len();
-            return Ok(known.walk.get_or_init(|| Arc::new(Walk::new(root, cached))).clone());
+            return Ok(known.walk.get_or_init(|| Arc::new(Walk::new(root, cached_by(self.bases.len())))).clone());
         }
         if let Some(walk) = self.recent().used(id) {
             return Ok(walk);
         }
-        let walk = Arc::new(Walk::new(known.open()?, CACHED_DIRS_MAX / self.held_max));
+        let walk = Arc::new(Walk::new(known.open()?, cached_by(self.held_max)));
         self.recent().keep(id, walk.clone(), self.held_max);
         Ok(walk)
     }
@@ -142,6 +141,13 @@ impl Recent {
     }
 }
 
+/// Directories that each of so many may keep open beneath it.
+fn cached_by(walks: usize) -> usize {
+    (cached_dirs_max() / walks).max(CACHED_EACH_MIN)
+}
+
+/// A few levels of a path.
+const CACHED_EACH_MIN: usize = 4;
 /// Directories held at a time. What they keep open beneath them is together no more than one source has.
 pub(super) const HELD_MAX: usize = 64;
 
@@ -159,7 +165,9 @@ mod tests {
 
     fn bases(held_max: usize, dirs: &[PathBuf]) -> Bases {
         let mut bases = Bases::holding(held_max);
-        dirs.iter().for_each(|dir| drop(bases.add(Base::Named(dir.clone()))));
+        for dir in dirs {
+            bases.add(Base::Named(dir.clone()));
+        }
         bases.hold();
         bases
     }
