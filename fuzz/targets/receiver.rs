@@ -13,8 +13,8 @@ use longhaul_core::{
 use longhaul_fuzz::{Unread, messages, within};
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
-    Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, Source, Surveyed,
-    SyncGroup, Ticket,
+    Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, SkippedDigests, Source,
+    Surveyed, SyncGroup, Ticket,
 };
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
@@ -67,7 +67,7 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
         preserve: Preserve::default(),
         dry_run: false,
         read_back: false,
-        digests: Default::default(),
+        digests: if bytes.first().is_some_and(|byte| byte % 4 > 1) { SkippedDigests::Told } else { SkippedDigests::Unwanted },
         group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
     };
     let mut receiver = Receiver::new(config, String::new());
