@@ -72,6 +72,8 @@ struct Loop<'a> {
     said: (f64, Tally),
     /// The most payload that was here so far, pieces of units among it.
     received_most: u64,
+    /// The sender learns the roots of skipped files.
+    tells_digests: bool,
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
     /// The batch that was under way is at its end.
@@ -105,6 +107,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         link.times.clone(),
         link.sink(),
     );
+    let tells_digests = receiving.config.digests == SkippedDigests::Told;
     let mut machine = Receiver::new(receiving.config, receiving.base).named(whereabouts.name());
     let writing = match started {
         Ok(writing) => writing,
@@ -132,6 +135,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         told: 0,
         said: (0.0, Tally::default()),
         received_most: 0,
+        tells_digests,
         verdict: None,
         told_by_peer: false,
         batch_over: false,
@@ -329,6 +333,8 @@ impl Loop<'_> {
         let seconds = self.link.seconds();
         if self.verdict.is_none() && seconds - self.said.0 >= SAY_EVERY.as_secs_f64() {
             let tally = self.tally();
+            // Who is not told the roots is not told either how far they are: it shall hear instead that this disk is waited for.
+            let tally = Tally { standing: if self.tells_digests { tally.standing } else { 0 }, ..tally };
             if tally != self.said.1 {
                 self.link.say(Message::Tally(tally));
             }
