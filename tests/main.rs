@@ -22,6 +22,8 @@ mod kills;
 mod layering;
 mod links;
 mod listing;
+mod lists;
+mod manifests;
 mod mapping;
 mod medium;
 mod network;

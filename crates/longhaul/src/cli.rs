@@ -190,10 +190,11 @@ pub struct ChoiceOptions {
     /// differs), replace or fail [default: skip-same]
     #[arg(long, value_name = "RULE")]
     pub if_exists: Option<OsString>,
-    /// Send only the names in FILE (`-`: standard input), relative to the one SOURCE, one a line
+    /// Send only the names in FILE (`-`: standard input), relative to the one SOURCE, one a line; lines that begin with # or ;
+    /// are comments
     #[arg(long, value_name = "FILE")]
     pub files_from: Option<OsString>,
-    /// Names in --files-from end in NUL, not in newline
+    /// Names in --files-from end in NUL, not in newline: then nothing in them is a comment
     #[arg(long)]
     pub from0: bool,
     /// `--include` and `--exclude`, in the order given.
@@ -212,7 +213,8 @@ pub struct ChoiceOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputOptions {
-    /// Write a line as `b3sum` prints it for every file that stands at the destination after the run
+    /// Write a line as `b3sum` prints it for every file that stands at the destination after the run, skipped ones too, which
+    /// are read there; `-` is standard output. A run that ends early writes none
     #[arg(long, value_name = "FILE")]
     pub manifest: Option<OsString>,
     /// Progress on standard error: bar, plain, none, or auto: a bar on a terminal, else lines [default: auto]

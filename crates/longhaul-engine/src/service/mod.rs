@@ -17,6 +17,7 @@ mod lobby;
 mod memory;
 mod notices;
 mod rates;
+mod request;
 mod runs;
 mod serve;
 mod shares;

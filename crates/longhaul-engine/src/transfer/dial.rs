@@ -15,13 +15,14 @@ use longhaul_net::{
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{self, Far, Flow, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{self, Flow, Request, Transfer, Welcome};
 use tokio::sync::mpsc;
 
 use super::Run;
 use super::paths::Chosen;
 use super::redial::Patience;
 use super::telling::Telling;
+use super::wish::Wish;
 use crate::api::{Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
 use crate::faults::{dial_fault, net_fault};
@@ -62,7 +63,7 @@ impl Run {
         &self,
         remote: &Remote,
         role: Role,
-        far: Far,
+        wish: Wish,
         slots: usize,
         chunk_max: ChunkSize,
         dialling: &mut Dialling,
@@ -71,7 +72,7 @@ impl Run {
         tokio::select! {
             biased;
             code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
-            agreed = self.agree_unhurried(remote, role, far, slots, chunk_max, dialling) => agreed,
+            agreed = self.agree_unhurried(remote, role, wish, slots, chunk_max, dialling) => agreed,
         }
     }
 
@@ -79,7 +80,7 @@ impl Run {
         &self,
         remote: &Remote,
         role: Role,
-        far: Far,
+        wish: Wish,
         slots: usize,
         chunk_max: ChunkSize,
         dialling: &mut Dialling,
@@ -127,10 +128,11 @@ impl Run {
             preserve: self.settings.preserve,
             dry_run: self.settings.dry_run,
             set: 0,
-            far,
+            far: wish.far.clone(),
             run: dialling.run,
             read_back: self.settings.verify == Verify::Disk,
             flow: self.flow(lanes_max)?,
+            digests: self.settings.digests && role == Role::Sender,
         }));
         // On a long path their handshakes need not wait for the answer. A daemon that has an earlier session to end takes its time.
         let connect = self.connect_of(remote, &control);
@@ -138,7 +140,8 @@ impl Run {
         let mut ahead = self.connect_ahead(&connect, self.transport(), if long { wanted } else { 0 });
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
-        let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request, patience).await?;
+        let (welcome, granted) =
+            handshake::ask(&mut control.reader, &mut control.writer, request, wish.parts(), patience).await?;
         let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), chunk_max.bytes()];
         if welcome.chunk.bytes() > self.settings.chunk.bytes() || !sizes.is_sorted() {
             return Err(Fault::protocol("the other side chose larger chunks than were offered"));

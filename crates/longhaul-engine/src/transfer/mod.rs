@@ -14,17 +14,19 @@ mod redial;
 mod segments;
 mod telling;
 mod udp_way;
+mod wish;
 
 pub(crate) use dial::connect;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{FsTarget, SourceTree, TargetTree};
 use longhaul_net::Protection;
-use longhaul_proto::receiver::{Config, Landing, Policy};
-use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
+use longhaul_proto::receiver::{Config, Landing, Policy, SkippedDigests};
+use longhaul_proto::wire::message::{Far, Placing, Welcome};
 
 use crate::api::{
     Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To, Transport,
@@ -47,6 +49,7 @@ use paths::{Paths, WithPaths};
 use redial::Patience;
 use segments::Segments;
 use udp_way::UdpWay;
+use wish::Wish;
 
 /// Runs a job to its end. Always gives a report; what ended it early is in there.
 pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
@@ -171,7 +174,7 @@ impl Run {
             };
             let (root, path) = (path.root.clone(), path.path.clone());
             let far = Far::Destination { root, path, placing, if_exists: self.settings.if_exists };
-            let ended = match self.agree(remote, Role::Sender, far, slots, chunk_max, &mut dialling).await {
+            let ended = match self.agree(remote, Role::Sender, far.into(), slots, chunk_max, &mut dialling).await {
                 Ok(agreed) => self.push_once(agreed, &tree, &mut course).await,
                 Err(fault) => Err(fault),
             };
@@ -201,15 +204,7 @@ impl Run {
     }
 
     async fn pull(self, remote: &Remote, paths: Vec<RemotePath>, dest: &LocalDest) -> Result<Totals, Fault> {
-        let far = Far::Sources {
-            sources: paths
-                .iter()
-                .map(|p| FarSource { root: p.root.clone(), path: p.path.clone(), contents: contents(p) })
-                .collect(),
-            rules: self.settings.filter.rules().to_vec(),
-            names: self.settings.files_from.clone(),
-        };
-
+        let wish = Wish::pull(&paths, self.settings.filter.rules().to_vec(), self.settings.files_from.clone());
         let again = !self.settings.retry_for.is_zero();
         let mut course = if again { ReceiveCourse::remembering() } else { ReceiveCourse::default() };
         let mut dialling = self.dialling()?;
@@ -223,7 +218,7 @@ impl Run {
         let site = LocalSite::new(dest, opening)?;
         dialling.sync = site.sync_method();
         loop {
-            let ended = self.pull_once(remote, &far, &paths, &site, (&mut course, &mut dialling)).await;
+            let ended = self.pull_once(remote, &wish, &paths, &site, (&mut course, &mut dialling)).await;
             let Err(fault) = ended else { return Ok(course.totals) };
             if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
                 course.totals.fault = Some(fault);
@@ -236,7 +231,7 @@ impl Run {
     async fn pull_once(
         &self,
         remote: &Remote,
-        far: &Far,
+        wish: &Wish,
         paths: &[RemotePath],
         site: &LocalSite,
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
@@ -248,13 +243,13 @@ impl Run {
         let limit = budget::largest_chunk(memory, chunk);
         let chunk_max = standing.as_ref().map_or(chunk, |d| d.chunk_max(chunk).min(limit));
         let slots = budget::slots(memory, chunk_max)?;
-        let agreed = self.agree(remote, Role::Receiver, far.clone(), slots, chunk_max, dialling).await?;
+        let agreed = self.agree(remote, Role::Receiver, wish.clone(), slots, chunk_max, dialling).await?;
         let slots = budget::slots(memory, agreed.welcome.chunk_max)?;
         let destination = match standing {
             Some(destination) => destination,
             None => site.open()?,
         };
-        let tops: Option<Vec<Vec<u8>>> =
+        let tops: Option<BTreeSet<Vec<u8>>> =
             paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
         let landing = match tops {
             Some(tops) => destination.landing.only(tops),
@@ -262,7 +257,7 @@ impl Run {
         };
         let Machinery { slab, io, .. } =
             self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
-        let config = self.receiver_config(landing, &agreed.welcome);
+        let config = self.receiver_config(landing, &agreed.welcome, SkippedDigests::Kept);
         let telling = agreed.telling.clone();
         let link = self.link(agreed, Role::Receiver, destination.presence);
         let own = match paths {
@@ -304,7 +299,7 @@ impl Run {
             asked = asked.without_links();
         }
         match &self.settings.files_from {
-            Some(names) => asked.named(&own.and_then(|name| RelPath::new(name).ok()).unwrap_or_default(), names),
+            Some(names) => asked.named(own.and_then(|name| RelPath::new(name).ok()).unwrap_or_default(), names.clone()),
             None => asked,
         }
     }
@@ -343,7 +338,8 @@ impl Run {
         blocking(move || place::local_sources(&sources, direct, &wanted)).await
     }
 
-    fn receiver_config(&self, landing: Landing, welcome: &Welcome) -> Config {
+    /// `digests` says who learns the roots of skipped files, if they are wanted.
+    fn receiver_config(&self, landing: Landing, welcome: &Welcome, digests: SkippedDigests) -> Config {
         Config {
             chunk: welcome.chunk,
             chunk_max: welcome.chunk_max,
@@ -354,6 +350,7 @@ impl Run {
             dry_run: self.settings.dry_run,
             group: self.settings.sync,
             read_back: self.settings.verify == Verify::Disk,
+            digests: if self.settings.digests { digests } else { SkippedDigests::Unwanted },
         }
     }
 }

@@ -26,6 +26,7 @@ mod policy;
 mod readback;
 mod room;
 mod says;
+mod skipped;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -48,7 +49,8 @@ pub use journal::Record;
 use lanes::Lanes;
 use large::{Large, Unsynced};
 pub use order::{
-    Action, Base, Config, Created, Held, Landed, LandedRow, ReadBackReason, Replace, Surveyed, SyncGroup, Ticket,
+    Action, Base, Config, Created, Held, Landed, LandedRow, ReadBackReason, Replace, SkippedDigests, Surveyed,
+    SyncGroup, Ticket,
 };
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen};
@@ -127,6 +129,8 @@ enum State {
     Unplaced(Fault),
     /// A small file: what stands under its name is being read.
     Comparing,
+    /// A file that is skipped: what stands there is being read for its root.
+    Digesting,
     /// A small file that is wanted, if it has not this root, which stands there.
     Compared(Hash32),
     /// A small file that stands as it would be sent: its metadata is being looked at.
@@ -425,6 +429,7 @@ impl Receiver {
         }
         if is_told {
             self.actions.push_back(Action::Settled(slot.held, outcome.clone()));
+            let outcome = self.outcome_for_sender(outcome);
             self.says.settled(Settlement { file: id, outcome }, &mut self.actions);
         }
         if let Some(bundle) = slot.bundle {

@@ -88,6 +88,17 @@ fn prepare(
         }
         path => path.map(|path| Manifest::create(path, destination.clone())).transpose()?,
     };
+    if let Some(manifest) = &manifest {
+        if talk.json && manifest.takes_stdout() {
+            let why = "--json and --manifest both want standard output";
+            return Err(Error::Combination { why, hint: "give --manifest a file, or leave one of them out" });
+        }
+        if ends.local_sources().iter().any(|source| manifest.replaces(&source.path)) {
+            let why = "--manifest names a file that is to be sent: it would be replaced by the list";
+            return Err(Error::Combination { why, hint: "give --manifest another name" });
+        }
+    }
+    settings.notes.iter().for_each(|note| talker.note(note));
     let job = ends.job(&settings.keys, context, talker, &asking)?;
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
@@ -167,6 +178,13 @@ impl Ends {
                 }
                 Some(_) => wrong("the sources are at different daemons", "run one command for each"),
             },
+        }
+    }
+
+    fn local_sources(&self) -> &[LocalPath] {
+        match self {
+            Ends::Local(sources, _) | Ends::Push(sources, _) => sources,
+            Ends::Pull(..) => &[],
         }
     }
 

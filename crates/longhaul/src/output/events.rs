@@ -54,6 +54,8 @@ pub struct Summary<'a> {
     bytes_read_back: u64,
     /// Of these, of chunks and files that were not what had been written.
     bytes_misread: u64,
+    /// Of skipped files, read at the destination for the manifest.
+    bytes_digested: u64,
     seconds: f64,
     /// Of `bytes_moved`.
     bytes_per_s: u64,
@@ -135,6 +137,7 @@ struct ProgressBody {
     bytes_received: u64,
     bytes_durable: u64,
     bytes_committed: u64,
+    bytes_digested: u64,
     bytes_per_s: u64,
     eta_s: Option<f64>,
     limited_by: Option<&'static str>,
@@ -270,6 +273,7 @@ impl<W: Write> JsonLines<W> {
             bytes_received: progress.bytes_received,
             bytes_durable: progress.bytes_durable,
             bytes_committed: progress.bytes_committed,
+            bytes_digested: progress.bytes_digested,
             bytes_per_s: pace.bytes_per_s as u64,
             eta_s: pace.eta_s.map(millis),
             limited_by: progress.limited_by.map(|limited| limited.by),
@@ -402,6 +406,7 @@ impl Summary<'_> {
             bytes_resent: 0,
             bytes_read_back: 0,
             bytes_misread: 0,
+            bytes_digested: 0,
             seconds: 0.0,
             bytes_per_s: 0,
             bytes_moved: 0,
@@ -430,6 +435,7 @@ impl Summary<'_> {
             bytes_resumed: report.bytes_resumed,
             bytes_read_back: report.bytes_read_back,
             bytes_misread: report.bytes_misread,
+            bytes_digested: report.bytes_digested,
             seconds: millis(report.seconds),
             bytes_per_s: bytes_per_s as u64,
             bytes_moved: report.bytes_moved,

@@ -5,8 +5,9 @@
 //! for a standard output that is gone.
 
 use std::io::{self, Stdout, Write};
+use std::os::unix::ffi::OsStrExt;
 
-use longhaul_core::{ByteCount, Fault, FaultCode};
+use longhaul_core::{ByteCount, Escaped, Fault, FaultCode};
 use longhaul_engine::{
     Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
 };
@@ -19,7 +20,7 @@ use super::{JsonLines, Summary, Talker, units};
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::manifest::{Manifest, Undigested};
+use crate::manifest::Manifest;
 
 /// What to tell, and how.
 pub struct Telling {
@@ -137,7 +138,7 @@ impl Narrator {
     pub fn conclude(mut self, end: &End) -> Exit {
         self.shown.end();
         let mut exit = Exit::of_report(end.report, end.sources);
-        let manifest = self.finish_manifest(exit);
+        let manifest = self.finish_manifest(end);
         if let Some(error) = self.stdout_failed {
             return super::stdout_failed(error);
         }
@@ -266,11 +267,20 @@ impl Narrator {
         }
     }
 
-    fn finish_manifest(&mut self, exit: Exit) -> Result<(), Error> {
+    /// Writes the manifest, unless the run did not come to its end: a list that lacks files would be taken for one of all of them.
+    fn finish_manifest(&mut self, end: &End) -> Result<(), Error> {
         let Some(manifest) = self.telling.manifest.take() else { return Ok(()) };
-        let leaving = matches!(exit, Exit::Interrupted | Exit::Terminated);
-        let omissions = manifest.finish(if leaving { Undigested::LeaveOut } else { Undigested::Read })?;
         let talker = self.telling.talker;
+        if end.report.fault.is_some() {
+            if self.session == Session::Stood {
+                let path = Escaped(manifest.path().as_os_str().as_bytes()).to_string();
+                talker.warn(format_args!(
+                    "the manifest {path} is not written, as the run ended early; the run that comes to its end lists all files"
+                ));
+            }
+            return Ok(());
+        }
+        let omissions = manifest.finish()?;
         closing::omissions(&omissions).iter().for_each(|line| talker.warn(line));
         Ok(())
     }

@@ -296,7 +296,7 @@ impl Ledger {
 
     /// An entry came to its outcome. What was left of a file that stands whole is removed; the path is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &Held, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_))
+        if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
             && let Some(Found { book, taken }) = self.take_found(entry.id)
             && let Err(fault) = drop_partial(tree, &entry.placed, &book, &taken)
         {
