@@ -47,7 +47,7 @@ fn the_exchange_of_keys_goes_as_it_is_told_on_two_hosts_that_have_nothing_yet() 
     files::set_mode(&path, 0o600);
     typed(&server, &with(&authorize, &[("lhk1:CLIENTKEY", &client_key)])).succeed();
     let checked = typed(&server, &check).succeed();
-    assert!(checked.stderr_text().contains("1 root, 1 client"), "{checked}");
+    assert!(checked.stderr.contains("1 root, 1 client"), "{checked}");
     let daemon = Daemon::start(typed(&server, &serve).arg("--json"));
     assert_eq!(daemon.key(), server_key, "the key that was made is the daemon's");
     let addr = [("node.example", daemon.addr())];
