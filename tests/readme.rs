@@ -57,9 +57,9 @@ fn the_exchange_of_keys_goes_as_it_is_told_on_two_hosts_that_have_nothing_yet() 
     typed(&client, &with(&push, &addr)).succeed();
     typed(&client, &with(&pull, &addr)).succeed();
 
-    let sent = Tree::of(client.path("dataset"));
-    tree::assert_same(&sent.beneath(), &Tree::of(served.join("incoming/dataset")).beneath(), "what was pushed");
-    tree::assert_same(&sent.beneath(), &Tree::of(client.path("copy/dataset")).beneath(), "what was pulled");
+    let sent = Tree::of(client.path("dataset")).beneath();
+    tree::assert_same(&sent, &Tree::of(served.join("incoming/dataset")).beneath(), "what was pushed");
+    tree::assert_same(&sent, &Tree::of(client.path("copy/dataset")).beneath(), "what was pulled");
 }
 
 /// The lines of the blocks of a language beneath a heading of the README.
