@@ -322,8 +322,8 @@ impl Receiver {
     /// Restores the invariants after any change: credits given, wants issued, groups synced, batches moved, end said.
     fn settle_down(&mut self, now: Timestamp) {
         let is_ending = self.fatal.is_some();
-        // What is whole already has its place: it comes to its name before a full disk ends the session.
-        let waits = is_ending && self.is_short_of_room() && self.committer.has_any();
+        // What has its place, or is about to, comes to its name before a full disk ends the session.
+        let waits = is_ending && self.is_short_of_room() && (self.committer.has_any() || self.is_staging());
         if !waits && let Some(fault) = self.fatal.take() {
             self.abort(fault);
         }
@@ -360,6 +360,11 @@ impl Receiver {
             self.says.flush(&mut self.actions);
             self.actions.push_back(Action::Tidy);
         }
+    }
+
+    /// Whether small files or links are being written under temporary names.
+    fn is_staging(&self) -> bool {
+        self.entries.values().any(|slot| matches!(slot.state, State::Staging(_)))
     }
 
     /// Whether the session is to end for want of room on the target.
