@@ -82,6 +82,11 @@ fn an_interrupted_run_prints_the_command_that_continues_it() {
         let ended = scene.end(running, death);
         let outcome = printed(&scene.wired.site.client, &ended).finish();
         scene.assert_continued(&outcome, LEN as u64, durable, &context);
+        // A daemon that was killed said nothing of what it holds.
+        if death != Death::DaemonKilled {
+            let held = ended.summary()["bytes_held"].as_u64().unwrap();
+            assert_eq!(held, resumed(&outcome), "{context}: {ended}");
+        }
         scene.assert_same(name, name, &context);
     });
 }
