@@ -80,7 +80,7 @@ fn verbose_twice_says_what_happens_inside_in_the_programs_voice() {
         assert!(outcome.stderr.contains(said), "{said}: {outcome}");
     }
     let once = site.client.run(["push", "-v", "f"]).arg(site.url("g")).succeed();
-    assert!(!once.stderr.contains("dialling") && once.stderr.contains("committed g"), "{once}");
+    assert!(!once.stderr.contains("dialling") && once.stderr.contains("done: g"), "{once}");
     for line in outcome.stderr.lines().chain(once.stderr.lines()) {
         assert!(!line.contains("longhaul::") && !line.contains(" DEBUG "), "no raw line of a log: {line}");
     }
