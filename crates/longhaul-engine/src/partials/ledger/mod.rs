@@ -277,11 +277,12 @@ impl Ledger {
         }
     }
 
-    /// A temporary of a name was removed, or may have been, and no record speaks of it.
+    /// A temporary of a name was removed, or may have been, and no record speaks of it. Where none was ever made, nothing is
+    /// remembered: names may fail in millions of directories.
     pub(crate) fn thin(&self, placed: &RelPath) {
-        if let Ok(path) = self.full(placed) {
-            lock(&self.thinned).extend(path.parent());
-        }
+        let dir = self.full(placed).ok().and_then(|path| path.parent());
+        let begun = dir.filter(|dir| lock(&self.dirs).contains(dir));
+        lock(&self.thinned).extend(begun);
     }
 
     /// Whether anything of a file is worth keeping for another session.
