@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Run, Site, files};
+use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Run, Site, files, hearing_hangups};
 
 #[test]
 fn a_good_config_is_approved_without_serving() {
@@ -458,9 +458,12 @@ fn a_daemon_without_sessions_ends_at_once_on_either_signal() {
 fn a_daemon_that_is_asked_to_reload_says_that_it_does_not_and_goes_on() {
     let site = Site::new();
     files::make(site.client.path("f"), 1, 1000);
+    site.daemon.signal(Signal::TERM);
+    site.daemon.wait_gone();
+    let daemon = site.restarted_beneath(hearing_hangups());
     for _ in 0..2 {
-        site.daemon.signal(Signal::HUP);
-        site.daemon.wait_log("SIGHUP: the configuration is not read again; start the daemon again");
+        daemon.signal(Signal::HUP);
+        daemon.wait_log("SIGHUP: the configuration is not read again; start the daemon again");
     }
     site.client.run(["push", "f", &site.url("")]).succeed();
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::{Signal, geteuid};
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Host, PROGRAM, Run, Site, Trip, files};
+use crate::fixture::{Host, PROGRAM, Run, Site, Trip, files, hearing_hangups};
 
 #[test]
 fn what_is_written_wrongly_exits_with_2_and_moves_nothing() {
@@ -204,7 +204,7 @@ fn the_first_signal_ends_a_run_in_order_and_leaves_no_final_name() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 143)] {
         for trip in Trip::each_way() {
             files::make_sparse(trip.source().join("f"), 1 << 40, &[]);
-            let running = trip.run(&[], &["f"], "g").start();
+            let running = trip.run(&[], &["f"], "g").beneath(hearing_hangups()).start();
             running.wait_type("progress");
             running.signal(signal);
             running.wait_stderr("stopping: writing down what has come; once more to stop now");

@@ -82,6 +82,12 @@ impl Destination {
         self.local.as_ref().is_some_and(|(itself, _)| path.starts_with(itself))
     }
 
+    /// The directory of this host that placed names begin in.
+    pub fn base(&self) -> Option<&Path> {
+        let (itself, parent) = self.local.as_ref()?;
+        Some(if self.landing == Landing::Renamed { parent } else { itself })
+    }
+
     fn renamed(&self, file: &FileEvent) -> bool {
         match self.landing {
             Landing::Beneath => false,

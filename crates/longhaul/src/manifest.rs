@@ -10,14 +10,16 @@
 
 mod place;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use longhaul_engine::{FileEvent, FileStatus};
 
 use crate::destination::Destination;
 use crate::error::Error;
+use crate::location::LocalPath;
 use place::Place;
 
 /// A manifest being written. Dropped before [`Manifest::finish`] it leaves nothing behind.
@@ -28,8 +30,54 @@ pub struct Manifest {
     /// Lines wait in a file without a name, as there may be millions.
     lines: BufWriter<File>,
     counts: Omissions,
+    /// Names that files of the transfer would have that lie where it goes.
+    own: Own,
     /// The first failure of a write; later ones follow from it.
     failed: Option<io::Error>,
+}
+
+/// The name of the manifest's own place among the files of a transfer, if it lies where they come from or go to.
+#[derive(Clone, Debug, Default)]
+struct Own {
+    /// As the sources name it.
+    sent: Vec<Vec<u8>>,
+    /// As it is placed.
+    placed: Option<Vec<u8>>,
+}
+
+impl Own {
+    /// Finds the names that the file at `path` has in what is sent from `sources` to `destination`.
+    fn find(path: &Path, sources: &[LocalPath], destination: &Destination) -> Own {
+        let Some(path) = whole(path) else { return Own::default() };
+        let beneath = |base: PathBuf| path.strip_prefix(base).ok().map(|rest| rest.as_os_str().as_bytes().to_vec());
+        let sent = sources.iter().filter_map(|source| {
+            let base =
+                if source.slash { fs::canonicalize(&source.path).ok()? } else { whole(&source.path)?.parent()?.into() };
+            beneath(base)
+        });
+        let placed = destination.base().and_then(|base| beneath(nearest(base)?));
+        Own { sent: sent.collect(), placed }
+    }
+
+    fn is(&self, file: &FileEvent) -> bool {
+        let is_sent = self.sent.iter().any(|name| name == file.path.as_bytes());
+        is_sent || self.placed.as_deref() == Some(file.placed.as_bytes())
+    }
+}
+
+/// A path without links above its last name, if all above that stands.
+fn whole(path: &Path) -> Option<PathBuf> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some(nearest(above)?.join(path.file_name()?))
+}
+
+/// A directory without links in its path, as far as it stands.
+fn nearest(dir: &Path) -> Option<PathBuf> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    match fs::canonicalize(dir) {
+        Ok(whole) => Some(whole),
+        Err(_) => Some(nearest(dir.parent()?)?.join(dir.file_name()?)),
+    }
 }
 
 /// What stands at the destination and is not in the manifest as one would expect.
@@ -46,8 +94,11 @@ impl Manifest {
     ///
     /// # Errors
     /// [`Error::File`] if `path` cannot be written to, or lies in a directory that does not stand and that the run would not make.
-    pub fn create(path: PathBuf, destination: Destination) -> Result<Manifest, Error> {
+    pub fn create(path: PathBuf, sources: &[LocalPath], destination: Destination) -> Result<Manifest, Error> {
         let begin = || {
+            if path.as_os_str().as_bytes().ends_with(b"/") {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
             let place = Place::find(&path)?;
             // The run may make the directory, if it is beneath its destination.
             if !place.has_dir() && !destination.holds(&path) {
@@ -58,7 +109,8 @@ impl Manifest {
             Ok((place, BufWriter::new(lines)))
         };
         let (place, lines) = begin().map_err(Error::file("write the manifest", &path))?;
-        Ok(Manifest { path, place, destination, lines, counts: Omissions::default(), failed: None })
+        let own = place.file().map(|file| Own::find(file, sources, &destination)).unwrap_or_default();
+        Ok(Manifest { path, place, destination, lines, counts: Omissions::default(), own, failed: None })
     }
 
     /// Whether it goes to standard output.
@@ -79,6 +131,10 @@ impl Manifest {
     /// Takes a settled file.
     pub fn hear(&mut self, file: &FileEvent) {
         let name = self.destination.name(file);
+        if self.own.is(file) {
+            let why = "it is itself a file of this transfer: give --manifest another name";
+            self.failed = Some(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
         let written = match (&file.status, file.b3) {
             _ if !file.regular || self.failed.is_some() => return,
             (FileStatus::Committed | FileStatus::Skipped, Some(digest)) => self.line(&digest, &name),
@@ -137,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::destination::tests::event as placed;
-    use crate::location::{LocalPath, Location};
+    use crate::location::Location;
 
     fn event(name: &[u8], status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
         placed(name, name, status, b3)
@@ -172,7 +228,7 @@ mod tests {
     fn files_that_stand_have_a_line_and_those_that_failed_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("list");
-        let mut manifest = Manifest::create(path.clone(), elsewhere()).unwrap();
+        let mut manifest = Manifest::create(path.clone(), &[], elsewhere()).unwrap();
         manifest.hear(&event(b"new", FileStatus::Committed, Some([7; 32])));
         manifest.hear(&event(b"old", FileStatus::Skipped, Some([8; 32])));
         manifest.hear(&event(b"told", FileStatus::Skipped, None));
@@ -191,10 +247,10 @@ mod tests {
     #[test]
     fn an_unfinished_manifest_leaves_nothing_behind_and_what_stood_there_stays() {
         let dir = tempfile::tempdir().unwrap();
-        drop(Manifest::create(dir.path().join("list"), elsewhere()).unwrap());
+        drop(Manifest::create(dir.path().join("list"), &[], elsewhere()).unwrap());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         std::fs::write(dir.path().join("list"), "old").unwrap();
-        drop(Manifest::create(dir.path().join("list"), elsewhere()).unwrap());
+        drop(Manifest::create(dir.path().join("list"), &[], elsewhere()).unwrap());
         assert_eq!(std::fs::read_to_string(dir.path().join("list")).unwrap(), "old");
     }
 
@@ -202,14 +258,35 @@ mod tests {
     fn a_directory_that_the_run_makes_need_not_stand_when_it_begins() {
         let dir = tempfile::tempdir().unwrap();
         let new = dir.path().join("new");
-        let mut manifest = Manifest::create(new.join("sub/list"), here(&new)).unwrap();
+        let mut manifest = Manifest::create(new.join("sub/list"), &[], here(&new)).unwrap();
         manifest.hear(&event(b"f", FileStatus::Committed, Some([7; 32])));
         assert!(!new.exists());
         manifest.finish().unwrap();
         assert!(std::fs::read_to_string(new.join("sub/list")).unwrap().ends_with("  f\n"));
         for (path, destination) in [("gone/list", here(&new)), ("gone/list", elsewhere())] {
-            assert!(Manifest::create(dir.path().join(path), destination).is_err());
+            assert!(Manifest::create(dir.path().join(path), &[], destination).is_err());
         }
+    }
+
+    #[test]
+    fn a_file_of_the_transfer_is_not_replaced_by_its_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let sent = dir.path().join("ds/a");
+        fs::create_dir(dir.path().join("ds")).unwrap();
+        fs::write(&sent, "content").unwrap();
+        let source = |slash| [LocalPath { path: dir.path().join("ds"), slash }];
+        for (sources, name) in [(source(false), "ds/a"), (source(true), "a")] {
+            let mut manifest = Manifest::create(sent.clone(), &sources, elsewhere()).unwrap();
+            manifest.hear(&event(name.as_bytes(), FileStatus::Committed, Some([1; 32])));
+            assert!(manifest.finish().is_err(), "{name}");
+            assert_eq!(fs::read_to_string(&sent).unwrap(), "content");
+        }
+        let mut manifest = Manifest::create(sent.clone(), &[], here(&dir.path().join("ds"))).unwrap();
+        manifest.hear(&event(b"a", FileStatus::Skipped, Some([1; 32])));
+        assert!(manifest.finish().is_err(), "what was received stays");
+        let mut other = Manifest::create(sent, &source(true), here(dir.path())).unwrap();
+        other.hear(&event(b"b", FileStatus::Committed, Some([1; 32])));
+        assert!(other.finish().is_ok(), "it lies there, and is no file of the transfer");
     }
 
     #[test]
@@ -218,7 +295,7 @@ mod tests {
         let (file, link) = (dir.path().join("f"), dir.path().join("l"));
         std::fs::write(&file, "data").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        let manifest = |path: &Path| Manifest::create(path.to_owned(), elsewhere()).unwrap();
+        let manifest = |path: &Path| Manifest::create(path.to_owned(), &[], elsewhere()).unwrap();
         assert!(manifest(&file).replaces(&link) && manifest(&link).replaces(&file));
         assert!(!manifest(&file).replaces(dir.path()) && !manifest(Path::new("/dev/null")).replaces(&file));
     }

@@ -86,7 +86,7 @@ fn prepare(
             talker.note(format_args!("dry run: the manifest {} is not written", path.display()));
             None
         }
-        path => path.map(|path| Manifest::create(path, destination.clone())).transpose()?,
+        path => path.map(|path| Manifest::create(path, ends.local_sources(), destination.clone())).transpose()?,
     };
     if let Some(manifest) = &manifest {
         if talk.json && manifest.takes_stdout() {

@@ -55,15 +55,17 @@ impl Places {
         }
     }
 
-    /// The daemon's config that is to be changed, or begun where there is none: root's is the system's.
+    /// The daemon's config that is to be changed: the one that a daemon would read; where there is none yet, root begins the
+    /// system's.
     ///
     /// # Errors
     /// As [`Places::serve_config`].
     pub fn serve_config_to_edit(&self, named: Option<PathBuf>) -> Result<PathBuf, Error> {
-        match named {
-            None if self.is_system => Ok(self.system.join(SERVE_CONFIG)),
-            named => self.serve_config(named),
+        if !self.is_system || named.is_some() {
+            return self.serve_config(named);
         }
+        let read = self.serve_config(None).ok().filter(|read| read.exists());
+        Ok(read.unwrap_or_else(|| self.system.join(SERVE_CONFIG)))
     }
 
     /// The error for a daemon that has no config in any of the places that are looked at.
@@ -116,6 +118,12 @@ mod tests {
         let dir = if geteuid().is_root() { "/none" } else { "/h/.config/longhaul" };
         assert_eq!(begun(&any), Path::new(dir).join("serve.toml"));
         assert_eq!(any.serve_config_to_edit(Some("/y.toml".into())).unwrap(), PathBuf::from("/y.toml"));
+        let home = tempfile::tempdir().unwrap();
+        let used = home.path().join(".config/longhaul/serve.toml");
+        std::fs::create_dir_all(used.parent().unwrap()).unwrap();
+        std::fs::write(&used, "").unwrap();
+        let running = Places { system: "/none".into(), ..places(&[("HOME", home.path().to_str().unwrap())]) };
+        assert_eq!(begun(&running), used, "the one that a daemon reads so far");
         let said = any.no_serve_config().to_string();
         assert!(said.contains("/none/serve.toml") && said.contains("/h/.config/longhaul/serve.toml"), "{said}");
     }

@@ -50,6 +50,11 @@ impl Place {
         Err(io::Error::new(io::ErrorKind::InvalidInput, "too many levels of symbolic links"))
     }
 
+    /// The regular file that they go to.
+    pub(super) fn file(&self) -> Option<&Path> {
+        if let Place::File(path) = self { Some(path) } else { None }
+    }
+
     /// Whether standard output takes them.
     pub(super) fn is_stdout(&self) -> bool {
         matches!(self, Place::Stdout)
