@@ -303,6 +303,43 @@ impl DiskError {
         }
     }
 
+    /// The same as people know its path: that is given beneath a directory which they call `prefix`; empty where no name of theirs
+    /// goes before it.
+    #[must_use]
+    pub(crate) fn beneath(mut self, prefix: &[u8]) -> DiskError {
+        if let Some(path) = self.path_mut() {
+            *path = path.beneath(prefix);
+        }
+        self
+    }
+
+    fn path_mut(&mut self) -> Option<&mut PathText> {
+        match self {
+            DiskError::Call { path, .. }
+            | DiskError::Changed { path, .. }
+            | DiskError::Vanished { path }
+            | DiskError::Escape { path }
+            | DiskError::LinkRefused { path, .. }
+            | DiskError::Exists { path, .. }
+            | DiskError::Appeared { path }
+            | DiskError::OtherSpelling { path }
+            | DiskError::Alias { path }
+            | DiskError::OnlyReplaces { path }
+            | DiskError::Moved { path }
+            | DiskError::NotADirectory { path }
+            | DiskError::NotAFile { path }
+            | DiskError::Name { path, .. }
+            | DiskError::TooDeep { path, .. }
+            | DiskError::NoDirect { path, .. }
+            | DiskError::Foreign { path }
+            | DiskError::InUse { path }
+            | DiskError::Abandoned { path }
+            | DiskError::Doubted { path }
+            | DiskError::Bounds { path, .. } => Some(path),
+            DiskError::Engine { .. } => None,
+        }
+    }
+
     /// The form that people and peers get.
     pub fn fault(&self) -> Fault {
         let mut message = self.to_string();
@@ -426,6 +463,16 @@ impl PathText {
     /// The bytes themselves.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The path behind `prefix`, which an empty one and a directory itself leave out.
+    pub(crate) fn beneath(&self, prefix: &[u8]) -> PathText {
+        match (prefix, &*self.0) {
+            (b"", _) => self.clone(),
+            (_, b".") => PathText::from(prefix),
+            (_, name) if prefix.ends_with(b"/") => PathText([prefix, name].concat().into()),
+            (_, name) => PathText([prefix, name].join(&b'/').into()),
+        }
     }
 }
 

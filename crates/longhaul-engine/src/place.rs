@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath};
 use longhaul_disk::{
-    DirectMode, FsSource, FsTarget, SameName, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
+    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
     TreePolicy, VoidTarget,
 };
 use longhaul_proto::receiver::Landing;
@@ -66,9 +66,11 @@ pub(crate) struct Opening {
     pub(crate) may_modify: bool,
 }
 
-/// How sources are placed at a destination: a slash, several sources or the content of a directory mean beneath it.
-pub(crate) fn placing(slash: bool, sources: usize, contents: bool) -> Placing {
-    if slash || sources != 1 || contents { Placing::Beneath } else { Placing::BeneathIfDir }
+/// How sources are placed at a destination. A directory keeps its name beneath it, whether it exists or not, so that the same
+/// command means the same when it is run again; so do several sources, and whatever goes to a destination with a slash.
+pub(crate) fn placing(slash: bool, sources: usize, contents: bool, shape: &Shape) -> Placing {
+    let one_file = sources == 1 && !contents && !matches!(shape, Shape::Directory);
+    if one_file && !slash { Placing::BeneathIfDir } else { Placing::Beneath }
 }
 
 /// Opens sources of this host.
@@ -84,14 +86,15 @@ pub(crate) fn local_sources(
     sources: &[LocalSource],
     direct: DirectMode,
     wanted: &Wanted,
-) -> Result<Arc<dyn SourceTree>, Fault> {
+) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
     let source = FsSource::open(sources.iter().map(spec).collect(), direct);
     let shown = |at: usize| {
         let slash = if sources[at].contents { "/" } else { "" };
         format!("{}{slash}", Escaped(sources[at].path.as_os_str().as_bytes()))
     };
     refuse_same_name(&source, wanted, shown)?;
-    Ok(Arc::new(source))
+    let shape = source.shape();
+    Ok((Arc::new(source), shape))
 }
 
 /// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether what lies in it is meant.
@@ -105,7 +108,7 @@ pub(crate) fn served_sources(
     sources: Vec<ServedSource>,
     direct: DirectMode,
     wanted: &Wanted,
-) -> Result<Arc<dyn SourceTree>, Fault> {
+) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
     let shown: Vec<String> = sources
         .iter()
         .map(|(root, _, path, contents)| {
@@ -113,10 +116,12 @@ pub(crate) fn served_sources(
             format!("{root}{below}{}", if *contents { "/" } else { "" })
         })
         .collect();
+    let roots: Vec<String> = sources.iter().map(|(root, ..)| root.clone()).collect();
     let places = sources.into_iter().map(|(_, tree, path, contents)| (tree, path, contents)).collect();
-    let source = FsSource::beneath(places, direct);
+    let source = FsSource::beneath(places, direct).called(roots.iter().map(String::as_str));
     refuse_same_name(&source, wanted, |at| shown[at].clone())?;
-    Ok(Arc::new(source))
+    let shape = source.shape();
+    Ok((Arc::new(source), shape))
 }
 
 /// Refuses sources of which two would go under one name: whichever came later would meet the other, or replace it. Where all
@@ -155,6 +160,19 @@ impl LocalSite {
             None => Landing::beneath(),
         };
         Ok(LocalSite { dir: dir.to_owned(), landing, opening, run: nonce()? })
+    }
+
+    /// The same for the one source that turned out to be a directory: it keeps its name beneath the destination.
+    pub(crate) fn for_directory(&self, dest: &LocalDest) -> LocalSite {
+        match self.is_renamed() {
+            true => LocalSite { dir: dest.path.clone(), landing: Landing::beneath(), ..self.clone() },
+            false => self.clone(),
+        }
+    }
+
+    /// Whether the one source takes the destination's name.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.landing.renamed().is_some()
     }
 
     /// Whether its directory stands already: something may be left in it.

@@ -174,12 +174,12 @@ mod tests {
     }
 
     fn here(dir: &Path) -> Destination {
-        Destination::local(&LocalPath { path: dir.to_owned(), slash: true }, true)
+        Destination::local(&LocalPath { path: dir.to_owned(), slash: true })
     }
 
     fn elsewhere() -> Destination {
         match Location::parse(OsStr::new("lh://h/r/")).unwrap() {
-            Location::Daemon(daemon) => Destination::daemon(&daemon, true),
+            Location::Daemon(daemon) => Destination::daemon(&daemon),
             Location::Local(_) => unreachable!(),
         }
     }

@@ -6,13 +6,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use longhaul_core::{PathError, RelPath};
+use rustix::io::Errno;
 
 use crate::direct::DirectMode;
-use crate::error::{DiskError, PathText};
+use crate::error::{DiskError, ErrorKind, PathText};
 use crate::names::each_name;
 use crate::source::read::open_checked;
 use crate::source::same_name::{self, HASHES_MAX, SameName};
 use crate::source::scan::Scan;
+use crate::source::shape::{self, Shape};
 use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 use crate::tree::Tree;
@@ -41,6 +43,8 @@ pub(super) struct Top {
     /// The directory, opened when the source was named (or when it is first scanned, if it was missing then).
     walk: OnceLock<Walk>,
     what: What,
+    /// What people call that directory; empty where it goes without saying.
+    prefix: Vec<u8>,
 }
 
 /// What of a directory is sent.
@@ -83,16 +87,30 @@ impl FsSource {
         self.same_name_among(what, HASHES_MAX)
     }
 
+    /// What the sources turn out to be, looked at now.
+    pub fn shape(&self) -> Shape {
+        shape::of(&self.tops)
+    }
+
     /// The same with hashes of so many names at a time.
     pub(super) fn same_name_among(&self, what: &ScanRequest<'_>, hashes_max: usize) -> Option<SameName> {
         same_name::find(&self.tops, what, hashes_max)
     }
 
-    fn walk_of(&self, at: &SourceRef) -> Result<&Walk, DiskError> {
-        match self.tops.get(at.source as usize) {
-            Some(top) => top.walk(),
-            None => Err(DiskError::Vanished { path: (&at.path).into() }),
+    fn top_of(&self, at: &SourceRef) -> Result<(&Top, &Walk), DiskError> {
+        let top = self.tops.get(at.source as usize).ok_or_else(|| DiskError::Vanished { path: (&at.path).into() })?;
+        Ok((top, top.walk()?))
+    }
+
+    /// Sources beneath served trees, the trees under these names in what is said of them: one for each source.
+    #[must_use]
+    pub fn called<'n>(mut self, trees: impl IntoIterator<Item = &'n str>) -> FsSource {
+        for (top, tree) in self.tops.iter_mut().zip(trees) {
+            if let Base::Beneath(_, path) = &top.base {
+                top.prefix = PathText::from(path).beneath(tree.as_bytes()).as_bytes().to_vec();
+            }
         }
+        self
     }
 }
 
@@ -104,10 +122,16 @@ impl SourceTree for FsSource {
                     let error = DiskError::Name { path: path.clone(), source: *source };
                     sink(Scanned::Failed { path: RelPath::root(), error })
                 }
-                (Ok(walk), What::Path(path)) => Scan::new(source as u32, walk, what, sink).run(path),
-                (Ok(walk), What::Reserved(name)) => Scan::new(source as u32, walk, what, sink).reserved_top(name),
-                (Err(error), What::Path(path)) => sink(Scanned::Failed { path: path.clone(), error }),
-                (Err(error), What::Reserved(_)) => sink(Scanned::Failed { path: RelPath::root(), error }),
+                (Ok(walk), What::Path(path)) => Scan::new(source as u32, walk, what, &mut named(top, sink)).run(path),
+                (Ok(walk), What::Reserved(name)) => {
+                    Scan::new(source as u32, walk, what, &mut named(top, sink)).reserved_top(name)
+                }
+                (Err(error), What::Path(path)) => {
+                    sink(Scanned::Failed { path: path.clone(), error: top.out_of_reach(error) })
+                }
+                (Err(error), What::Reserved(_)) => {
+                    sink(Scanned::Failed { path: RelPath::root(), error: top.out_of_reach(error) })
+                }
             };
             if flow.is_break() {
                 return;
@@ -116,11 +140,26 @@ impl SourceTree for FsSource {
     }
 
     fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
-        open_checked(self.walk_of(at)?, &at.path, expect, self.direct, &self.noatime).map(Arc::new)
+        let (top, walk) = self.top_of(at)?;
+        open_checked(walk, (&at.path, &top.prefix), expect, self.direct, &self.noatime).map(Arc::new)
     }
 
-    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
-        SmallFile::open(self.walk_of(at)?, &at.path, expect, &self.noatime)
+    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+        let (top, walk) = self.top_of(at)?;
+        SmallFile::open(walk, (&at.path, &top.prefix), expect, &self.noatime)
+    }
+}
+
+/// Gives what a scan of `top` finds to the sink, failures with the paths that people know.
+fn named<'s>(
+    top: &'s Top,
+    sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
+) -> impl FnMut(Scanned) -> ControlFlow<()> + use<'s> {
+    move |scanned| {
+        sink(match scanned {
+            Scanned::Failed { path, error } => Scanned::Failed { path, error: top.whole(error) },
+            other => other,
+        })
     }
 }
 
@@ -148,7 +187,12 @@ impl Top {
     }
 
     fn new(base: Base, what: What) -> Top {
-        Top { base, walk: OnceLock::new(), what }
+        let prefix = match &base {
+            Base::Named(path) if path == Path::new(".") => Vec::new(),
+            Base::Named(path) => path.as_os_str().as_encoded_bytes().to_vec(),
+            Base::Beneath(..) => Vec::new(),
+        };
+        Top { base, walk: OnceLock::new(), what, prefix }
     }
 
     /// Gives each top-level name of it to `sink`: its own, or those that lie in it. What cannot be read has none; the scan says why.
@@ -164,6 +208,37 @@ impl Top {
         }
     }
 
+    /// Its name beneath the destination, for people, and the name of its own in the directory that it is resolved beneath; none
+    /// where what lies in that is meant.
+    pub(super) fn own_name(&self) -> (RelPath, Option<&[u8]>) {
+        match &self.what {
+            What::Path(path) => (path.clone(), path.name()),
+            What::Reserved(name) => (RelPath::root(), Some(name)),
+            What::Unnameable(..) => (RelPath::root(), None),
+        }
+    }
+
+    /// The same error as people know its path.
+    pub(super) fn whole(&self, error: DiskError) -> DiskError {
+        error.beneath(&self.prefix)
+    }
+
+    /// The error of a directory that cannot be held. Where that is missing, so is the source, which the user knows better.
+    pub(super) fn out_of_reach(&self, error: DiskError) -> DiskError {
+        match self.own_name() {
+            (_, Some(name)) if error.kind() == ErrorKind::NotFound => {
+                self.whole(DiskError::call("examine", name, Errno::NOENT))
+            }
+            _ => error,
+        }
+    }
+
+    /// An error of the way down to `path` in a served tree: its path begins where the tree does.
+    fn below_tree(&self, error: DiskError, path: &RelPath) -> DiskError {
+        let above = self.prefix.strip_suffix(path.as_bytes()).unwrap_or_default();
+        error.beneath(above.strip_suffix(b"/").unwrap_or(above))
+    }
+
     /// The directory that it is resolved beneath.
     pub(super) fn walk(&self) -> Result<&Walk, DiskError> {
         if let Some(walk) = self.walk.get() {
@@ -171,7 +246,7 @@ impl Top {
         }
         let root = match &self.base {
             Base::Named(path) => Arc::new(Dir::open_named(path)?),
-            Base::Beneath(tree, path) => tree.dir(path)?,
+            Base::Beneath(tree, path) => tree.dir(path).map_err(|error| self.below_tree(error, path))?,
         };
         Ok(self.walk.get_or_init(|| Walk::new(root, CACHED_DIRS_MAX)))
     }

@@ -67,7 +67,10 @@ fn prepare(
         why: "a transfer needs a SOURCE and a DEST",
         hint: "write SOURCE... DEST; '.' is the current directory",
     })?;
-    let ends = Ends::parse(direction, sources, dest)?;
+    let mut ends = Ends::parse(direction, sources, dest)?;
+    if settings.engine.files_from.is_some() {
+        ends.mean_contents();
+    }
     if settings.engine.files_from.is_some() && sources.len() != 1 {
         let why = "the names of --files-from are relative to one SOURCE, but several are given";
         return Err(Error::Combination { why, hint: "give one SOURCE" });
@@ -164,12 +167,23 @@ impl Ends {
         }
     }
 
-    /// The destination; several sources and the content of a directory are placed beneath it, whatever stands there.
+    /// What lies in the sources is meant, not the sources themselves: names of a list are relative to its one source, and
+    /// land as they are.
+    fn mean_contents(&mut self) {
+        match self {
+            Ends::Local(sources, _) | Ends::Push(sources, _) => {
+                sources.iter_mut().for_each(|source| source.slash = true)
+            }
+            Ends::Pull(_, sources, _) => {
+                sources.iter_mut().filter_map(|daemon| daemon.path.as_mut()).for_each(|path| path.slash = true);
+            }
+        }
+    }
+
     fn destination(&self) -> Destination {
         match self {
-            Ends::Local(sources, dest) => Destination::local(dest, beneath(sources, |source| source.slash)),
-            Ends::Push(sources, dest) => Destination::daemon(dest, beneath(sources, |source| source.slash)),
-            Ends::Pull(_, sources, dest) => Destination::local(dest, beneath(sources, contents)),
+            Ends::Local(_, dest) | Ends::Pull(_, _, dest) => Destination::local(dest),
+            Ends::Push(_, dest) => Destination::daemon(dest),
         }
     }
 
@@ -202,15 +216,6 @@ fn with_root(daemon: DaemonPath, text: &[u8]) -> Result<DaemonPath, Error> {
 
 fn no_root(text: &[u8]) -> Error {
     Error::Location { location: Escaped(text).to_string(), flaw: LocationFlaw::NoRoot }
-}
-
-fn beneath<S>(sources: &[S], contents: impl Fn(&S) -> bool) -> bool {
-    sources.len() > 1 || sources.iter().any(contents)
-}
-
-/// A whole root has no name of its own beneath itself, so what lies in it is meant.
-fn contents(daemon: &DaemonPath) -> bool {
-    daemon.path.as_ref().is_some_and(|path| path.slash || path.path.is_root())
 }
 
 /// The command line as a shell would take it, every odd word in single quotes.
