@@ -18,7 +18,7 @@ pub struct PathText(Box<[u8]>);
 #[non_exhaustive]
 pub enum DiskError {
     /// A system call failed.
-    #[error("cannot {call} {path}")]
+    #[error("cannot {call} '{path}'")]
     Call {
         /// What was tried, as a verb.
         call: &'static str,
@@ -29,7 +29,7 @@ pub enum DiskError {
         source: io::Error,
     },
     /// The source is not what it was when it was scanned or opened.
-    #[error("{path} changed: {how}")]
+    #[error("'{path}' changed: {how}")]
     Changed {
         /// The source.
         path: PathText,
@@ -37,19 +37,19 @@ pub enum DiskError {
         how: &'static str,
     },
     /// The source was scanned but is gone.
-    #[error("{path} went away")]
+    #[error("'{path}' went away")]
     Vanished {
         /// The source.
         path: PathText,
     },
     /// A symbolic link stands where a file or directory must; it is never followed.
-    #[error("{path} is a symbolic link, which is not followed")]
+    #[error("'{path}' is a symbolic link, which is not followed")]
     Escape {
         /// The link.
         path: PathText,
     },
     /// A symbolic link that the operator of the tree does not let in.
-    #[error("{path} is not made as a symbolic link to '{target}': {why}")]
+    #[error("'{path}' is not made as a symbolic link to '{target}': {why}")]
     LinkRefused {
         /// The link.
         path: PathText,
@@ -59,7 +59,7 @@ pub enum DiskError {
         why: &'static str,
     },
     /// The name is taken, by something that may not be replaced.
-    #[error("{path} exists: {what}")]
+    #[error("'{path}' exists: {what}")]
     Exists {
         /// The name.
         path: PathText,
@@ -68,7 +68,7 @@ pub enum DiskError {
     },
     /// Nothing stood under the name when it was looked at, and something does now.
     #[error(
-        "{path} was free and is taken now: something of this name appeared while it was received, or the destination does \
+        "'{path}' was free and is taken now: something of this name appeared while it was received, or the destination does \
          not tell upper from lower case"
     )]
     Appeared {
@@ -77,7 +77,7 @@ pub enum DiskError {
     },
     /// It stands there already, by another spelling of its name, put there by the same session.
     #[error(
-        "{path} is spelled otherwise where it stands, which the file system of the destination takes for the same name: it was \
+        "'{path}' is spelled otherwise where it stands, which the file system of the destination takes for the same name: it was \
          sent there a moment ago and is not replaced"
     )]
     OtherSpelling {
@@ -85,14 +85,14 @@ pub enum DiskError {
         path: PathText,
     },
     /// Another spelling of a name of ours leads to it as well.
-    #[error("{path} leads to longhaul's own files here: this file system does not keep such names apart")]
+    #[error("'{path}' leads to longhaul's own files here: this file system does not keep such names apart")]
     Alias {
         /// The other spelling.
         path: PathText,
     },
     /// The file system can give a name only by replacing what may stand there.
     #[error(
-        "cannot publish {path} without the risk of replacing something: its file system has neither renames that replace \
+        "cannot publish '{path}' without the risk of replacing something: its file system has neither renames that replace \
          nothing nor hard links"
     )]
     OnlyReplaces {
@@ -101,7 +101,7 @@ pub enum DiskError {
     },
     /// A directory is not at its path any more, while what was put into it is in it still.
     #[error(
-        "{path} was moved away, replaced or mounted over while files were put into it: what was written is not under this \
+        "'{path}' was moved away, replaced or mounted over while files were put into it: what was written is not under this \
          path"
     )]
     Moved {
@@ -109,43 +109,43 @@ pub enum DiskError {
         path: PathText,
     },
     /// Something that is no directory stands where one must.
-    #[error("{path} is not a directory")]
+    #[error("'{path}' is not a directory")]
     NotADirectory {
         /// The name.
         path: PathText,
     },
     /// Not a regular file, where only one will do.
-    #[error("{path} is not a regular file")]
+    #[error("'{path}' is not a regular file")]
     NotAFile {
         /// The name.
         path: PathText,
     },
     /// Another user's, where only our own is believed.
-    #[error("{path} belongs to another user")]
+    #[error("'{path}' belongs to another user")]
     Foreign {
         /// The name.
         path: PathText,
     },
     /// Somebody else is writing to it.
-    #[error("{path} is being written by another transfer")]
+    #[error("'{path}' is being written by another transfer")]
     InUse {
         /// The name.
         path: PathText,
     },
     /// A journal of which a write or sync failed before: nothing more is written to it.
-    #[error("{path} was abandoned after a failure")]
+    #[error("'{path}' was abandoned after a failure")]
     Abandoned {
         /// The journal.
         path: PathText,
     },
     /// It was written and synced, but another sync failed at the same time, which may have told of its data.
-    #[error("{path} is not believed to be on the disk: the disk failed to write something at the same time")]
+    #[error("'{path}' is not believed to be on the disk: the disk failed to write something at the same time")]
     Doubted {
         /// The file.
         path: PathText,
     },
     /// A name that cannot travel.
-    #[error("cannot take {path}")]
+    #[error("cannot take '{path}'")]
     Name {
         /// The name.
         path: PathText,
@@ -154,7 +154,7 @@ pub enum DiskError {
         source: PathError,
     },
     /// Directories nested deeper than a scan goes.
-    #[error("{path} lies deeper than {limit} directories")]
+    #[error("'{path}' lies deeper than {limit} directories")]
     TooDeep {
         /// The directory that was not entered.
         path: PathText,
@@ -162,7 +162,7 @@ pub enum DiskError {
         limit: usize,
     },
     /// Direct I/O was required and cannot be had.
-    #[error("no direct I/O on {path}: {why}")]
+    #[error("no direct I/O on '{path}': {why}")]
     NoDirect {
         /// The file.
         path: PathText,
@@ -170,7 +170,7 @@ pub enum DiskError {
         why: &'static str,
     },
     /// A request beyond the file's length or the slot.
-    #[error("no {len} bytes at {offset} of {path}")]
+    #[error("no {len} bytes at {offset} of '{path}'")]
     Bounds {
         /// The file.
         path: PathText,
@@ -553,7 +553,7 @@ mod tests {
     fn messages_are_one_escaped_line_with_the_cause() {
         let fault = DiskError::call("open", &b"a\nb"[..], Errno::NOENT).fault();
         assert_eq!(fault.object, "a\\x0ab");
-        assert!(fault.message.starts_with("cannot open a\\x0ab: No such file"), "{}", fault.message);
+        assert!(fault.message.starts_with("cannot open 'a\\x0ab': No such file"), "{}", fault.message);
         assert_eq!(PathText::from(&RelPath::root()).to_string(), ".");
     }
 }

@@ -130,10 +130,10 @@ fn refuse_same_name(source: &FsSource, wanted: &Wanted, shown: impl Fn(usize) ->
     let Some(SameName { name, sources: (first, second) }) = source.same_name(&wanted.request()) else {
         return Ok(());
     };
-    let (name, first, second) = (Escaped(&name), shown(first), shown(second));
+    let (name, first, second) = (Escaped(&name).to_string(), shown(first), shown(second));
     let message = format!("'{name}' would come from {first} and from {second}, and both would go under this name");
     Err(Fault::new(FaultCode::Usage, Blame::Local, message)
-        .about(second)
+        .about(name)
         .hint("rename one of them, leave one out, or send them to different directories"))
 }
 

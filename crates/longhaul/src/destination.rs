@@ -49,10 +49,15 @@ impl Destination {
 
     /// Where a file stands, for people.
     pub fn shown(&self, file: &FileEvent) -> String {
-        let base = if file.renamed { &self.shown.1 } else { &self.shown.0 };
-        let slash = if base.is_empty() || base.ends_with('/') { "" } else { "/" };
-        let path = Escaped(file.placed.as_bytes());
-        if file.placed.is_root() { base.clone() } else { format!("{base}{slash}{path}") }
+        let path = Escaped(file.placed.as_bytes()).to_string();
+        self.beneath(if file.placed.is_root() { "" } else { &path }, file.renamed)
+    }
+
+    /// The same for any path, escaped, of a transfer whose one source takes the destination's name or not.
+    pub fn beneath(&self, path: &str, renamed: bool) -> String {
+        let base = if renamed { &self.shown.1 } else { &self.shown.0 };
+        let slash = if base.is_empty() || base.ends_with('/') || path.is_empty() { "" } else { "/" };
+        format!("{base}{slash}{path}")
     }
 
     /// A file's name relative to the destination if that is a directory after the run, else to the directory that holds it:

@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::keys;
 use crate::location::{DaemonPath, LocalPath, Location, LocationFlaw};
 use crate::manifest::Manifest;
+use crate::naming::Naming;
 use crate::output::{self, End, Narrator, Show, Speaker, Talker, Telling};
 use crate::settings::{self, Talk, TransferSettings};
 use crate::signals::{self, Asking, Hangup};
@@ -78,6 +79,7 @@ fn prepare(
     let talker = Talker::new(talk);
     let asking = Asking::default();
     let destination = ends.destination();
+    let naming = ends.naming(destination.clone());
     let manifest = match settings.manifest {
         Some(path) if settings.engine.dry_run => {
             talker.note(format_args!("dry run: the manifest {} is not written", path.display()));
@@ -90,7 +92,7 @@ fn prepare(
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
     let (json, rate, stop_on_deaf) = (talk.json, settings.engine.rate, trigger.clone());
-    let telling = Telling { talker, json, show, rate, dry_run, manifest, destination, stop: stop_on_deaf };
+    let telling = Telling { talker, json, show, rate, dry_run, manifest, destination, naming, stop: stop_on_deaf };
     let narrator = Narrator::new(telling);
     let (sources, command) = (sources.len(), quoted(context.line));
     Ok(Prepared { job, settings: settings.engine, narrator, talker, stop, trigger, asking, sources, command })
@@ -184,6 +186,13 @@ impl Ends {
         match self {
             Ends::Local(_, dest) | Ends::Pull(_, _, dest) => Destination::local(dest),
             Ends::Push(_, dest) => Destination::daemon(dest),
+        }
+    }
+
+    fn naming(&self, destination: Destination) -> Naming {
+        match self {
+            Ends::Local(sources, _) | Ends::Push(sources, _) => Naming::from_here(sources, destination),
+            Ends::Pull(_, sources, _) => Naming::from_daemon(sources, destination),
         }
     }
 

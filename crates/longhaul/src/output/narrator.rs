@@ -20,6 +20,7 @@ use crate::destination::Destination;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::manifest::{Manifest, Undigested};
+use crate::naming::Naming;
 
 /// What to tell, and how.
 pub struct Telling {
@@ -37,6 +38,8 @@ pub struct Telling {
     pub manifest: Option<Manifest>,
     /// Where files are placed.
     pub destination: Destination,
+    /// What people call things.
+    pub naming: Naming,
     /// Stops the run when standard output cannot be written.
     pub stop: StopTrigger,
 }
@@ -201,8 +204,7 @@ impl Narrator {
     fn file(&mut self, file: &FileEvent) {
         if let FileStatus::Failed(fault) = &file.status {
             self.failed.add(&file.placed);
-            let nameless = fault.object.is_empty();
-            self.fault(if nameless { fault.clone().about(file.placed.escaped()) } else { fault.clone() });
+            self.fault(self.telling.naming.of_file(file, fault));
         }
         if let Some(manifest) = &mut self.telling.manifest {
             manifest.hear(file);
