@@ -114,6 +114,12 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
+    /// What lies in a source was asked for, and it is no directory.
+    #[error("'{path}' is not a directory")]
+    NoContents {
+        /// The source.
+        path: PathText,
+    },
     /// Not a regular file, where only one will do.
     #[error("'{path}' is not a regular file")]
     NotAFile {
@@ -247,6 +253,10 @@ impl DiskError {
             DiskError::Call { path, source, .. } if source.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
                 DiskError::Vanished { path }
             }
+            DiskError::Call { path, source, .. } if source.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => {
+                DiskError::NoContents { path }
+            }
+            DiskError::NotADirectory { path } => DiskError::NoContents { path },
             other => other,
         }
     }
@@ -265,7 +275,7 @@ impl DiskError {
             DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
             DiskError::Moved { .. } => ErrorKind::Moved,
             DiskError::LinkRefused { .. } => ErrorKind::LinkRefused,
-            DiskError::NotADirectory { .. } => ErrorKind::NotADirectory,
+            DiskError::NotADirectory { .. } | DiskError::NoContents { .. } => ErrorKind::NotADirectory,
             DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
             DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
             DiskError::Bounds { .. } => ErrorKind::Bounds,
@@ -290,6 +300,7 @@ impl DiskError {
             | DiskError::OnlyReplaces { path }
             | DiskError::Moved { path }
             | DiskError::NotADirectory { path }
+            | DiskError::NoContents { path }
             | DiskError::NotAFile { path }
             | DiskError::Name { path, .. }
             | DiskError::TooDeep { path, .. }
@@ -327,6 +338,7 @@ impl DiskError {
             | DiskError::OnlyReplaces { path }
             | DiskError::Moved { path }
             | DiskError::NotADirectory { path }
+            | DiskError::NoContents { path }
             | DiskError::NotAFile { path }
             | DiskError::Name { path, .. }
             | DiskError::TooDeep { path, .. }
@@ -367,6 +379,10 @@ impl DiskError {
             DiskError::Call { source, .. } if is_too_large(source) => {
                 (FaultCode::Unsupported, "send it to a file system that holds files of this length")
             }
+            DiskError::NoContents { .. } => (
+                FaultCode::InTheWay,
+                "leave the slash at its end out to send the file itself; names of a list lie in a directory",
+            ),
             _ => self.kind().said(),
         };
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };

@@ -229,7 +229,7 @@ impl Top {
             (_, Some(name)) if error.kind() == ErrorKind::NotFound => {
                 self.whole(DiskError::call("examine", name, Errno::NOENT))
             }
-            _ => error,
+            _ => error.at_source(),
         }
     }
 

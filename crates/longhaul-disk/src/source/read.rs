@@ -97,6 +97,9 @@ impl<'a> SmallFile<'a> {
 /// Checks that an open file is the one expected.
 fn check_open(fd: &OwnedFd, at: &RelPath, expect: &Identity) -> Result<(), DiskError> {
     let stat = fstat(fd).map_err(|error| DiskError::call("examine", at, error).at_source())?;
+    if stat.st_nlink == 0 {
+        return Err(DiskError::Vanished { path: at.into() });
+    }
     check(at, &identity_of(&stat), expect)
 }
 

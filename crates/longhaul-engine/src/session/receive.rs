@@ -499,6 +499,9 @@ pub(crate) fn tell_settled(
             return;
         }
     };
+    if !totals.is_first_failure(&held.entry, &status) {
+        return;
+    }
     totals.settled(&held.entry.kind, &status);
     let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
     if !dir || matches!(status, FileStatus::Failed(_)) {

@@ -51,7 +51,7 @@ pub use order::{
     Action, Base, Config, Created, Held, Landed, LandedRow, ReadBackReason, Replace, Surveyed, SyncGroup, Ticket,
 };
 pub use partial::{Partial, Source};
-pub use policy::{Landing, Policy, Seen};
+pub use policy::{Landing, Policy, Seen, is_same};
 use readback::{Reading, Unread};
 pub use room::Room;
 use room::Rooms;

@@ -22,10 +22,12 @@ impl Args for FilterOptions {
                 .value_name("GLOB")
                 .value_parser(clap::value_parser!(OsString))
                 .action(ArgAction::Append)
+                // A pattern may begin with a dash.
+                .allow_hyphen_values(true)
                 .help(help)
         };
         command
-            .arg(filter(INCLUDE, "Send what matches; of all --include and --exclude the first match decides"))
+            .arg(filter(INCLUDE, "Send what matches; of all --include and --exclude the first match decides. Patterns given here take the place of those in config.toml"))
             .arg(filter(EXCLUDE, "Leave out what matches; an excluded directory is not entered"))
     }
 

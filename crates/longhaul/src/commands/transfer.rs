@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 
-use longhaul_core::Escaped;
+use longhaul_core::{Escaped, PlainText};
 use longhaul_engine::{From as Sources, Job, LocalDest, LocalSource, Settings, Stop, StopTrigger, To};
 
 use super::Context;
@@ -227,10 +227,14 @@ fn no_root(text: &[u8]) -> Error {
     Error::Location { location: Escaped(text).to_string(), flaw: LocationFlaw::NoRoot }
 }
 
-/// The command line as a shell would take it, every odd word in single quotes.
+/// The command line as a shell would take it, every odd word in single quotes; one that a terminal would not show as it is, in
+/// the quotes of shells that know `$'...'`.
 fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| {
         let text = word.to_string_lossy();
+        if word.to_str().is_none_or(|text| *PlainText::from(text) != *text) {
+            return escaped(word.as_encoded_bytes());
+        }
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@,+%[]".contains(c);
         if !text.is_empty() && text.chars().all(plain) {
             text.into_owned()
@@ -239,6 +243,20 @@ fn quoted(line: &[OsString]) -> String {
         }
     });
     words.collect::<Vec<_>>().join(" ")
+}
+
+fn escaped(word: &[u8]) -> String {
+    let mut text = "$'".to_owned();
+    for &byte in word {
+        match byte {
+            b'\'' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => text.push(char::from(byte)),
+            // Three digits end the number, whatever follows.
+            _ => text.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    text.push('\'');
+    text
 }
 
 #[cfg(test)]
