@@ -56,8 +56,9 @@ pub enum Verb {
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = TRANSFER_HELP)]
 pub struct TransferArgs {
-    /// SOURCE... are files and directories, DEST is where they go: PATH or lh://HOST[:PORT]/ROOT/PATH. A directory with a
-    /// trailing slash means its contents. A DEST that is a directory or ends in a slash receives the sources under it
+    /// SOURCE... are files and directories, DEST is where they go: PATH or lh://HOST[:PORT]/ROOT/PATH. A directory lands as
+    /// DEST/NAME whether DEST exists or not, one with a trailing slash as its contents. One file takes the name DEST unless that
+    /// is a directory or ends in a slash
     // One list, as clap cannot tell where several sources end when options stand between them.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... DEST")]
     pub locations: Vec<OsString>,
