@@ -62,9 +62,7 @@ impl Cause {
 
 fn rest_of(fault: &Fault, more: usize) -> Fault {
     let files = if more == 1 { "1 file".to_owned() } else { format!("{more} files") };
-    let mut rest = Fault::new(fault.code, fault.blame, format_args!("and {files} more failed for this reason"));
-    rest.author = fault.author;
-    rest.about(&fault.object)
+    Fault::new(fault.code, fault.blame, format_args!("and {files} more failed for this reason")).about(&fault.object)
 }
 
 /// Causes that are kept apart: any other is said for each file.
