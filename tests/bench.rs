@@ -86,6 +86,7 @@ fn people_get_a_table_with_a_line_for_each_run() {
         assert!(line.starts_with(start), "{outcome}");
     }
     assert!(lines[1].contains("8.0 MiB"), "{outcome}");
+    assert!(lines.iter().all(|line| line.len() <= 110), "{outcome}");
     assert!(outcome.stderr.contains("run 2 of 2: pull, tcp, private, lanes 2"), "{outcome}");
 }
 
@@ -195,6 +196,7 @@ fn a_matrix_measures_all_cells_and_leaves_nothing_behind() {
 
     let table = matrix(&["--rounds", "1"]).succeed();
     assert_eq!(table.stdout_text().lines().count(), 10, "{table}");
+    assert!(table.stdout_text().lines().all(|line| line.len() <= 110), "{table}");
     assert_eq!(names(&dir), ["mine"]);
 }
 

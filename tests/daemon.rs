@@ -171,6 +171,47 @@ fn what_a_config_most_likely_does_not_mean_is_told_when_it_is_checked_and_at_the
 }
 
 #[test]
+fn a_check_tells_what_is_missing_or_without_effect_and_scripts_get_a_summary() {
+    let host = Host::new();
+    let dir = host.make_dir("dir");
+    let empty = host.path("empty.toml");
+    files::write(&empty, "identity = 'no/such/dir/identity'");
+    files::set_mode(&empty, 0o600);
+    let outcome = check(&host, &empty).arg("--json").succeed();
+    for text in ["there is no root", "there is no client", "the directory no/such/dir does not exist"] {
+        assert!(outcome.stderr.contains(text), "{text}: {outcome}");
+        let told = |event: &serde_json::Value| event["message"].as_str().unwrap().contains(text);
+        assert!(outcome.events_of("warning").iter().any(told), "{text}: {outcome}");
+    }
+    assert_eq!(outcome.summary()["exit"], 0, "{outcome}");
+    let config = DaemonConfig::default()
+        .root("r", &dir, "read,create")
+        .client("greedy", host.key(), &[("r", "read,create,modify")])
+        .client("idle", site_key(), &[]);
+    let path = config.write(&host);
+    let outcome = check(&host, &path).succeed();
+    for text in
+        ["client 'greedy' has modify in root 'r', which the root does not allow", "client 'idle' may use no root"]
+    {
+        assert!(outcome.stderr.contains(text), "{text}: {outcome}");
+    }
+}
+
+/// A key that is nobody's.
+fn site_key() -> &'static str {
+    "lhk1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+}
+
+#[test]
+fn a_daemon_without_any_config_says_where_it_looked_and_how_to_begin() {
+    let host = Host::new();
+    let outcome = host.run(["serve"]).fail(2);
+    for text in ["/etc/longhaul/serve.toml", "longhaul/serve.toml does not exist", "--root NAME=DIR", "key authorize"] {
+        assert!(outcome.stderr.contains(text), "{text}: {outcome}");
+    }
+}
+
+#[test]
 fn a_root_that_is_no_directory_is_3_and_a_missing_config_2() {
     let host = Host::new();
     let config = DaemonConfig::default().root("r", &host.path("missing"), "read").write(&host);

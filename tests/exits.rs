@@ -141,14 +141,6 @@ fn a_daemon_that_is_away_is_5() {
 }
 
 #[test]
-fn a_host_that_does_not_exist_is_5() {
-    let host = Host::new();
-    files::make(host.path("f"), 1, 10);
-    let outcome = host.run(["push", "f", "lh://no-such-host.invalid/data/"]).fail(5);
-    assert!(outcome.stderr.contains("no-such-host.invalid"), "{outcome}");
-}
-
-#[test]
 fn unreadable_files_are_named_and_the_rest_arrives() {
     let host = Shared::new();
     for name in ["good", "bad", "bad-large", "dir/inside", "good-large"] {

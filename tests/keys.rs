@@ -31,6 +31,14 @@ fn an_identity_that_others_may_read_is_refused() {
 }
 
 #[test]
+fn an_identity_that_is_no_file_is_told_so() {
+    let host = Host::new();
+    host.make_dir("d");
+    let outcome = host.run(["key", "show", "--identity", "d"]).fail(2);
+    assert!(outcome.stderr.contains("d is not a file") && !outcome.stderr.contains("chmod"), "{outcome}");
+}
+
+#[test]
 fn the_first_transfer_makes_a_missing_identity_and_says_so() {
     let site = Site::new();
     let stranger = Host::new();
@@ -64,6 +72,7 @@ fn an_authorised_client_gets_in_and_a_stranger_is_told_which_key_to_ask_for() {
     assert!(told["hint"].as_str().unwrap().contains("administrator"), "{refused}");
     let line = daemon.wait_log("an unknown key was refused");
     assert!(line.contains(client.key()) && line.contains("peer=127.0.0.1:"), "{line}");
+    assert!(line.contains(config.to_str().unwrap()) && !line.contains("key authorize"), "{line}");
     drop(daemon);
     let authorize = |name: &str, root: &str| {
         server.run(["key", "authorize", client.key(), "--name", name, "--root", root, "--config"]).arg(&config)
@@ -98,6 +107,7 @@ fn an_unknown_daemon_key_off_a_terminal_is_4_with_the_line_to_paste() {
     let outcome = host.run(["push", "--json", "f", &site.url("")]).fail(4);
     let line = format!("longhaul key trust {} {}", site.daemon.addr(), site.daemon.key());
     assert!(outcome.stderr.contains(&line), "{outcome}");
+    assert!(outcome.stderr.contains("longhaul key show --identity FILE"), "{outcome}");
     assert!(outcome.summary()["files_committed"] == 0 && !site.root().join("f").exists(), "{outcome}");
     assert!(!host.config("known_hosts").exists(), "{outcome}");
     // The line does what it says: from now on only the client's own key is in the way.
@@ -125,6 +135,7 @@ fn a_key_pinned_for_the_run_is_the_only_one_taken_and_not_remembered() {
     assert!(!site.client.config("known_hosts").exists());
     let outcome = site.client.run(["ls", "--peer-key", site.client.key(), &site.url("")]).fail(4);
     assert!(outcome.stderr.contains("--peer-key"), "{outcome}");
+    site.daemon.wait_log("it may not trust this daemon's key");
 }
 
 #[test]

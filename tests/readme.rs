@@ -1,5 +1,5 @@
-//! The commands that the README tells people to type, typed as they stand there: only names of hosts, keys and directories
-//! are exchanged for the test's own.
+//! The commands that the README tells people to type, typed as they stand there, and the file that it tells them to write: only
+//! names of hosts, keys and directories are exchanged for the test's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::fixture::{Daemon, Host, Run, files};
 
 #[test]
 fn the_first_command_copies_a_file_and_a_directory() {
-    let [command] = commands("## Try it").into_iter().take(1).collect::<Vec<_>>().try_into().unwrap();
+    let [command] = blocks("## Try it", "sh").into_iter().take(1).collect::<Vec<_>>().try_into().unwrap();
     let (cargo, args) = command.split_once(" -- ").expect("cargo runs the program with what stands behind --");
     assert_eq!(cargo, "cargo run --release");
     let host = Host::new();
@@ -22,52 +22,77 @@ fn the_first_command_copies_a_file_and_a_directory() {
 }
 
 #[test]
-fn the_four_daemon_commands_push_a_dataset() {
-    let commands = commands("## Push to a daemon in four commands");
-    let [authorize, serve, trust, push]: [String; 4] = commands.try_into().expect("four commands");
+fn the_exchange_of_keys_goes_as_it_is_told_on_two_hosts_that_have_nothing_yet() {
+    let commands = blocks("## From one host to another", "sh");
+    let [client_key, server_key, authorize, check, serve, trust, ls, push, pull] =
+        <[String; 9]>::try_from(commands).expect("nine commands");
+    let [config] = <[String; 1]>::try_from(whole_blocks("## From one host to another", "toml")).expect("a serve.toml");
     let (client, server) = (Host::new(), Host::new());
     let served = server.make_dir("data");
     files::make(client.path("dataset/large"), 1, (5 << 20) + 3);
     files::make(client.path("dataset/sub/small"), 2, 100);
     files::link("sub/small", client.path("dataset/link"));
     // A daemon's configuration that this machine may have is not the test's to change.
-    let config = server.config("serve.toml");
+    let path = server.config("serve.toml");
     let typed = |host: &Host, command: &str| {
         let args = command.strip_prefix("longhaul ").expect("the program by its name");
-        host.run(args.split(' ')).env("LONGHAUL_CONFIG", &config)
+        host.run(args.split(' ')).env("LONGHAUL_CONFIG", &path)
     };
 
-    typed(&server, &with(&authorize, &[("lhk1:CLIENTKEY", client.key())])).succeed();
-    // The one thing that the README leaves to the default: the port, which another daemon may have.
-    let authorized = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("listen = ['127.0.0.1:0']\n{authorized}")).unwrap();
-    let serve = with(&serve, &[("/srv/data", served.to_str().unwrap())]);
+    let client_key = typed(&client, &client_key).succeed().stdout_text().trim().to_owned();
+    let server_key = typed(&server, &server_key).succeed().stdout_text().trim().to_owned();
+    // The port may be another daemon's.
+    let own = [("[::]:7214", "127.0.0.1:0"), ("/srv/data", served.to_str().unwrap())];
+    files::write(&path, with(&config, &own));
+    files::set_mode(&path, 0o600);
+    typed(&server, &with(&authorize, &[("lhk1:CLIENTKEY", &client_key)])).succeed();
+    let checked = typed(&server, &check).succeed();
+    assert!(checked.stderr.contains("1 root, 1 client"), "{checked}");
     let daemon = Daemon::start(typed(&server, &serve).arg("--json"));
+    assert_eq!(daemon.key(), server_key, "the key that was made is the daemon's");
     let addr = [("node.example", daemon.addr())];
-    typed(&client, &with(&with(&trust, &addr), &[("lhk1:DAEMONKEY", daemon.key())])).succeed();
+    typed(&client, &with(&with(&trust, &addr), &[("lhk1:DAEMONKEY", &server_key)])).succeed();
+    let roots = typed(&client, &with(&ls, &addr)).succeed();
+    assert!(roots.stdout_text().contains("data"), "{roots}");
     typed(&client, &with(&push, &addr)).succeed();
+    typed(&client, &with(&pull, &addr)).succeed();
 
-    let (sent, arrived) = (Tree::of(client.path("dataset")), Tree::of(served.join("incoming")));
-    tree::assert_same(&sent.beneath(), &arrived.beneath(), "dataset/ and incoming/");
+    let sent = Tree::of(client.path("dataset")).beneath();
+    tree::assert_same(&sent, &Tree::of(served.join("incoming/dataset")).beneath(), "what was pushed");
+    tree::assert_same(&sent, &Tree::of(client.path("copy/dataset")).beneath(), "what was pulled");
 }
 
-/// The lines of the `sh` blocks beneath a heading of the README.
-fn commands(heading: &str) -> Vec<String> {
+/// The lines of the blocks of a language beneath a heading of the README.
+fn blocks(heading: &str, language: &str) -> Vec<String> {
+    whole_blocks(heading, language).iter().flat_map(|block| block.lines()).map(str::to_owned).collect()
+}
+
+/// These blocks, each as it is to be typed: one that stands in a list is indented.
+fn whole_blocks(heading: &str, language: &str) -> Vec<String> {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let section =
         readme.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with("## "));
-    let mut within = false;
-    let mut commands = Vec::new();
+    let mut blocks: Vec<String> = Vec::new();
+    let mut indent = None;
     for line in section {
-        match line {
-            "```sh" => within = true,
-            "```" => within = false,
-            command if within => commands.push(command.to_owned()),
-            _ => {}
+        let text = line.trim_start();
+        match indent {
+            None => {
+                if text.strip_prefix("```") == Some(language) {
+                    indent = Some(line.len() - text.len());
+                    blocks.push(String::new());
+                }
+            }
+            Some(_) if text == "```" => indent = None,
+            Some(indent) => {
+                let block = blocks.last_mut().expect("one was begun");
+                block.push_str(line.get(indent..).unwrap_or_default());
+                block.push('\n');
+            }
         }
     }
-    assert!(!commands.is_empty(), "no commands beneath {heading:?} in the README");
-    commands
+    assert!(!blocks.is_empty(), "no block of {language} beneath {heading:?} in the README");
+    blocks
 }
 
 /// The command with the README's examples exchanged for the test's own; each must stand in it.

@@ -1,13 +1,14 @@
-//! A path beneath a root. What is accepted cannot leave it, and comes apart and together again.
+//! A path beneath a root, or a list of them. What is accepted cannot leave it, and comes apart and together again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use longhaul_core::is_reserved;
 use longhaul_core::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
-use longhaul_core::{Escaped, RelPath};
+use longhaul_core::{Escaped, PathList, RelPath};
 
 fuzz_target!(|bytes: &[u8]| {
     assert!(!Escaped(bytes).to_string().contains(|c: char| c.is_control()));
+    names(bytes);
     let Ok(path) = RelPath::new(bytes) else { return };
     assert!(path.as_bytes() == bytes && bytes.len() <= PATH_BYTES_MAX && !bytes.contains(&0));
     let mut again = RelPath::root();
@@ -22,3 +23,17 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(path.parent().is_some_and(|parent| parent.join(path.name().unwrap_or_default()) == Ok(path.clone())));
     }
 });
+
+/// A list that is taken in is one that this side could have made, and finds all of its paths.
+fn names(bytes: &[u8]) {
+    let mut list = PathList::default();
+    if list.append(bytes).is_err() {
+        return;
+    }
+    let paths: Vec<RelPath> = list.iter().collect();
+    assert!(paths.len() == list.len() && PathList::new(paths.iter().rev()) == list);
+    for path in &paths {
+        assert!(list.covers(path) && !list.leads_to(path));
+        assert!(path.parent().is_none_or(|above| list.leads_to(&above) && !list.covers(&above)));
+    }
+}

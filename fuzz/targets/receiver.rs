@@ -13,8 +13,8 @@ use longhaul_core::{
 use longhaul_fuzz::{Unread, messages, within};
 use longhaul_proto::journal::HeldChunks;
 use longhaul_proto::receiver::{
-    Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, Source, Surveyed,
-    SyncGroup, Ticket,
+    Action, Config, Created, Held, Landed, LandedRow, Landing, Partial, Policy, Receiver, Seen, SkippedDigests, Source,
+    Surveyed, SyncGroup, Ticket,
 };
 use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::Declared;
@@ -67,6 +67,7 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
         preserve: Preserve::default(),
         dry_run: false,
         read_back: false,
+        digests: if bytes.first().is_some_and(|byte| byte % 4 > 1) { SkippedDigests::Told } else { SkippedDigests::Unwanted },
         group: SyncGroup { bytes: 4096, ..SyncGroup::default() },
     };
     let mut receiver = Receiver::new(config, String::new());
@@ -147,6 +148,10 @@ fn obey(receiver: &mut Receiver, now: Timestamp, witness: &mut Witness) {
             }
             Action::ReadStanding(files) => {
                 receiver.handle_standing(now, files.iter().map(|held| (held.id, Ok([0; 32]))).collect());
+            }
+            Action::DigestSkipped(files) => {
+                let results = files.iter().map(|held| (held.id, Ok(Some([0; 32])))).collect();
+                receiver.handle_skipped_digested(now, results);
             }
             Action::ReadStandingChunks { base, chunks } => {
                 let digest = Digest::Cv([0; 32]);

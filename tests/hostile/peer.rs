@@ -21,7 +21,7 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
 use longhaul_proto::wire::message::{
-    Far, FarSource, Flow, Hello, Lanes, Page, Placing, Protect, Request, Transfer, Transport, VERSION, Welcome,
+    Far, FarSource, Flow, Follows, Hello, Lanes, Page, Placing, Protect, Request, Transfer, Transport, VERSION, Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
@@ -365,12 +365,13 @@ pub(super) fn transfer(role: Role, far: Far) -> Transfer {
         run: [0; 16],
         read_back: false,
         flow: Flow::default(),
+        digests: false,
     }
 }
 
 /// What a client says that wants these sources, less what the rules leave out.
 pub(super) fn pull(sources: Vec<FarSource>, rules: Vec<Rule>) -> Transfer {
-    transfer(Role::Receiver, Far::Sources { sources, rules, names: None })
+    transfer(Role::Receiver, Far::Sources { sources, rules, follows: Follows::Nothing })
 }
 
 /// One source.

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "chores handle files of their own")]
 
 mod cuts;
+mod dist;
 mod kills;
 #[path = "../../benches/kit/mod.rs"]
 mod kit;
@@ -20,6 +21,8 @@ use clap::Parser;
 enum Xtask {
     /// Cut the power of a disk in mid-transfer at random moments, and see that what was committed is on it (needs root)
     Cuts(cuts::CutsArgs),
+    /// Build the program as it is handed out: stripped, with its debug information in a file beside it
+    Dist,
     /// Kill real clients and daemons in mid-transfer at random moments, and see that what they promised is kept
     Kills(kills::KillsArgs),
     /// Play everything that is played from seeds for long: simulated worlds, media, power cuts, kills
@@ -35,6 +38,7 @@ enum Xtask {
 fn main() -> Result<()> {
     match Xtask::parse() {
         Xtask::Cuts(args) => cuts::run(&args),
+        Xtask::Dist => dist::run(),
         Xtask::Kills(args) => kills::run(&args),
         Xtask::Long(args) => long::run(&args),
         Xtask::Medium(args) => medium::run(&args),

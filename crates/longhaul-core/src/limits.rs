@@ -75,8 +75,14 @@ pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
 pub const PEER_TEXT_BYTES_MAX: usize = 1024;
 /// Filter patterns that one request may carry.
 pub const FILTERS_MAX: usize = 1024;
-/// Sources that one pull may name.
+/// Sources in one message of a pull's request.
 pub const SOURCES_MAX: usize = 1024;
+/// Bytes of the sources and names of one request, with what holding a source costs: ten million names of a hundred bytes. Of that a
+/// daemon takes what its own memory has room for.
+pub const REQUEST_BYTES_MAX: u64 = 1 << 30;
+/// What holding one source costs beside the bytes of its path, in bytes: guessed from its types; 20,000 of short names took a daemon
+/// 17 MB, which is what is claimed for them.
+pub const SOURCE_COST_BYTES: u64 = 768;
 /// Longest measurement between memories, in seconds: an acceptor ends it then, whatever the initiator asked for.
 pub const MEASURE_SECONDS_MAX: u64 = 3600;
 
@@ -90,4 +96,8 @@ const _: () =
 const _: () = assert!(MEASURE_SECONDS_MAX * 1000 <= u32::MAX as u64, "it is told in milliseconds");
 const _: () = assert!(BUNDLE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundle must fit the smallest buffer");
 const _: () = assert!(LANES_EVER_MAX > LANES_MAX, "a lost lane must be replaced");
+const _: () = assert!(
+    PAGE_BYTES_MAX > PATH_BYTES_MAX && PAGE_BYTES_MAX + 16 <= MESSAGE_BYTES_MAX,
+    "a part of a list must hold a name, and fit a message"
+);
 const _: () = assert!(PAGE_ENTRIES_MAX * 2 <= ENTRIES_UNSETTLED_MAX, "pages must flow while entries settle");

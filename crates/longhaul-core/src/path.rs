@@ -55,17 +55,21 @@ impl RelPath {
     /// The [`PathError`] that names what is wrong with them.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<RelPath, PathError> {
         let bytes = bytes.into();
-        if bytes.is_empty() {
-            return Ok(RelPath { bytes });
-        }
-        if bytes[0] == b'/' {
-            return Err(PathError::Absolute);
-        }
-        if bytes.len() > PATH_BYTES_MAX {
-            return Err(PathError::PathTooLong);
-        }
-        bytes.split(|&b| b == b'/').try_for_each(check_name)?;
+        RelPath::check(&bytes)?;
         Ok(RelPath { bytes })
+    }
+
+    /// Whether bytes are a relative path in normal form.
+    ///
+    /// # Errors
+    /// The [`PathError`] that names what is wrong with them.
+    pub fn check(bytes: &[u8]) -> Result<(), PathError> {
+        match bytes.first() {
+            None => Ok(()),
+            Some(b'/') => Err(PathError::Absolute),
+            Some(_) if bytes.len() > PATH_BYTES_MAX => Err(PathError::PathTooLong),
+            Some(_) => bytes.split(|&b| b == b'/').try_for_each(check_name),
+        }
     }
 
     /// This path with one more component.
@@ -102,6 +106,18 @@ impl RelPath {
         }
         let bytes = [self.bytes.as_slice(), b"/", tail.bytes.as_slice()].concat();
         if bytes.len() > PATH_BYTES_MAX { Err(PathError::PathTooLong) } else { Ok(RelPath { bytes }) }
+    }
+
+    /// The path from `top` to this, if it is `top` or lies in it.
+    pub fn beneath(&self, top: &RelPath) -> Option<RelPath> {
+        let rest = self.bytes.strip_prefix(top.bytes.as_slice())?;
+        let bytes = match rest.split_first() {
+            None => Vec::new(),
+            Some(_) if top.is_root() => rest.to_vec(),
+            Some((b'/', name)) => name.to_vec(),
+            Some(_) => return None,
+        };
+        Some(RelPath { bytes })
     }
 
     /// Whether this is the root itself.
@@ -257,6 +273,10 @@ mod tests {
         assert_eq!(RelPath::new("x")?.concat(&path)?, RelPath::new("x/a/b/c")?);
         assert_eq!(path.join(b"d/e"), Err(PathError::Dots));
         assert_eq!(RelPath::root().parent(), None);
+        assert_eq!(path.beneath(&RelPath::new("a")?), Some(RelPath::new("b/c")?));
+        assert_eq!((path.beneath(&path), path.beneath(&RelPath::root())), (Some(RelPath::root()), Some(path.clone())));
+        assert_eq!((path.beneath(&RelPath::new("a/b/cd")?), path.beneath(&RelPath::new("a/bc")?)), (None, None));
+        assert_eq!(RelPath::new("ab")?.beneath(&RelPath::new("a")?), None);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use crate::limits::{CHUNK_LOG2_MAX, CHUNK_LOG2_MIN};
+use crate::text::PlainText;
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -148,27 +149,43 @@ pub fn parse_size(text: &str) -> Result<ByteCount, SizeError> {
 
 /// Why a rate was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not a rate: write a number and its unit, as 9.4Gbit/s, 800Mbit/s, 250MB/s or 1GiB/s")]
-pub struct RateError {
-    text: String,
+pub enum RateError {
+    /// Not a number with a unit of rates.
+    #[error("'{text}' is not a rate: write a number and its unit, as 9.4Gbit/s, 800Mbit/s, 250MB/s or 1GiB/s")]
+    Unknown {
+        /// The text, without characters that act on a terminal.
+        text: PlainText,
+    },
+    /// A number and a prefix that leave open whether bits or bytes are meant.
+    #[error("'{text}' says neither bits nor bytes a second: write {number}{prefix}bit/s or {number}{prefix}B/s")]
+    Ambiguous {
+        /// The text.
+        text: PlainText,
+        /// Its number.
+        number: PlainText,
+        /// `k`, `M`, `G`, `T`, or nothing.
+        prefix: &'static str,
+    },
 }
 
-/// Reads a rate, bytes/s: `kbit/s`, `Mbit/s`, `Gbit/s`, `Tbit/s`, `kB/s`, `MB/s`, `GB/s`, `TB/s` decimal, `KiB/s`, `MiB/s`, `GiB/s`
-/// binary. The unit must be written, and bits and bytes be told apart: `Gb/s` means either to somebody.
+/// Reads a rate, bytes/s: `kbit/s`, `Mbit/s`, `Gbit/s`, `Tbit/s` or `kbps`, `Mbps`, `Gbps`, `Tbps`; `kB/s`, `MB/s`, `GB/s`, `TB/s`
+/// decimal; `KiB/s`, `MiB/s`, `GiB/s`, `TiB/s` binary. The unit must be written, and bits and bytes be told apart: `Gb/s` means
+/// either to somebody, and so does `G`.
 ///
 /// # Errors
 /// [`RateError`] when the text is no such rate, or does not fit 64 bits.
 pub fn parse_rate(text: &str) -> Result<u64, RateError> {
-    let fail = || RateError { text: text.to_owned() };
+    let fail = || RateError::Unknown { text: PlainText::from(text) };
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
+    let value: f64 = number.parse().map_err(|_| fail())?;
     let scale = match unit.trim() {
-        "bit/s" => 0.125,
-        "kbit/s" | "Kbit/s" => 125.0,
-        "Mbit/s" => 125e3,
-        "Gbit/s" => 125e6,
-        "Tbit/s" => 125e9,
+        "bit/s" | "bps" => 0.125,
+        "kbit/s" | "Kbit/s" | "kbps" | "Kbps" => 125.0,
+        "Mbit/s" | "Mbps" | "mbps" => 125e3,
+        "Gbit/s" | "Gbps" | "gbps" => 125e6,
+        "Tbit/s" | "Tbps" | "tbps" => 125e9,
         "B/s" => 1.0,
         "kB/s" | "KB/s" => 1e3,
         "MB/s" => 1e6,
@@ -177,11 +194,28 @@ pub fn parse_rate(text: &str) -> Result<u64, RateError> {
         "KiB/s" => 1024.0,
         "MiB/s" => 1_048_576.0,
         "GiB/s" => 1_073_741_824.0,
-        _ => return Err(fail()),
+        "TiB/s" => 1_099_511_627_776.0,
+        unit => {
+            let prefix = prefix_alone(unit).ok_or_else(fail)?;
+            return Err(RateError::Ambiguous { text: PlainText::from(text), number: PlainText::from(number), prefix });
+        }
     };
-    let value: f64 = number.parse().map_err(|_| fail())?;
     let bytes = value * scale;
     if bytes.is_finite() && (0.0..9e18).contains(&bytes) { Ok(bytes.round() as u64) } else { Err(fail()) }
+}
+
+/// The decimal prefix of what may be a rate and does not say of what: `M`, `MB`, `Mb`, `MiB`, `Mb/s`, `MBps`.
+fn prefix_alone(unit: &str) -> Option<&'static str> {
+    let unit = unit.to_ascii_lowercase();
+    let prefix = ["b/s", "ib", "bps", "b", "bit", "bits", "/s"].iter().find_map(|tail| unit.strip_suffix(tail));
+    match prefix.unwrap_or(&unit) {
+        "" => Some(""),
+        "k" => Some("k"),
+        "m" => Some("M"),
+        "g" => Some("G"),
+        "t" => Some("T"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -221,12 +255,34 @@ mod tests {
             ("250MB/s", 250_000_000),
             ("1GiB/s", 1 << 30),
             ("0bit/s", 0),
+            ("1Gbps", 125_000_000),
+            ("100 mbps", 12_500_000),
+            ("1TiB/s", 1 << 40),
         ];
         for (text, want) in cases {
             assert_eq!(parse_rate(text), Ok(want), "{text}");
         }
-        for text in ["", "1", "1G", "1Gb/s", "1GB", "Gbit/s", "-1MB/s", "1e3MB/s", "99999999999TB/s"] {
-            assert!(parse_rate(text).is_err(), "{text}");
+        for text in ["", "Gbit/s", "-1MB/s", "1e3MB/s", "99999999999TB/s", "1 furlong/s", "x\u{1b}[2J"] {
+            let refused = parse_rate(text).unwrap_err();
+            assert!(matches!(refused, RateError::Unknown { .. }), "{text}");
+            assert!(!refused.to_string().contains('\u{1b}'));
+        }
+    }
+
+    #[test]
+    fn a_rate_that_may_be_of_bits_or_bytes_is_refused_with_both_spellings() {
+        for (text, both) in [
+            ("100M", "write 100Mbit/s or 100MB/s"),
+            ("1G", "write 1Gbit/s or 1GB/s"),
+            ("1Gb/s", "write 1Gbit/s or 1GB/s"),
+            ("1.5GB", "write 1.5Gbit/s or 1.5GB/s"),
+            ("10MBps", "write 10Mbit/s or 10MB/s"),
+            ("5k", "write 5kbit/s or 5kB/s"),
+            ("1MiB", "write 1Mbit/s or 1MB/s"),
+            ("100", "write 100bit/s or 100B/s"),
+        ] {
+            let said = parse_rate(text).unwrap_err().to_string();
+            assert!(said.ends_with(both), "{text}: {said}");
         }
     }
 

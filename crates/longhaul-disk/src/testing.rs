@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Meta, Mtime, Preserve, RelPath, SessionTag, TempName};
+use longhaul_core::{Meta, Mtime, PathList, Preserve, RelPath, SessionTag, TempName};
 use longhaul_sys::Slot;
 
 use crate::{
@@ -78,6 +78,7 @@ pub(crate) fn write(
 /// All that a scan finds, with links.
 pub(crate) fn scan(source: &dyn SourceTree, filter: &Filter, files_from: Option<Vec<RelPath>>) -> Vec<Scanned> {
     let mut found = Vec::new();
+    let files_from = files_from.map(|names| Arc::new(PathList::new(&names)));
     let what = ScanRequest { filter, preserve: Preserve::default(), files_from };
     source.scan(&what, &mut |one| {
         found.push(one);

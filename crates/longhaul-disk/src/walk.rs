@@ -281,8 +281,16 @@ const TMPFS: u64 = 0x0102_1994;
 const F2FS: u64 = 0xF2F5_2010;
 const EXFAT: u64 = 0x2011_BAB0;
 const FAT: u64 = 0x4D44;
-/// Directories that a session keeps open beneath one root: a descriptor each, and enough for a tree's working set.
-pub(crate) const CACHED_DIRS_MAX: usize = 512;
+/// Directories that a session keeps open beneath one root: a descriptor each, and enough for a tree's working set. Where a process
+/// may open few files it is an eighth of these: a copy has two such roots, and needs some hundred descriptors besides.
+pub(crate) fn cached_dirs_max() -> usize {
+    let limit = longhaul_sys::nofile_limit().and_then(|limit| usize::try_from(limit / 8).ok());
+    limit.map_or(CACHED_DIRS_MAX, |eighth| eighth.clamp(CACHED_DIRS_MIN, CACHED_DIRS_MAX))
+}
+
+const CACHED_DIRS_MAX: usize = 512;
+/// Fewer than a deep path has levels, and each name of it would be looked up anew.
+const CACHED_DIRS_MIN: usize = 32;
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::LANE_STALL_SECONDS;
-use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, Preserve, RelPath, Word};
+use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, IfExists, PathList, Preserve, RelPath, Word};
 use longhaul_disk::{DirectMode, EngineKind, EngineReport};
 use longhaul_net::{Congestion, Identity, NetPath, Protection, PublicKey};
 use longhaul_proto::receiver::SyncGroup;
@@ -141,7 +141,10 @@ pub struct Settings {
     /// What to send.
     pub filter: Filter,
     /// Only these names, relative to the one source.
-    pub files_from: Option<Vec<RelPath>>,
+    pub files_from: Option<Arc<PathList>>,
+    /// Files that are skipped are read at the destination, for their roots: with [`FileEvent::b3`] of what was sent that is a list
+    /// of all that stands there. A daemon that receives does it only for a key with the right to read.
+    pub digests: bool,
     /// Show the mapping, move nothing.
     pub dry_run: bool,
     /// For how long after the last progress a lost session is dialled again; zero never. Not between two local directories.
@@ -186,6 +189,7 @@ impl Default for Settings {
             preserve: Preserve::default(),
             filter: Filter::default(),
             files_from: None,
+            digests: false,
             dry_run: false,
             retry_for: RETRY_FOR_DEFAULT,
             stall_after: Duration::from_secs(LANE_STALL_SECONDS),
@@ -353,6 +357,8 @@ pub struct Progress {
     pub limited_by: Option<Limited>,
     /// Seconds since the other side was last heard of.
     pub silent_s: f64,
+    /// Bytes of skipped files that were read at the destination for their roots ([`Settings::digests`]).
+    pub bytes_digested: u64,
 }
 
 /// A part of the path from disk to disk that limited.
@@ -448,6 +454,8 @@ pub struct Report {
     pub bytes_read_back: u64,
     /// Of these, bytes of chunks and files that were not what had been written.
     pub bytes_misread: u64,
+    /// Bytes of skipped files that were read at the destination for their roots ([`Settings::digests`]).
+    pub bytes_digested: u64,
     /// Seconds from the first dial to the last commit.
     pub seconds: f64,
     /// CPU seconds of the sending process, where known.

@@ -3,10 +3,10 @@
 //! In: the sources, names and rules of a pull, or the length of the one file of a measurement. Out: a verdict on each manifest
 //! page. The sender selects by the same rules; this is the check that it did. A copy asks whether its scan would come upon its destination. Touches no disk.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Entry, EntryKind, Fault, RelPath};
+use longhaul_core::{Entry, EntryKind, Fault, PathList, RelPath};
 
 /// What may come. The default takes anything: a daemon takes what its clients push.
 #[derive(Clone, Debug, Default)]
@@ -19,10 +19,11 @@ pub(crate) struct Asked {
 }
 
 /// Names that were asked for, with what lies in them, and the directories above them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Names {
-    wanted: HashSet<RelPath>,
-    above: HashSet<RelPath>,
+    /// The source that they lie in; the root if the content of a directory was asked for.
+    top: RelPath,
+    wanted: Arc<PathList>,
 }
 
 impl Asked {
@@ -38,15 +39,8 @@ impl Asked {
 
     /// Of that, only these names beneath `top`, which is the root if the content of a directory was asked for.
     #[must_use]
-    pub(crate) fn named(self, top: &RelPath, names: &[RelPath]) -> Asked {
-        let mut known = Names::default();
-        // A name that is too long with its top can be sent by nobody.
-        for name in names.iter().filter_map(|name| top.concat(name).ok()) {
-            let above = std::iter::successors(name.parent(), RelPath::parent);
-            known.above.extend(above);
-            known.wanted.insert(name);
-        }
-        Asked { names: Some(known), ..self }
+    pub(crate) fn named(self, top: RelPath, wanted: Arc<PathList>) -> Asked {
+        Asked { names: Some(Names { top, wanted }), ..self }
     }
 
     /// Of that, no symbolic links.
@@ -110,8 +104,11 @@ impl Asked {
 
 impl Names {
     fn cover(&self, path: &RelPath, is_dir: bool) -> bool {
-        is_dir && self.above.contains(path)
-            || std::iter::successors(Some(path.clone()), RelPath::parent).any(|at| self.wanted.contains(&at))
+        match path.beneath(&self.top) {
+            Some(name) => self.wanted.covers(&name) || is_dir && self.wanted.leads_to(&name),
+            // What lies above the source leads to its names.
+            None => is_dir && !self.wanted.is_empty() && self.top.beneath(path).is_some(),
+        }
     }
 }
 
@@ -131,7 +128,7 @@ mod tests {
 
     #[test]
     fn names_bring_what_lies_in_them_and_the_directories_above() {
-        let asked = Asked::default().named(&path("top"), &[path("a"), path("b/c")]);
+        let asked = Asked::default().named(path("top"), Arc::new(PathList::new(&[path("a"), path("b/c")])));
         let file = || EntryKind::File { len: 1, sparse: false, inode: longhaul_core::Inode::default() };
         for at in ["top/a", "top/a/x/y", "top/b/c"] {
             assert!(covers(&asked, at, file()), "{at}");
@@ -143,7 +140,7 @@ mod tests {
         for at in ["top/ab", "top/b/d", "b/c", "top/b/cd"] {
             assert!(!covers(&asked, at, file()), "{at}");
         }
-        assert!(covers(&Asked::default().named(&path(""), &[path("")]), "anything", file()));
+        assert!(covers(&Asked::default().named(path(""), Arc::new(PathList::new(&[path("")]))), "anything", file()));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) const FAR: Duration = Duration::from_millis(5);
 /// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its memory: one is filled while the
 /// other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
+/// Threads that read skipped files for their roots, with a buffer each: what keeps a fast disk busy while as many cores hash.
+pub(crate) const DIGEST_SLOTS: usize = 4;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
 pub(crate) const SLOTS_MIN: u64 = 4;
 /// More than these no slab has.
@@ -80,6 +82,11 @@ pub(crate) fn largest_chunk(memory: ByteCount, chunk: ChunkSize) -> ChunkSize {
     let fits = |log2: &u8| 1u64 << log2 <= memory.get() / SLOTS_MIN;
     let largest = (chunk.log2()..=CHUNK_LOG2_MAX).take_while(fits).last().and_then(ChunkSize::from_log2);
     largest.unwrap_or(chunk)
+}
+
+/// Bytes of a buffer through which skipped files are read: a request of 4 MiB is enough for any disk.
+pub(crate) fn digest_bytes(chunk: ChunkSize) -> u64 {
+    chunk.bytes().min(ChunkSize::DEFAULT.bytes())
 }
 
 /// The least memory that holds enough chunks of this size.

@@ -32,8 +32,7 @@ pub(crate) async fn answer(reader: &mut ReadHalf) -> Result<Message, Fault> {
 
 async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Message, Fault> {
     match tokio::time::timeout(patience, read_message(reader)).await {
-        Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time")
-            .hint("run the same command again")),
+        Err(_) => Err(unanswered()),
         Ok(Ok(Some(Message::Refuse(fault)))) => Err(fault.seen_from_afar()),
         Ok(Ok(Some(message))) => Ok(message),
         Ok(Ok(None)) => {
@@ -44,15 +43,18 @@ async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Mess
     }
 }
 
-/// Asks for a transfer, and waits so long for the answer; gives what was agreed and the lanes to dial.
+/// Asks for a transfer, with the parts of the request that follow the hello, and waits so long for the answer; gives what was
+/// agreed and the lanes to dial.
 pub(crate) async fn ask(
     reader: &mut ReadHalf,
     writer: &mut WriteHalf,
     request: Request,
+    parts: impl Iterator<Item = Message>,
     patience: Duration,
 ) -> Result<(Welcome, Lanes), Fault> {
-    write_message(writer, &hello(request)).await?;
-    let Message::Welcome(welcome) = answer_within(reader, patience).await? else { return Err(unexpected()) };
+    let Message::Welcome(welcome) = heard_while_telling(reader, tell(writer, request, parts), patience).await? else {
+        return Err(unexpected());
+    };
     if welcome.version != VERSION {
         return Err(Fault::protocol(format_args!(
             "the other side chose version {}, which was not offered",
@@ -64,6 +66,38 @@ pub(crate) async fn ask(
         return Err(Fault::protocol(format_args!("{} lanes granted", lanes.count)));
     }
     Ok((welcome, lanes))
+}
+
+/// Says what is asked for, part by part, to a side that takes it in.
+async fn tell(writer: &mut WriteHalf, request: Request, parts: impl Iterator<Item = Message>) -> Result<(), Fault> {
+    write_message(writer, &hello(request)).await?;
+    for part in parts {
+        if tokio::time::timeout(PART_TAKEN_MAX, write_message(writer, &part)).await.is_err() {
+            let why = "the other side takes in nothing more of the list of what to send";
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint("run the same command again"));
+        }
+    }
+    Ok(())
+}
+
+/// The answer to what `telling` says, for which it is waited so long once all is said. A refusal may come before that.
+async fn heard_while_telling(
+    reader: &mut ReadHalf,
+    telling: impl Future<Output = Result<(), Fault>>,
+    patience: Duration,
+) -> Result<Message, Fault> {
+    let mut hearing = std::pin::pin!(answer_within(reader, Duration::MAX));
+    let told = tokio::select! {
+        biased;
+        heard = &mut hearing => return heard,
+        told = telling => told,
+    };
+    let patience = if told.is_ok() { patience } else { REFUSAL_OVERTAKES };
+    match (tokio::time::timeout(patience, hearing).await, told) {
+        (Ok(heard), Ok(())) | (Ok(heard @ Err(_)), _) => heard,
+        (_, Err(fault)) => Err(fault),
+        (Err(_), Ok(())) => Err(unanswered()),
+    }
 }
 
 /// Hears a hello; gives what is asked for.
@@ -99,12 +133,22 @@ pub(crate) fn from_wire(protect: Protect) -> Protection {
     }
 }
 
+fn unanswered() -> Fault {
+    Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time")
+        .hint("run the same command again")
+}
+
 fn unexpected() -> Fault {
     Fault::protocol("the handshake went another way than it goes")
 }
 
 /// Whatever is said before a session has so long.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+
+/// A part of a request that is not taken in for so long is not any more.
+const PART_TAKEN_MAX: Duration = Duration::from_secs(30);
+/// A side that takes no more of a request has said why, if it says so.
+const REFUSAL_OVERTAKES: Duration = Duration::from_secs(5);
 
 /// What a receiver says in its `Welcome` of how it makes small files and names durable.
 pub(crate) fn sync_caps(method: Option<SyncMethod>) -> u64 {

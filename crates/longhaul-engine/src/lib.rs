@@ -36,6 +36,8 @@ pub use longhaul_disk::{
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
+/// The version of the protocol that this build speaks.
+pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
 pub use longhaul_sys::ignores_hangup;
 pub use service::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use transfer::bench::{

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath};
+use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath, Word};
 use longhaul_disk::{
     DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
     TreePolicy, VoidTarget,
@@ -98,7 +98,7 @@ pub(crate) fn local_sources(
 }
 
 /// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether what lies in it is meant.
-pub(crate) type ServedSource = (String, Arc<Tree>, RelPath, bool);
+pub(crate) type ServedSource = (Word, Arc<Tree>, RelPath, bool);
 
 /// Opens sources beneath served trees, likewise.
 ///
@@ -109,17 +109,14 @@ pub(crate) fn served_sources(
     direct: DirectMode,
     wanted: &Wanted,
 ) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
-    let shown: Vec<String> = sources
-        .iter()
-        .map(|(root, _, path, contents)| {
-            let below = if path.is_root() { String::new() } else { format!("/{}", path.escaped()) };
-            format!("{root}{below}{}", if *contents { "/" } else { "" })
-        })
-        .collect();
-    let roots: Vec<String> = sources.iter().map(|(root, ..)| root.clone()).collect();
-    let places = sources.into_iter().map(|(_, tree, path, contents)| (tree, path, contents)).collect();
-    let source = FsSource::beneath(places, direct).called(roots.iter().map(String::as_str));
-    refuse_same_name(&source, wanted, |at| shown[at].clone())?;
+    let shown = |at: usize| {
+        let (root, _, path, contents) = &sources[at];
+        let below = if path.is_root() { String::new() } else { format!("/{}", path.escaped()) };
+        format!("{root}{below}{}", if *contents { "/" } else { "" })
+    };
+    let places = sources.iter().map(|(_, tree, path, contents)| (tree.clone(), path.clone(), *contents)).collect();
+    let source = FsSource::beneath(places, direct).called(sources.iter().map(|(root, ..)| &**root));
+    refuse_same_name(&source, wanted, shown)?;
     let shape = source.shape();
     Ok((Arc::new(source), shape))
 }

@@ -94,6 +94,8 @@ pub(crate) struct Moved {
     pub(crate) read_back: u64,
     /// Of these, bytes that were not what had been written.
     pub(crate) misread: u64,
+    /// Bytes of skipped files that the receiver read.
+    pub(crate) digested: u64,
     /// Payload that was sent again within the session.
     pub(crate) resent: u64,
     /// Payload that came to nothing, as its file was not committed.
@@ -168,6 +170,7 @@ impl Totals {
             bytes_durable: self.before.bytes_durable.saturating_add(self.durable_of(moved.durable, moved.resumed)),
             bytes_committed: self.bytes_committed,
             files_committed: self.files_committed,
+            bytes_digested: self.before.bytes_digested.saturating_add(moved.digested),
             ..self.before
         };
         self.bytes_resumed = self.resumed_with(moved.resumed);
@@ -322,6 +325,7 @@ impl Totals {
             bytes_done_without: self.bytes_done_without,
             limited_by: session.limited_by,
             silent_s: session.silent_s,
+            bytes_digested: before.bytes_digested.saturating_add(session.bytes_digested),
         }
     }
 
@@ -346,6 +350,7 @@ impl Totals {
             bytes_held: self.bytes_held,
             bytes_read_back: self.bytes_read_back,
             bytes_misread: self.bytes_misread,
+            bytes_digested: self.before.bytes_digested,
             seconds,
             sender_cpu: cpu(self.sender_cpu_us),
             receiver_cpu: cpu(self.receiver_cpu_us),
@@ -380,6 +385,7 @@ mod tests {
                 held: all,
                 read_back: all,
                 misread: all,
+                digested: all,
                 resent: all,
                 lost: all,
             });

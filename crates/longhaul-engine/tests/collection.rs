@@ -34,6 +34,7 @@ fn config(root: &Path) -> ServeConfig {
         policy: TreePolicy::served(),
     };
     ServeConfig {
+        file: None,
         listen: vec!["127.0.0.1:0".to_owned()],
         sessions: 1,
         memory: ByteCount(16 << 20),

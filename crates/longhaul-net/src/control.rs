@@ -6,21 +6,23 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::limits::{HANDSHAKE_SECONDS_MAX, SEGMENT_BYTES_SAFE};
+use rustls::ClientConfig;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use crate::error::NetError;
+use crate::error::{NetError, Over};
 use crate::keys::{Identity, PublicKey};
 use crate::path::NetPath;
 use crate::tls::{CONTROL, PeerCheck, client_config, nominal_name, proved_key};
-use crate::wire::{canonical, connect_error, tune, tune_control};
+use crate::wire::{bind_error, canonical, connect_error, tune, tune_control};
 
 /// One authenticated control connection, either end.
 pub struct Control {
@@ -80,8 +82,8 @@ impl fmt::Debug for Control {
 /// apart, the first to answer wins. Everything together has 10 s.
 ///
 /// # Errors
-/// [`NetError::BadAddress`], [`NetError::Resolve`], [`NetError::Unreachable`] (of the last address that failed),
-/// [`NetError::TimedOut`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`], [`NetError::KeyRefused`],
+/// [`NetError::BadAddress`], [`NetError::UnknownHost`], [`NetError::Resolve`], [`NetError::Unreachable`] (of the last address
+/// that failed), [`NetError::NoAnswer`], [`NetError::Silent`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`], [`NetError::KeyRefused`],
 /// [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
 pub async fn dial_control(addr: &str, identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
     dial_control_over(addr, &[], identity, check).await
@@ -97,8 +99,7 @@ pub async fn dial_control_over(
     identity: &Identity,
     check: PeerCheck,
 ) -> Result<Control, NetError> {
-    let deadline = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
-    within(addr, deadline, dial(addr, paths, identity, check)).await
+    dial_within(addr, paths, identity, check, Duration::from_secs(HANDSHAKE_SECONDS_MAX)).await
 }
 
 /// As [`dial_control`], with another deadline.
@@ -109,21 +110,35 @@ pub(crate) async fn dial_control_within(
     check: PeerCheck,
     deadline: Duration,
 ) -> Result<Control, NetError> {
-    within(addr, deadline, dial(addr, &[], identity, check)).await
+    dial_within(addr, &[], identity, check, deadline).await
 }
 
-async fn within<T>(
+/// Each step has what the steps before it have left of the deadline, and what takes too long says so for itself.
+async fn dial_within(
     addr: &str,
+    paths: &[NetPath],
+    identity: &Identity,
+    check: PeerCheck,
     deadline: Duration,
-    dialling: impl Future<Output = Result<T, NetError>>,
-) -> Result<T, NetError> {
-    let timed_out = |_| NetError::TimedOut { peer: addr.to_owned(), doing: "opening a session" };
-    timeout(deadline, dialling).await.map_err(timed_out)?
+) -> Result<Control, NetError> {
+    let (until, seconds, peer) = (Instant::now() + deadline, deadline.as_secs(), || addr.to_owned());
+    let config = client_config(identity, check, CONTROL)?;
+    let resolved = timeout_at(until, resolve(addr)).await.map_err(|_| NetError::Resolve {
+        host: host_of(addr).to_owned(),
+        source: io::Error::new(io::ErrorKind::TimedOut, format!("no DNS server answers in {seconds} s")),
+    })??;
+    let addresses: Vec<String> = resolved.iter().map(SocketAddr::to_string).collect();
+    tracing::debug!(target: "longhaul::session", host = addr, addresses = %addresses.join(" "), "dialling");
+    let connecting = connect_any(addr, candidates(paths, &resolved));
+    let tcp = timeout_at(until, connecting).await.map_err(|_| NetError::NoAnswer {
+        peer: reached(addr, &resolved),
+        seconds,
+        over: Over::Tcp,
+    })??;
+    timeout_at(until, greet(addr, tcp, config)).await.map_err(|_| NetError::Silent { peer: peer(), seconds })?
 }
 
-async fn dial(addr: &str, paths: &[NetPath], identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
-    let config = client_config(identity, check, CONTROL)?;
-    let tcp = connect_any(addr, candidates(paths, &resolve(addr).await?)).await?;
+async fn greet(addr: &str, tcp: TcpStream, config: Arc<ClientConfig>) -> Result<Control, NetError> {
     tune(SockRef::from(&tcp)).map_err(|source| NetError::Socket {
         addr: addr.to_owned(),
         doing: "set the options of the socket",
@@ -139,10 +154,31 @@ async fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
         return Err(NetError::BadAddress { addr: addr.to_owned() });
     }
     let resolved = lookup_host(addr).await.map(Vec::from_iter);
-    let failed = |source| NetError::Resolve { addr: addr.to_owned(), source };
-    match resolved.map_err(failed)? {
-        none if none.is_empty() => Err(failed(io::ErrorKind::NotFound.into())),
-        some => Ok(some),
+    let host = host_of(addr).to_owned();
+    match resolved {
+        Ok(none) if none.is_empty() => Err(NetError::UnknownHost {
+            host,
+            source: io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
+        }),
+        Ok(some) => Ok(some),
+        Err(source) if longhaul_sys::lookup_may_succeed_later(&source) => Err(NetError::Resolve { host, source }),
+        Err(source) => Err(NetError::UnknownHost { host, source }),
+    }
+}
+
+/// The host of `host:port`.
+fn host_of(addr: &str) -> &str {
+    addr.rsplit_once(':').map_or(addr, |(host, _)| host)
+}
+
+/// The peer as it was named, with the addresses that were dialled for it.
+fn reached(addr: &str, dialled: &[SocketAddr]) -> String {
+    match dialled {
+        [only] if only.to_string() == addr => addr.to_owned(),
+        _ => {
+            let ips: Vec<String> = dialled.iter().map(|one| one.ip().to_string()).collect();
+            format!("{addr} ({})", ips.join(", "))
+        }
     }
 }
 
@@ -174,8 +210,7 @@ async fn connect((local, addr): Candidate) -> Result<TcpStream, NetError> {
     let limit = SockRef::from(&socket).set_tcp_mss(SEGMENT_BYTES_SAFE);
     limit.map_err(failed("set the options of the socket"))?;
     if let Some(local) = local {
-        let failed = |source| NetError::Socket { addr: local.to_string(), doing: "use the local address", source };
-        socket.bind(SocketAddr::new(local, 0)).map_err(failed)?;
+        socket.bind(SocketAddr::new(local, 0)).map_err(|e| bind_error(local, e))?;
     }
     socket.connect(addr).await.map_err(|e| connect_error(addr, e))
 }
@@ -185,7 +220,7 @@ async fn connect((local, addr): Candidate) -> Result<TcpStream, NetError> {
 pub(crate) async fn connect_any(addr: &str, candidates: Vec<Candidate>) -> Result<TcpStream, NetError> {
     let mut waiting = candidates.into_iter();
     let mut under_way = JoinSet::new();
-    let mut last = NetError::Resolve { addr: addr.to_owned(), source: io::ErrorKind::NotFound.into() };
+    let mut last = NetError::Unreachable { peer: addr.to_owned(), source: io::ErrorKind::AddrNotAvailable.into() };
     loop {
         let patience = match waiting.next() {
             Some(candidate) => {
@@ -196,6 +231,10 @@ pub(crate) async fn connect_any(addr: &str, candidates: Vec<Candidate>) -> Resul
         };
         match timeout(patience, under_way.join_next()).await {
             Ok(Some(Ok(Ok(stream)))) => return Ok(stream),
+            Ok(Some(Ok(Err(NetError::Unreachable { peer, source })))) => {
+                let peer = peer.parse().map_or(peer, |dialled| reached(addr, &[dialled]));
+                last = NetError::Unreachable { peer, source };
+            }
             Ok(Some(Ok(Err(error)))) => last = error,
             Ok(Some(Err(panicked))) => {
                 last = NetError::Unreachable { peer: addr.to_owned(), source: io::Error::other(panicked) };

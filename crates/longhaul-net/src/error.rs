@@ -4,6 +4,7 @@
 //! by. Must not know retries or exit codes.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use quinn::{ConnectionError, TransportErrorCode};
@@ -22,12 +23,48 @@ pub enum NetError {
         /// What was given.
         addr: String,
     },
-    /// No address stands behind the name.
-    #[error("cannot resolve {addr}")]
+    /// There is no host of this name, or it has no address.
+    #[error("there is no host {host}")]
+    UnknownHost {
+        /// The name asked for.
+        host: String,
+        /// The resolver's answer.
+        source: io::Error,
+    },
+    /// The resolver has no answer now; it may have one later.
+    #[error("cannot look the host {host} up")]
     Resolve {
-        /// The `host:port` asked for.
-        addr: String,
-        /// What the resolver said.
+        /// The name asked for.
+        host: String,
+        /// The resolver's answer.
+        source: io::Error,
+    },
+    /// Nothing came back in time, neither a connection nor a refusal.
+    #[error("no answer from {peer} {}", .over.silence(*seconds))]
+    NoAnswer {
+        /// The address dialled.
+        peer: String,
+        /// The time that it had.
+        seconds: u64,
+        /// The protocol of the dial.
+        over: Over,
+    },
+    /// A connection was accepted, and nothing was said on it in time.
+    #[error(
+        "{peer} accepts connections and says nothing on them for {seconds} s: something that is not longhaul may listen there"
+    )]
+    Silent {
+        /// The address dialled.
+        peer: String,
+        /// The time that it had.
+        seconds: u64,
+    },
+    /// This host has no such address to dial from.
+    #[error("this host has no address {addr} to dial from")]
+    LocalAddress {
+        /// The address asked for.
+        addr: IpAddr,
+        /// The kernel's answer.
         source: io::Error,
     },
     /// Nobody accepts connections there, or no route leads there.
@@ -172,6 +209,12 @@ pub enum NetError {
         /// Its permission bits.
         mode: u32,
     },
+    /// A directory, a pipe or a device where a private key was to be.
+    #[error("{} is not a file: an identity is one file", path.display())]
+    IdentityKind {
+        /// Its path.
+        path: PathBuf,
+    },
     /// Not an Ed25519 private key.
     #[error("{} holds no Ed25519 private key in PEM (PKCS #8)", path.display())]
     IdentityFormat {
@@ -202,12 +245,49 @@ pub enum NetError {
     },
 }
 
+/// The protocol that a peer was dialled over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// TCP: the control connection, and lanes over TCP.
+    Tcp,
+    /// UDP: lanes over QUIC.
+    Udp,
+}
+
+impl Over {
+    /// Over UDP only lanes are dialled, from the control connection's own port: it is known that somebody is there.
+    fn silence(self, seconds: u64) -> String {
+        match self {
+            Over::Tcp => format!("in {seconds} s: a firewall that drops, or the wrong port"),
+            Over::Udp => format!("over UDP in {seconds} s, though TCP gets through: a firewall that drops UDP"),
+        }
+    }
+}
+
+/// The system's words for an error, in lower case as parts of a sentence, without its number.
+pub fn system_words(error: &io::Error) -> String {
+    let text = error.to_string();
+    let words = match error.raw_os_error() {
+        Some(_) => text.split(" (os error ").next().unwrap_or_default(),
+        None => text.strip_prefix("failed to lookup address information: ").unwrap_or(&text),
+    };
+    let mut letters = words.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
+    // An abbreviation keeps its capitals.
+    match letters.as_str().starts_with(|second: char| second.is_uppercase()) {
+        true => words.to_owned(),
+        false => first.into_iter().chain(letters).collect(),
+    }
+}
+
 /// What a [`NetError`] means for whoever must decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetErrorKind {
     /// Nobody could be reached; later perhaps.
     Unreachable,
+    /// No host has the name.
+    UnknownHost,
     /// A standing connection is gone; a new one may do.
     Lost,
     /// A deadline passed.
@@ -242,7 +322,11 @@ impl NetError {
             NetError::Resolve { .. } | NetError::Unreachable { .. } => NetErrorKind::Unreachable,
             NetError::Lost { .. } | NetError::Truncated { .. } => NetErrorKind::Lost,
             NetError::Closed { .. } => NetErrorKind::Closed,
-            NetError::TimedOut { .. } | NetError::Swallowed { .. } => NetErrorKind::TimedOut,
+            NetError::UnknownHost { .. } => NetErrorKind::UnknownHost,
+            NetError::TimedOut { .. }
+            | NetError::NoAnswer { .. }
+            | NetError::Silent { .. }
+            | NetError::Swallowed { .. } => NetErrorKind::TimedOut,
             NetError::Crowded { .. } => NetErrorKind::Busy,
             &NetError::PeerKeyMismatch { expected, got, .. } => NetErrorKind::PeerKeyMismatch { expected, got },
             NetError::KeyRefused { .. } => NetErrorKind::KeyRefused,
@@ -250,11 +334,13 @@ impl NetError {
             NetError::NotLonghaul { .. } => NetErrorKind::NotLonghaul,
             NetError::Socket { .. } | NetError::Crypto { .. } => NetErrorKind::Local,
             NetError::BadAddress { .. }
+            | NetError::LocalAddress { .. }
             | NetError::Congestion { .. }
             | NetError::NoSuchControl { .. }
             | NetError::BadKey { .. }
             | NetError::KeyFile { .. }
             | NetError::IdentityExposed { .. }
+            | NetError::IdentityKind { .. }
             | NetError::IdentityFormat { .. }
             | NetError::KnownHostLine { .. }
             | NetError::KnownHostConflict { .. } => NetErrorKind::Config,

@@ -109,9 +109,13 @@ impl Identity {
     ///
     /// # Errors
     /// [`NetError::KeyFile`] if it cannot be read (the source tells a missing file), [`NetError::IdentityExposed`] if group
-    /// or others may do anything with it, [`NetError::IdentityFormat`] if it is something else.
+    /// or others may do anything with it, [`NetError::IdentityKind`] and [`NetError::IdentityFormat`] if it is something else.
     pub fn load(path: &Path) -> Result<Identity, NetError> {
         let failed = |source| NetError::KeyFile { path: path.to_owned(), doing: "read the identity", source };
+        // Opening a pipe would wait for somebody who writes.
+        if !fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(NetError::IdentityKind { path: path.to_owned() });
+        }
         let file = File::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 {

@@ -29,7 +29,7 @@ mod wire;
 pub use accept::{Greeted, Listener, greet};
 pub use control::{Control, dial_control, dial_control_over};
 pub use crowd::Source;
-pub use error::{NetError, NetErrorKind};
+pub use error::{NetError, NetErrorKind, Over, system_words};
 pub use handle::LaneHandle;
 pub use keys::{Identity, PublicKey};
 pub use known_hosts::KnownHosts;

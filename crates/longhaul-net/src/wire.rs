@@ -17,7 +17,7 @@ use longhaul_core::limits::{
 use rustix::net::{RecvFlags, SendFlags, recv};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::error::NetError;
+use crate::error::{NetError, Over};
 use crate::handle::LaneHandle;
 use crate::silence::Silence;
 
@@ -135,12 +135,18 @@ impl Wire {
         let started = Instant::now();
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None).map_err(failed("make a socket"))?;
         if let Some(local) = options.local {
-            socket.bind(&SocketAddr::new(local, 0).into()).map_err(failed("use the local address"))?;
+            socket.bind(&SocketAddr::new(local, 0).into()).map_err(|e| bind_error(local, e))?;
         }
         if let Some(bytes) = options.segment_max {
             socket.set_tcp_mss(bytes).map_err(failed("set the options of the socket"))?;
         }
-        socket.connect_timeout(&addr.into(), options.deadline).map_err(|e| connect_error(addr, e))?;
+        socket.connect_timeout(&addr.into(), options.deadline).map_err(|e| match connect_error(addr, e) {
+            // The deadline's, not the kernel's.
+            NetError::NoAnswer { peer, over, .. } => {
+                NetError::NoAnswer { peer, over, seconds: options.deadline.as_secs() }
+            }
+            error => error,
+        })?;
         let mut wire = Wire::tcp(socket, addr, &options.congestion)?;
         wire.segment_max = options.segment_max;
         wire.watched = !within_host(&wire.socket, addr);
@@ -406,8 +412,16 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
 pub(crate) fn connect_error(addr: SocketAddr, source: io::Error) -> NetError {
     let peer = addr.to_string();
     match source.kind() {
-        io::ErrorKind::TimedOut => NetError::TimedOut { peer, doing: "connecting" },
+        io::ErrorKind::TimedOut => NetError::NoAnswer { peer, seconds: HANDSHAKE_SECONDS_MAX, over: Over::Tcp },
         _ => NetError::Unreachable { peer, source },
+    }
+}
+
+/// Why a socket cannot be bound to an address of this host's.
+pub(crate) fn bind_error(local: IpAddr, source: io::Error) -> NetError {
+    match source.kind() {
+        io::ErrorKind::AddrNotAvailable => NetError::LocalAddress { addr: local, source },
+        _ => NetError::Socket { addr: local.to_string(), doing: "use the local address", source },
     }
 }
 
@@ -428,10 +442,20 @@ fn set_congestion(socket: &Socket, peer: SocketAddr, congestion: &Congestion) ->
         }
         Congestion::Named(name) => socket.set_tcp_congestion(name.as_bytes()).map_err(|source| NetError::Congestion {
             asked: name.clone(),
-            offered: offered(),
+            offered: usable(),
             source,
         }),
     }
+}
+
+/// The congestion controls that are loaded and that this process may choose, separated by spaces: root may choose more than
+/// others.
+#[expect(clippy::disallowed_methods, reason = "the kernel answers under /proc, no file system is concerned")]
+fn usable() -> String {
+    let loaded = fs::read_to_string(CONGESTION_LOADED).unwrap_or_default();
+    let Ok(trial) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return offered() };
+    let takes = |name: &&str| trial.set_tcp_congestion(name.as_bytes()).is_ok();
+    loaded.split_whitespace().filter(takes).collect::<Vec<_>>().join(" ")
 }
 
 /// The congestion controls that an ordinary user may choose, separated by spaces.
@@ -457,5 +481,6 @@ const LONG: Duration = Duration::from_millis(5);
 const ROOM_BYTES: u32 = 4 << 20;
 /// A header and a piece are two; more parts than this take more system calls.
 const PARTS_AT_ONCE: usize = 16;
-/// What an ordinary user may choose.
+/// All that are there, and those that an ordinary user may choose.
+const CONGESTION_LOADED: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const CONGESTION_OFFERED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";

@@ -14,10 +14,10 @@ use longhaul_proto::join::{Claim, JoinKey, Opening, Prover};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
-    Answer, CheckChunks, CheckFiles, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Heartbeat,
-    Hello, LaneClosed, LaneLost, LaneTarget, Lanes, Limit, Limited, Limiting, Listed, ListedKind, ListedPartial,
-    Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, Resume, Settlement, Tally, Transfer,
-    Transport, Verdict, WantChunks, Welcome,
+    Answer, CheckChunks, CheckFiles, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Follows,
+    Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Lanes, Limit, Limited, Limiting, Listed, ListedKind,
+    ListedPartial, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, RequestPart, Resume,
+    Settlement, Tally, Transfer, Transport, Verdict, WantChunks, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -51,6 +51,7 @@ fn transfer(far: Far) -> Message {
         run: [0x22; 16],
         read_back: true,
         flow: Flow { lanes_max: 300, congestion: word("bbr"), rate: 300, transport: Transport::Quic, choose: true },
+        digests: true,
     };
     hello(Request::Transfer(Box::new(transfer)))
 }
@@ -72,8 +73,13 @@ fn pull() -> Message {
     transfer(Far::Sources {
         sources: vec![FarSource { root: word("data"), path: path("out"), contents: true }],
         rules: vec![Rule { kind: RuleKind::Exclude, pattern: "*.o".into() }],
-        names: Some(vec![path("n")]),
+        follows: Follows::Names,
     })
+}
+
+fn request_part() -> Message {
+    let sources = vec![FarSource { root: word("data"), path: path("out"), contents: true }];
+    Message::RequestPart(RequestPart { sources, names: b"a/b\0a-b\0".to_vec(), last: true })
 }
 
 fn page() -> Message {
@@ -153,6 +159,7 @@ fn ending() -> Ending {
         misread: 7,
         holes: 8,
         arriving: 9,
+        standing: 10,
     };
     Ending { cpu_us: 1000, tally }
 }
@@ -206,6 +213,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (outcomes(), GOLDEN[16]),
         (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Unsent }]), GOLDEN[23]),
         (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Equal([0xab; 32]) }]), GOLDEN[31]),
+        (Message::Settled(vec![Settlement { file: FileId(1), outcome: Outcome::Stands([0xab; 32]) }]), GOLDEN[38]),
         (Message::Tally(ending().tally), GOLDEN[17]),
         (Message::Complete(ending()), GOLDEN[18]),
         (Message::Bye(ending()), GOLDEN[19]),
@@ -221,12 +229,13 @@ fn messages() -> Vec<(Message, &'static str)> {
         (Message::Rate(Rate { bytes_per_s: 300 }), GOLDEN[33]),
         (Message::Limiting(Limiting { by: Some(Limited { by: Limit::Target, thousandths: 300 }) }), GOLDEN[34]),
         (Message::Limiting(Limiting { by: None }), GOLDEN[35]),
+        (request_part(), GOLDEN[37]),
     ]
 }
 
-const GOLDEN: [&str; 37] = [
-    "3b000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac020101",
-    "42000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f0101016e2222222222222222222222222222222201ac0203626272ac020101",
+const GOLDEN: [&str; 39] = [
+    "3c000000010101000000010016160401010001000000046461746106696e2f626f7801022222222222222222222222222222222201ac0203626272ac02010101",
+    "40000000010101000000010016160401010001000001010464617461036f7574010101032a2e6f022222222222222222222222222222222201ac0203626272ac02010101",
     "050000000101010001",
     "0c000000010101000204646174610178",
     "1d00000002010011111111111111111111111111111111161680801020ac02ac02",
@@ -242,9 +251,9 @@ const GOLDEN: [&str; 37] = [
     "090000000cad020d0467726577",
     "320000000d03000102030001cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd00010203010001020302",
     "3c0000000e05c8010001ababababababababababababababababababababababababababababababababc8010000c80101c80102c8010303000161026e6f0162",
-    "0a0000000f040302010506070809",
-    "0c00000010e807040302010506070809",
-    "0c00000011e807040302010506070809",
+    "0b0000000f0403020105060708090a",
+    "0d00000010e8070403020105060708090a",
+    "0d00000011e8070403020105060708090a",
     "03000000120100",
     "380000001305016e0005a40303ac02016e0105a40303ac02016e02016605a40303ac02016e0305a40303ac02016e0401047265616405a40303ac0201",
     "1b0000000701000201750400046669666f0000000175040103026e6f000000",
@@ -261,7 +270,9 @@ const GOLDEN: [&str; 37] = [
     "030000001bac02",
     "050000001c0107ac02",
     "020000001c00",
-    "35000000010101000000010016160401010001000002808080808020ac022222222222222222222222222222222201ac0203626272ac020101",
+    "36000000010101000000010016160401010001000002808080808020ac022222222222222222222222222222222201ac0203626272ac02010101",
+    "160000001d010464617461036f75740108612f6200612d620001",
+    "240000000e010106abababababababababababababababababababababababababababababababab",
 ];
 
 fn resume() -> Message {
@@ -302,8 +313,8 @@ fn messages_travel_as_these_bytes() {
 fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.dedup();
-    assert_eq!(numbers, (1..=21).chain(23..=28).collect::<Vec<_>>());
-    for new in [22, 29] {
+    assert_eq!(numbers, (1..=21).chain(23..=29).collect::<Vec<_>>());
+    for new in [22, 30] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

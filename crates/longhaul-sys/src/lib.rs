@@ -8,6 +8,7 @@
 
 pub mod fd;
 pub mod lock;
+mod resolver;
 mod ring;
 pub mod rlimit;
 pub mod signals;
@@ -15,6 +16,7 @@ mod slab;
 pub mod tcp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
+pub use resolver::lookup_may_succeed_later;
 pub use ring::RingSlots;
 pub use rlimit::{file_size_limit, memlock_limit, nofile_limit, raise_nofile_limit};
 pub use signals::{ignores_hangup, survive_file_size_limit};

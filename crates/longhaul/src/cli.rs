@@ -2,7 +2,8 @@
 //!
 //! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`, which give them their
 //! types and merge them with the environment and the config file. Knows no values, no defaults, no files. `bench` and `filter` have what
-//! the `bench` commands take, and the two options whose order counts.
+//! the `bench` commands take, and the two options whose order counts; `help` what stands beneath the options, `misuse` and `foreign` what
+//! is said of lines that do not parse.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -11,6 +12,9 @@
 
 mod bench;
 mod filter;
+mod foreign;
+mod help;
+mod misuse;
 
 use std::ffi::OsString;
 
@@ -18,10 +22,13 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
+pub use self::help::version;
+pub use self::misuse::explain;
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
 #[derive(Debug, Parser)]
-#[command(name = "longhaul", version, propagate_version = true, max_term_width = 120, after_help = AFTER_HELP)]
+#[command(name = "longhaul", version, propagate_version = true, max_term_width = 120)]
+#[command(after_help = help::PROGRAM, after_long_help = help::PROGRAM_LONG)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -32,17 +39,29 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Send local files to a daemon (or to a local directory)
-    #[command(override_usage = "longhaul push [OPTIONS] SOURCE... DEST")]
+    #[command(override_usage = "longhaul push [OPTIONS] SOURCE... lh://HOST[:PORT]/ROOT/PATH")]
+    #[command(mut_arg("locations", |arg| arg.help(help::PUSH_LOCATIONS).long_help(help::PUSH_LOCATIONS_LONG)))]
+    #[command(mut_arg("sync_interval", |arg| arg.hide(true)), mut_arg("sync_bytes", |arg| arg.hide(true)))]
+    #[command(after_help = help::PUSH, after_long_help = help::PUSH_LONG)]
     Push(TransferArgs),
     /// Fetch files from a daemon
-    #[command(override_usage = "longhaul pull [OPTIONS] SOURCE... DEST")]
+    #[command(override_usage = "longhaul pull [OPTIONS] lh://HOST[:PORT]/ROOT/PATH... DEST")]
+    #[command(mut_arg("locations", |arg| arg.help(help::PULL_LOCATIONS).long_help(help::PULL_LOCATIONS_LONG)))]
+    #[command(after_help = help::PULL, after_long_help = help::PULL_LONG)]
     Pull(TransferArgs),
-    /// Copy from anywhere to anywhere
+    /// Copy within this host, or to or from a daemon: push or pull, whichever the locations say
     #[command(override_usage = "longhaul copy [OPTIONS] SOURCE... DEST")]
+    #[command(mut_arg("locations", |arg| arg.help(help::COPY_LOCATIONS).long_help(help::COPY_LOCATIONS_LONG)))]
+    #[command(after_help = help::COPY, after_long_help = help::COPY_LONG)]
     Copy(TransferArgs),
     /// List names, sizes and times; `lh://host/` lists the roots that this key may see
+    #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
     Ls(LsArgs),
     /// Serve directories to authorised clients
+    #[command(mut_arg("json", |arg| arg.help("A `listening` event for each socket on standard output, one JSON object a line")))]
+    #[command(mut_arg("quiet", |arg| arg.help("Log warnings and errors only")))]
+    #[command(mut_arg("verbose", |arg| arg.help("Log more: what each connection came to, and why")))]
+    #[command(after_help = help::SERVE, after_long_help = help::SERVE_LONG)]
     Serve(ServeArgs),
     /// Make, show, authorise and trust keys
     #[command(subcommand)]
@@ -54,11 +73,9 @@ pub enum Verb {
 
 /// What `push`, `pull` and `copy` take.
 #[derive(Debug, Args)]
-#[command(args_override_self = true, after_help = TRANSFER_HELP)]
+#[command(args_override_self = true)]
 pub struct TransferArgs {
-    /// SOURCE... are files and directories, DEST is where they go: PATH or lh://HOST[:PORT]/ROOT/PATH. A directory lands as
-    /// DEST/NAME whether DEST exists or not, one with a trailing slash as its contents. One file takes the name DEST unless that
-    /// is a directory or ends in a slash
+    /// What is copied, and where it goes: a directory lands as DEST/NAME, with a slash at its end as its contents
     // One list, as clap cannot tell where several sources end when options stand between them.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... DEST")]
     pub locations: Vec<OsString>,
@@ -101,24 +118,24 @@ pub struct NetworkOptions {
     pub transport: Option<OsString>,
     /// Congestion control of the lanes: auto, or a name that the kernel offers; over quic auto, rate, bbr or cubic
     /// [default: auto]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub congestion: Option<OsString>,
     /// Dial from this address (and to that one), over which the daemon is reached; repeat for several network cards, and
     /// lanes are spread over all of them: LOCAL or LOCAL=REMOTE
-    #[arg(long, value_name = "LOCAL[=REMOTE]")]
+    #[arg(long, value_name = "LOCAL[=REMOTE]", hide_short_help = true)]
     pub path: Vec<OsString>,
-    /// Keep the whole transfer below this, paced: 9.4Gbit/s, 250MB/s; at least 64KiB/s [default: none]
+    /// Keep the whole transfer below this, paced: 9.4Gbit/s, 1Gbps, 250MB/s; at least 64KiB/s [default: none]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<OsString>,
     /// private: encrypted and verified; safe: NOT encrypted, readable on the way, still verified [default: private]
     #[arg(long, value_name = "LEVEL")]
     pub protect: Option<OsString>,
-    /// Keep dialling again after a lost link, for so long since the last progress: 90s, 10min, 2h; 0 = exit 5 at once
-    /// [default: 10min]
+    /// Keep dialling again after a lost link, for so long since the last progress: 90s, 10m, 2h, 1d; 0 = exit 5 at once
+    /// [default: 10m]
     #[arg(long, value_name = "TIME")]
     pub retry_for: Option<OsString>,
     /// Give up a lane that moves nothing for so long while others do, and dial another: 1s to 1h [default: 20s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", hide_short_help = true)]
     pub stall_timeout: Option<OsString>,
 }
 
@@ -127,10 +144,10 @@ pub struct NetworkOptions {
 #[command(next_help_heading = "Memory")]
 pub struct BufferOptions {
     /// Unit of reading, hashing and sending: a power of two, 1MiB to 64MiB [default: 4MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub chunk_size: Option<OsString>,
     /// Buffers of this side, at least 4 chunks [default: 256MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub memory: Option<OsString>,
 }
 
@@ -139,13 +156,13 @@ pub struct BufferOptions {
 #[command(next_help_heading = "Disk")]
 pub struct DeviceOptions {
     /// Requests in flight per disk, 1 to 1024, or `auto` [default: auto]
-    #[arg(long, value_name = "N|auto")]
+    #[arg(long, value_name = "N|auto", hide_short_help = true)]
     pub depth: Option<OsString>,
     /// direct, buffered, or auto: direct where the file system takes it [default: auto]
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", hide_short_help = true)]
     pub io: Option<OsString>,
     /// I/O engine: uring, threads or auto [default: auto]
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "ENGINE", hide_short_help = true)]
     pub engine: Option<OsString>,
 }
 
@@ -157,11 +174,11 @@ pub struct WriteOptions {
     /// takes 2 more chunks of memory at the receiver [default: wire]
     #[arg(long, value_name = "HOW")]
     pub verify: Option<OsString>,
-    /// Where this side receives: make what was written durable after so long, 50ms to 1min; a crash costs no more [default: 1s]
-    #[arg(long, value_name = "TIME")]
+    /// Where this side receives: make what was written durable after so long, 50ms to 1m; a crash costs no more [default: 1s]
+    #[arg(long, value_name = "TIME", hide_short_help = true)]
     pub sync_interval: Option<OsString>,
     /// The same, after so much: 1MiB to 64GiB [default: 1GiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub sync_bytes: Option<OsString>,
 }
 
@@ -173,10 +190,11 @@ pub struct ChoiceOptions {
     /// differs), replace or fail [default: skip-same]
     #[arg(long, value_name = "RULE")]
     pub if_exists: Option<OsString>,
-    /// Send only the names in FILE (`-`: standard input), relative to the one SOURCE, one a line
+    /// Send only the names in FILE (`-`: standard input), relative to the one SOURCE, one a line; lines that begin with # or ;
+    /// are comments
     #[arg(long, value_name = "FILE")]
     pub files_from: Option<OsString>,
-    /// Names in --files-from end in NUL, not in newline
+    /// Names in --files-from end in NUL, not in newline: then nothing in them is a comment
     #[arg(long)]
     pub from0: bool,
     /// `--include` and `--exclude`, in the order given.
@@ -195,7 +213,8 @@ pub struct ChoiceOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputOptions {
-    /// Write a line as `b3sum` prints it for every file that stands at the destination after the run
+    /// Write a line as `b3sum` prints it for every file that stands at the destination after the run, skipped ones too, which
+    /// are read there; `-` is standard output. A run that ends early writes none
     #[arg(long, value_name = "FILE")]
     pub manifest: Option<OsString>,
     /// Progress on standard error: bar, plain, none, or auto: a bar on a terminal, else lines [default: auto]
@@ -232,7 +251,7 @@ pub struct KeyOptions {
     #[arg(long, value_name = "FILE")]
     pub identity: Option<OsString>,
     /// Keys of the daemons that are trusted [default: $XDG_CONFIG_HOME/longhaul/known_hosts]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub known_hosts: Option<OsString>,
     /// Trust the key of a daemon that was never seen before, and remember it
     #[arg(long)]
@@ -246,10 +265,10 @@ pub struct KeyOptions {
 #[derive(Debug, Args)]
 pub struct ForeignOptions {
     /// Directories are always copied whole.
-    #[arg(short = 'r', hide = true)]
+    #[arg(short = 'r', long, hide = true)]
     pub recursive: bool,
     /// rsync's bundle of options.
-    #[arg(short = 'a', hide = true)]
+    #[arg(short = 'a', long, hide = true)]
     pub archive: bool,
     /// rsync's comparison by content.
     #[arg(short = 'c', long, hide = true)]
@@ -263,12 +282,18 @@ pub struct LsArgs {
     /// Mode, size and time (UTC) before each name
     #[arg(short = 'l')]
     pub long: bool,
+    /// Everything beneath each directory too; links are not followed
+    #[arg(short = 'R')]
+    pub recursive: bool,
+    /// Sizes as 1.2 GiB instead of bytes, with -l
+    #[arg(long)]
+    pub human: bool,
     /// What is left of your unfinished files at LOCATION and beneath it: how much is held, since when, who writes it
     #[arg(long)]
     pub partials: bool,
-    /// PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots
-    #[arg(value_name = "LOCATION")]
-    pub location: OsString,
+    /// PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots (with --partials: what is left in all of them)
+    #[arg(value_name = "LOCATION", required = true, num_args = 1..)]
+    pub locations: Vec<OsString>,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,
@@ -360,17 +385,6 @@ impl TransferArgs {
 
 /// The name of `--path`.
 pub const PATH: &str = "path";
-
-const AFTER_HELP: &str = "Every option of push, pull, copy and ls can also stand in the environment (--chunk-size as \
-LONGHAUL_CHUNK_SIZE) or in $XDG_CONFIG_HOME/longhaul/config.toml (chunk-size = \"8MiB\"); a flag wins over the environment, \
-the environment over the file.";
-
-const TRANSFER_HELP: &str = "Sizes: MiB is binary, MB decimal, bare K M G binary. Every option has an environment variable \
-(--chunk-size: LONGHAUL_CHUNK_SIZE) and a key in config.toml; flag, then environment, then file.
-
-Exit codes: 0 all done · 2 usage or config · 3 not found · 4 denied · 5 temporary, a retry may work · 6 integrity mismatch · \
-7 this host or that one cannot · 23 some files failed · 24 some sources changed or vanished · 130/143 interrupted, \
-resumable · 1 anything else";
 
 #[cfg(test)]
 mod tests;

@@ -95,13 +95,15 @@ fn block_on<F: Future>(future: F) -> Result<F::Output, Error> {
     Ok(output)
 }
 
-/// The level of log lines that a client prints.
+/// What a client says of what happens inside. Libraries are heard at the third `-v` only, and changes of lanes never: they are
+/// told as events.
 fn client_level(talk: Talk) -> &'static str {
     match talk.verbose {
-        _ if talk.quiet => "error",
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
+        _ if talk.quiet => "off,longhaul=error",
+        0 => "off,longhaul=warn",
+        1 => "off,longhaul=info,longhaul::lanes=off",
+        2 => "off,longhaul=debug,longhaul::lanes=off",
+        _ => "debug,longhaul=trace,longhaul::lanes=off",
     }
 }
 

@@ -11,6 +11,7 @@ mod places;
 mod rights;
 mod serve;
 mod strict;
+mod words;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -64,9 +65,9 @@ fn flawed(path: &Path, text: &str, span: Option<Range<usize>>, message: impl ToS
     Error::Config { path: path.to_owned(), line, column, message }
 }
 
-/// An error of the parser.
+/// An error of the parser, in words of people who write the file.
 fn unparsed(path: &Path, text: &str, error: &toml::de::Error) -> Error {
-    flawed(path, text, error.span(), error.message())
+    flawed(path, text, error.span(), words::plain(error.message()))
 }
 
 /// Line and column (in characters), both from 1.

@@ -5,7 +5,6 @@
 //! of the two the base is stands in each event. Looks at no file and asks no daemon.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -69,16 +68,16 @@ impl Destination {
         }
     }
 
-    /// The file itself, if it is on this host.
-    pub fn file(&self, file: &FileEvent) -> Option<PathBuf> {
-        let (itself, parent) = self.local.as_ref()?;
-        let base = if file.renamed { parent } else { itself };
-        Some(base.join(OsStr::from_bytes(file.placed.as_bytes())))
+    /// Whether a path of this host lies in the destination, by its name.
+    pub fn holds(&self, path: &Path) -> bool {
+        self.local.as_ref().is_some_and(|(itself, _)| path.starts_with(itself))
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
     use crate::location::Location;
     use longhaul_engine::FileStatus;
@@ -116,8 +115,6 @@ pub(crate) mod tests {
             let file = FileEvent { renamed, ..event(placed.as_bytes(), placed.as_bytes(), FileStatus::Planned, None) };
             assert_eq!(destination.shown(&file), shown, "{dest} {placed}");
             assert_eq!(&*destination.name(&file), name.as_bytes(), "{dest} {placed}");
-            let local = destination.file(&file);
-            assert_eq!(local, (!dest.starts_with("lh:")).then(|| PathBuf::from(shown)), "{dest} {placed}");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use longhaul_core::filter::FilterError;
 use longhaul_core::{Blame, Fault, FaultCode};
-use longhaul_net::NetError;
+use longhaul_net::{NetError, system_words};
 
 use crate::config::Exposed;
 use crate::location::LocationFlaw;
@@ -139,6 +139,12 @@ pub enum Error {
     /// Keys and key files.
     #[error(transparent)]
     Net(#[from] NetError),
+    /// There is no config for a daemon, nor any root on the command line.
+    #[error("there is no config for a daemon: {}", .looked_for.join(" and "))]
+    NoServeConfig {
+        /// The files that were looked for, and that each does not exist.
+        looked_for: Vec<String>,
+    },
     /// What the engine said.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -173,6 +179,10 @@ impl Error {
                 "'longhaul key show' prints its public key; a new one needs another name, or that file gone"
             }
             Error::NoIdentity { .. } => "'longhaul key generate' makes it",
+            Error::NoServeConfig { .. } => {
+                "'longhaul serve --root NAME=DIR' serves a directory without one; 'longhaul key authorize KEY --name NAME \
+                 --root NAME=read' begins one"
+            }
             Error::NoHome { .. } => "set HOME, or name the file with its option",
             _ => "",
         };
@@ -212,7 +222,10 @@ impl fmt::Display for Chain<'_> {
         write!(f, "{}", self.0)?;
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            write!(f, ": {error}")?;
+            match error.downcast_ref() {
+                Some(said) => write!(f, ": {}", system_words(said))?,
+                None => write!(f, ": {error}")?,
+            }
             cause = error.source();
         }
         Ok(())

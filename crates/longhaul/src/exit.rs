@@ -143,6 +143,7 @@ pub(crate) mod tests {
             bytes_held: 0,
             bytes_wanted: 0,
             bytes_read_back: 0,
+            bytes_digested: 0,
             bytes_misread: 0,
             seconds: 0.0,
             sender_cpu: None,

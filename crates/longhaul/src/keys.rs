@@ -151,7 +151,10 @@ impl HostTrust {
 fn unknown_key(daemon: &str, key: &PublicKey) -> Fault {
     Fault::new(FaultCode::Denied, Blame::Local, format_args!("its key {key} is not known"))
         .about(daemon)
-        .hint(format_args!("if that is its key ('longhaul key show' there), run: longhaul key trust {daemon} {key}"))
+        .hint(format_args!(
+            "compare it with the key that the daemon prints when it starts, or that 'longhaul key show --identity FILE' prints \
+             there (FILE: the identity of its serve.toml); if it is the same, run: longhaul key trust {daemon} {key}"
+        ))
 }
 
 fn other_key(daemon: &str, pinned: &PublicKey, shown: &PublicKey, known: &str) -> Fault {

@@ -19,6 +19,7 @@ pub mod signals;
 
 use std::env;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -26,7 +27,6 @@ use clap::error::ErrorKind;
 
 use crate::cli::Cli;
 use crate::commands::Context;
-use crate::error::Error;
 use crate::exit::Exit;
 use crate::settings::ColorWhen;
 
@@ -56,24 +56,25 @@ fn unparsed(error: &clap::Error, context: Context) -> Exit {
         let _ = error.print();
         return Exit::Usage;
     }
+    if kind == ErrorKind::DisplayVersion {
+        // A command's version is the program's.
+        let told = writeln!(io::stdout(), "{}", cli::version());
+        return told.map_or_else(output::stdout_failed, |()| Exit::Complete);
+    }
     if !error.use_stderr() {
         return error.print().map_or_else(output::stdout_failed, |()| Exit::Complete);
     }
-    let (message, hint) = condensed(&error.render().to_string());
-    output::refuse(asks_for_json(context), Error::CommandLine { message, hint })
+    output::refuse(asks_for_json(context), cli::explain(error, command_of(context.line).as_deref()))
 }
 
-/// clap's paragraphs on one line: the first is the message, a tip is the hint.
-fn condensed(text: &str) -> (String, String) {
-    let one_line = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut parts = text.split("\n\n").map(one_line);
-    let message = parts.next().unwrap_or_default();
-    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
-    let tip = parts.find_map(|part| part.strip_prefix("tip: ").map(str::to_owned));
-    (
-        message,
-        tip.unwrap_or_else(|| "'longhaul --help' and 'longhaul COMMAND --help' tell what can be written".to_owned()),
-    )
+/// The command that a line names, which may be of two words.
+fn command_of(line: &[OsString]) -> Option<String> {
+    let words: Vec<&str> = line.iter().skip(1).map_while(|word| word.to_str()).take(2).collect();
+    match words.as_slice() {
+        ["key" | "bench", second] if !second.starts_with('-') => Some(words.join(" ")),
+        [first, ..] if !first.starts_with('-') => Some((*first).to_owned()),
+        _ => None,
+    }
 }
 
 /// What `--color` or its variable says, for a command line that perhaps does not parse; the config file is asked later.
@@ -129,11 +130,17 @@ mod tests {
     }
 
     #[test]
-    fn the_parsers_message_becomes_one_line_and_a_hint() {
-        let error = Cli::try_parse_from(["longhaul", "copy", "--lane", "2", "a", "b"]).unwrap_err();
-        let (message, hint) = condensed(&error.render().to_string());
-        assert_eq!(message, "unexpected argument '--lane' found");
-        assert!(hint.contains("'--lanes'"), "{hint}");
+    fn the_command_of_a_line_may_have_two_words() {
+        for (line, want) in [
+            (&["longhaul", "push", "-z"][..], Some("push")),
+            (&["longhaul", "bench", "net", "-z"], Some("bench net")),
+            (&["longhaul", "key", "-z"], Some("key")),
+            (&["longhaul", "-z"], None),
+            (&["longhaul"], None),
+        ] {
+            let line: Vec<OsString> = line.iter().map(OsString::from).collect();
+            assert_eq!(command_of(&line).as_deref(), want);
+        }
     }
 
     #[test]

@@ -1,35 +1,32 @@
 //! `--manifest`: a line as `b3sum` prints it for every regular file that stands at the destination after the run.
 //!
-//! In: the engine's file events. Out: the manifest, under its name only when whole. Digests of sent files come with their
-//! events, and so do those of files that were compared; another skipped file was never read, so it is read here at the
-//! end, if it lies on this host. Knows no session.
+//! In: the engine's file events, each with the digest of what stands. Out: the lines, at their place only when they are whole: of a run
+//! that did not go through every file there is none, and what stood there stays. Knows no session.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "the manifest is the user's own file beside the transfer, not part of it"
 )]
 
-use std::ffi::OsStr;
+mod place;
+
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use longhaul_core::Escaped;
 use longhaul_engine::{FileEvent, FileStatus};
-use tempfile::NamedTempFile;
 
 use crate::destination::Destination;
 use crate::error::Error;
+use place::Place;
 
 /// A manifest being written. Dropped before [`Manifest::finish`] it leaves nothing behind.
 pub struct Manifest {
     path: PathBuf,
+    place: Place,
     destination: Destination,
-    lines: BufWriter<NamedTempFile>,
-    /// Files without a digest, each its name and its path, both ended by NUL: a spool, as there may be millions.
-    undigested: BufWriter<File>,
+    /// Lines wait in a file without a name, as there may be millions.
+    lines: BufWriter<File>,
     counts: Omissions,
     /// The first failure of a write; later ones follow from it.
     failed: Option<io::Error>,
@@ -38,37 +35,45 @@ pub struct Manifest {
 /// What stands at the destination and is not in the manifest as one would expect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omissions {
-    /// Files without a line, as nobody read them.
-    pub unread: u64,
-    /// Why one of them could not be read here, if it was tried.
-    pub why: Option<String>,
+    /// Files without a line, as they failed: whatever stands there is not what was to be sent, or could not be read.
+    pub failed: u64,
     /// Lines whose names are no UTF-8: as in `b3sum`'s own output, the odd bytes are U+FFFD and `b3sum -c` refuses them.
     pub not_utf8: u64,
 }
 
-/// Whether files without a digest are read at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Undigested {
-    /// Read them, where they are on this host.
-    Read,
-    /// Leave them out: the user wants to go.
-    LeaveOut,
-}
-
 impl Manifest {
-    /// Begins the manifest that is to lie at `path`, of the files that land at `destination`.
+    /// Begins the manifest that is to go to `path`, of the files that land at `destination`.
     ///
     /// # Errors
-    /// [`Error::File`] if nothing can be written beside `path`.
+    /// [`Error::File`] if `path` cannot be written to, or lies in a directory that does not stand and that the run would not make.
     pub fn create(path: PathBuf, destination: Destination) -> Result<Manifest, Error> {
         let begin = || {
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let readable = PermissionsExt::from_mode(0o666);
-            let lines = tempfile::Builder::new().prefix(".longhaul-").permissions(readable).tempfile_in(dir)?;
-            Ok((BufWriter::new(lines), BufWriter::new(tempfile::tempfile_in(dir)?)))
+            let place = Place::find(&path)?;
+            // The run may make the directory, if it is beneath its destination.
+            if !place.has_dir() && !destination.holds(&path) {
+                let why = "it lies in a directory that does not exist, and that this run does not make";
+                return Err(io::Error::new(io::ErrorKind::NotFound, why));
+            }
+            let lines = place.nearest_dir().map_or_else(tempfile::tempfile, tempfile::tempfile_in)?;
+            Ok((place, BufWriter::new(lines)))
         };
-        let (lines, undigested) = begin().map_err(Error::file("write the manifest", &path))?;
-        Ok(Manifest { path, destination, lines, undigested, counts: Omissions::default(), failed: None })
+        let (place, lines) = begin().map_err(Error::file("write the manifest", &path))?;
+        Ok(Manifest { path, place, destination, lines, counts: Omissions::default(), failed: None })
+    }
+
+    /// Whether it goes to standard output.
+    pub fn takes_stdout(&self) -> bool {
+        self.place.is_stdout()
+    }
+
+    /// Whether it would replace the file at `other`.
+    pub fn replaces(&self, other: &Path) -> bool {
+        self.place.is_file_at(other)
+    }
+
+    /// Where it goes, as the user named it.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Takes a settled file.
@@ -76,68 +81,35 @@ impl Manifest {
         let name = self.destination.name(file);
         let written = match (&file.status, file.b3) {
             _ if !file.regular || self.failed.is_some() => return,
-            // What was compared has its digest, too.
             (FileStatus::Committed | FileStatus::Skipped, Some(digest)) => self.line(&digest, &name),
-            (FileStatus::Committed | FileStatus::Skipped, _) => match self.destination.file(file) {
-                Some(path) => self.spool(&[&name, path.as_os_str().as_bytes()]),
-                None => {
-                    self.counts.unread += 1;
-                    return;
-                }
-            },
-            (FileStatus::Planned | FileStatus::Failed(_), _) => return,
+            // Told without its digest: it has its line from an earlier session of the run.
+            (FileStatus::Committed | FileStatus::Skipped | FileStatus::Planned, _) => return,
+            (FileStatus::Failed(_), _) => {
+                self.counts.failed += 1;
+                return;
+            }
         };
         self.failed = written.err();
     }
 
-    fn spool(&mut self, texts: &[&[u8]]) -> io::Result<()> {
-        texts.iter().try_for_each(|text| {
-            self.undigested.write_all(text)?;
-            self.undigested.write_all(b"\0")
-        })
-    }
-
-    /// Puts the manifest under its name, durable.
+    /// Puts the manifest at its place: a regular file durable, and as a whole.
     ///
     /// # Errors
-    /// [`Error::File`] if any of it could not be written; then there is none.
-    pub fn finish(mut self, undigested: Undigested) -> Result<Omissions, Error> {
+    /// [`Error::File`] if any of it could not be written.
+    pub fn finish(mut self) -> Result<Omissions, Error> {
         let path = self.path.clone();
         match self.failed.take() {
             Some(error) => Err(error),
-            None => self.complete(undigested),
+            None => self.complete(),
         }
         .map_err(Error::file("write the manifest", path))
     }
 
-    fn complete(mut self, undigested: Undigested) -> io::Result<Omissions> {
-        self.undigested.flush()?;
-        let mut spool = BufReader::new(self.undigested.get_ref().try_clone()?);
-        spool.rewind()?;
-        let mut texts = spool.split(0);
-        while let (Some(name), Some(path)) = (texts.next().transpose()?, texts.next().transpose()?) {
-            self.read(&name, OsStr::from_bytes(&path), undigested)?;
-        }
-        let file = self.lines.into_inner().map_err(|error| error.into_error())?;
-        file.as_file().sync_all()?;
-        file.persist(&self.path).map_err(|error| error.error)?;
+    fn complete(self) -> io::Result<Omissions> {
+        let mut lines = self.lines.into_inner().map_err(|error| error.into_error())?;
+        lines.rewind()?;
+        self.place.take(lines)?;
         Ok(self.counts)
-    }
-
-    /// The line of a file that was not sent.
-    fn read(&mut self, name: &[u8], path: &OsStr, undigested: Undigested) -> io::Result<()> {
-        if undigested == Undigested::LeaveOut {
-            self.counts.unread += 1;
-            return Ok(());
-        }
-        match digest(Path::new(path)) {
-            Ok(digest) => self.line(&digest, name),
-            Err(error) => {
-                self.counts.unread += 1;
-                self.counts.why = Some(format!("{}: {error}", Escaped(path.as_bytes())));
-                Ok(())
-            }
-        }
     }
 
     fn line(&mut self, digest: &[u8; 32], name: &[u8]) -> io::Result<()> {
@@ -157,14 +129,12 @@ fn line(digest: &[u8; 32], name: &str) -> String {
     }
 }
 
-fn digest(path: &Path) -> io::Result<[u8; 32]> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::open(path)?)?;
-    Ok(hasher.finalize().into())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
+    use longhaul_core::{Blame, Fault, FaultCode};
+
     use super::*;
     use crate::destination::tests::event as placed;
     use crate::location::{LocalPath, Location};
@@ -184,10 +154,6 @@ mod tests {
         }
     }
 
-    fn hex(bytes: &[u8]) -> String {
-        blake3::hash(bytes).to_hex().to_string()
-    }
-
     #[test]
     fn names_are_escaped_as_b3sum_does() {
         let zeros = "0".repeat(64);
@@ -203,41 +169,57 @@ mod tests {
     }
 
     #[test]
-    fn sent_files_come_from_events_and_skipped_ones_are_read() {
+    fn files_that_stand_have_a_line_and_those_that_failed_are_counted() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("old"), b"stood").unwrap();
         let path = dir.path().join("list");
-        let mut manifest = Manifest::create(path.clone(), here(dir.path())).unwrap();
+        let mut manifest = Manifest::create(path.clone(), elsewhere()).unwrap();
         manifest.hear(&event(b"new", FileStatus::Committed, Some([7; 32])));
-        manifest.hear(&event(b"old", FileStatus::Skipped, None));
-        manifest.hear(&event(b"gone", FileStatus::Skipped, None));
+        manifest.hear(&event(b"old", FileStatus::Skipped, Some([8; 32])));
+        manifest.hear(&event(b"told", FileStatus::Skipped, None));
+        manifest.hear(&event(b"\xff", FileStatus::Committed, Some([0; 32])));
+        let fault = Fault::new(FaultCode::Io, Blame::Local, "no");
+        manifest.hear(&event(b"bad", FileStatus::Failed(fault), None));
         manifest.hear(&FileEvent { regular: false, ..event(b"link", FileStatus::Committed, None) });
         manifest.hear(&event(b"plan", FileStatus::Planned, None));
         assert!(!path.exists());
-        let omissions = manifest.finish(Undigested::Read).unwrap();
+        assert_eq!(manifest.finish().unwrap(), Omissions { failed: 1, not_utf8: 1 });
+        let (sevens, eights, zeros) = ("07".repeat(32), "08".repeat(32), "00".repeat(32));
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text, format!("{}  new\n{}  old\n", "07".repeat(32), hex(b"stood")));
-        assert_eq!(omissions.unread, 1);
-        assert!(omissions.why.unwrap().contains("/gone: "));
+        assert_eq!(text, format!("{sevens}  new\n{eights}  old\n{zeros}  \u{fffd}\n"));
     }
 
     #[test]
-    fn what_lies_elsewhere_or_was_interrupted_is_left_out_and_counted() {
+    fn an_unfinished_manifest_leaves_nothing_behind_and_what_stood_there_stays() {
         let dir = tempfile::tempdir().unwrap();
-        for (to, undigested) in [(elsewhere(), Undigested::Read), (here(dir.path()), Undigested::LeaveOut)] {
-            let mut manifest = Manifest::create(dir.path().join("list"), to).unwrap();
-            manifest.hear(&event(b"old", FileStatus::Skipped, None));
-            manifest.hear(&event(b"\xff", FileStatus::Committed, Some([0; 32])));
-            let omissions = manifest.finish(undigested).unwrap();
-            assert_eq!(omissions, Omissions { unread: 1, why: None, not_utf8: 1 });
+        drop(Manifest::create(dir.path().join("list"), elsewhere()).unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        std::fs::write(dir.path().join("list"), "old").unwrap();
+        drop(Manifest::create(dir.path().join("list"), elsewhere()).unwrap());
+        assert_eq!(std::fs::read_to_string(dir.path().join("list")).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_directory_that_the_run_makes_need_not_stand_when_it_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().join("new");
+        let mut manifest = Manifest::create(new.join("sub/list"), here(&new)).unwrap();
+        manifest.hear(&event(b"f", FileStatus::Committed, Some([7; 32])));
+        assert!(!new.exists());
+        manifest.finish().unwrap();
+        assert!(std::fs::read_to_string(new.join("sub/list")).unwrap().ends_with("  f\n"));
+        for (path, destination) in [("gone/list", here(&new)), ("gone/list", elsewhere())] {
+            assert!(Manifest::create(dir.path().join(path), destination).is_err());
         }
     }
 
     #[test]
-    fn an_unfinished_manifest_leaves_nothing_behind() {
+    fn a_manifest_knows_which_file_it_would_replace() {
         let dir = tempfile::tempdir().unwrap();
-        drop(Manifest::create(dir.path().join("list"), elsewhere()).unwrap());
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        assert!(Manifest::create(dir.path().join("no/such/list"), elsewhere()).is_err());
+        let (file, link) = (dir.path().join("f"), dir.path().join("l"));
+        std::fs::write(&file, "data").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let manifest = |path: &Path| Manifest::create(path.to_owned(), elsewhere()).unwrap();
+        assert!(manifest(&file).replaces(&link) && manifest(&link).replaces(&file));
+        assert!(!manifest(&file).replaces(dir.path()) && !manifest(Path::new("/dev/null")).replaces(&file));
     }
 }

@@ -18,6 +18,7 @@ mod progress;
 mod screen;
 mod speaker;
 mod units;
+mod voice;
 mod words;
 
 pub use bench::{MatrixCell, MatrixTelling, NetTelling};

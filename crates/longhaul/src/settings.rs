@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::CHUNK_BYTES_USER_MAX;
-use longhaul_core::{ByteCount, ChunkSize, RelPath};
+use longhaul_core::{ByteCount, ChunkSize};
 use longhaul_engine::{Congestion, DirectMode, EngineKind, Protection, Settings, SyncGroup, Transport, host_memory};
 use longhaul_net::PublicKey;
 
@@ -40,6 +40,8 @@ pub struct TransferSettings {
     pub engine: Settings,
     /// Where the manifest goes, if one is wanted.
     pub manifest: Option<PathBuf>,
+    /// What was read otherwise than it was written, for people.
+    pub notes: Vec<String>,
     /// The form of progress on standard error.
     pub progress: ProgressForm,
     /// Keys and whom to trust.
@@ -108,6 +110,9 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     let (chunk, memory) = buffers(&args.buffers, layers)?;
     let (depth, io, engine) = devices(&args.devices, layers)?;
     let default = Settings::default();
+    let listed = files_from(choice, layers)?;
+    let manifest = layers.given("manifest", &args.output.manifest).map(|given| PathBuf::from(given.text));
+    let dry_run = layers.switch("dry-run", choice.dry_run)?;
     let engine = Settings {
         lanes: layers.parsed("lanes", &network.lanes, values::lanes)?.flatten(),
         protect: layers.parsed("protect", &network.protect, values::protect)?,
@@ -122,8 +127,9 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         if_exists: layers.parsed("if-exists", &choice.if_exists, values::if_exists)?.unwrap_or_default(),
         preserve: layers.parsed("preserve", &choice.preserve, values::preserve)?.unwrap_or_default(),
         filter: filter(choice, layers)?,
-        files_from: files_from(choice, layers)?,
-        dry_run: layers.switch("dry-run", choice.dry_run)?,
+        digests: manifest.is_some() && !dry_run,
+        files_from: listed.as_ref().map(|listed| listed.names.clone()),
+        dry_run,
         retry_for: layers.parsed("retry-for", &network.retry_for, values::retry_for)?.unwrap_or(default.retry_for),
         stall_after: layers
             .parsed("stall-timeout", &network.stall_timeout, values::stall_timeout)?
@@ -135,7 +141,8 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
         engine,
-        manifest: layers.given("manifest", &args.output.manifest).map(|given| PathBuf::from(given.text)),
+        manifest,
+        notes: listed.and_then(|listed| listed.note()).into_iter().collect(),
         progress: layers.parsed("progress", &args.output.progress, values::progress)?.unwrap_or_default(),
         keys: keys(&args.keys, layers)?,
     })
@@ -223,7 +230,7 @@ fn sync(args: &WriteOptions, layers: &Layers) -> Result<SyncGroup, Error> {
     })
 }
 
-fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<Vec<RelPath>>, Error> {
+fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<files_from::Listed>, Error> {
     let nul = layers.switch("from0", args.from0)?;
     layers.given("files-from", &args.files_from).map(|list| files_from::read(&list.text, nul)).transpose()
 }

@@ -2,6 +2,7 @@
 //!
 //! Gives entries and open files to the sending side; takes filters and wishes from it. Knows nothing of peers.
 
+mod bases;
 mod file;
 mod fs;
 mod read;
@@ -15,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Entry, Preserve, RelPath};
+use longhaul_core::{Entry, PathList, Preserve, RelPath};
 
 use crate::error::DiskError;
 use crate::stat::Identity;
@@ -35,7 +36,7 @@ pub struct ScanRequest<'a> {
     /// Whether links are sent.
     pub preserve: Preserve,
     /// Only these names beneath the (one) source, directories with all they hold, and the directories above them.
-    pub files_from: Option<Vec<RelPath>>,
+    pub files_from: Option<Arc<PathList>>,
 }
 
 /// Where an entry lies at its source: what [`SourceTree::open`] needs. Means something to the tree that gave it only.

@@ -12,7 +12,7 @@ use longhaul_core::RelPath;
 use rustix::fs::{AtFlags, FileType, statat};
 
 use crate::source::ScanRequest;
-use crate::source::fs::Top;
+use crate::source::fs::FsSource;
 use crate::stat::type_of;
 
 /// A top-level name that two sources would send.
@@ -24,18 +24,18 @@ pub struct SameName {
     pub sources: (usize, usize),
 }
 
-/// Looks for a name that two of `tops` send, keeping hashes of about `hashes_max` names at a time.
-pub(super) fn find(tops: &[Top], what: &ScanRequest<'_>, hashes_max: usize) -> Option<SameName> {
-    if tops.len() < 2 {
+/// Looks for a name that two sources send, keeping hashes of about `hashes_max` names at a time.
+pub(super) fn find(source: &FsSource, what: &ScanRequest<'_>, hashes_max: usize) -> Option<SameName> {
+    if source.tops.len() < 2 {
         return None;
     }
     let hasher = RandomState::new();
     let mut parts = 1;
     let mut part = 0;
     while part < parts {
-        let mut search = Search { tops, what, owners: HashMap::new(), found: None };
-        for (at, top) in tops.iter().enumerate() {
-            top.each_name(&mut |name| {
+        let mut search = Search { source, what, owners: HashMap::new(), found: None };
+        for (at, top) in source.tops.iter().enumerate() {
+            source.each_name(top, &mut |name| {
                 let hash = hasher.hash_one(name);
                 if hash % parts == part && search.owners.len() < hashes_max {
                     search.take(at, name, hash);
@@ -57,7 +57,7 @@ pub(super) fn find(tops: &[Top], what: &ScanRequest<'_>, hashes_max: usize) -> O
 
 /// One pass over the names of all sources.
 struct Search<'a> {
-    tops: &'a [Top],
+    source: &'a FsSource,
     what: &'a ScanRequest<'a>,
     /// The source that a name was found in, by the hash of the name.
     owners: HashMap<u64, usize>,
@@ -72,9 +72,9 @@ impl Search<'_> {
             }
             Entry::Occupied(mut entry) => {
                 let first = *entry.get();
-                if !sends(&self.tops[first], name, self.what) {
+                if !sends(self.source, self.what, first, name) {
                     entry.insert(at);
-                } else if self.found.is_none() && sends(&self.tops[at], name, self.what) {
+                } else if self.found.is_none() && sends(self.source, self.what, at, name) {
                     self.found = Some(SameName { name: name.to_vec(), sources: (first, at) });
                 }
             }
@@ -82,9 +82,9 @@ impl Search<'_> {
     }
 }
 
-/// Whether a source sends something under this top-level name.
-fn sends(top: &Top, name: &[u8], what: &ScanRequest<'_>) -> bool {
-    let (Ok(walk), Ok(path)) = (top.walk(), RelPath::new(name)) else { return false };
+/// Whether the source at a place sends something under this top-level name.
+fn sends(source: &FsSource, what: &ScanRequest<'_>, at: usize, name: &[u8]) -> bool {
+    let (Ok(walk), Ok(path)) = (source.walk(&source.tops[at]), RelPath::new(name)) else { return false };
     let Ok(stat) = statat(walk.root(), name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
     let kind = type_of(&stat);
     let is_sent = match kind {
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::direct::DirectMode;
-    use crate::source::fs::{FsSource, SourceSpec};
+    use crate::source::fs::SourceSpec;
 
     fn found(top: &Path, sources: &[&str], exclude: &[&str], hashes_max: usize) -> Option<SameName> {
         let spec = |text: &&str| {

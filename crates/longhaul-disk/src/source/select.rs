@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use longhaul_core::{EntryKind, RelPath};
+use longhaul_core::{EntryKind, PathList, RelPath};
 use rustix::fs::{FileType, Stat};
 
 use crate::error::DiskError;
@@ -15,17 +15,11 @@ type Open = Vec<(RelPath, Stat)>;
 
 impl Scan<'_> {
     /// Scans the names beneath `top`.
-    pub(crate) fn selected(&mut self, top: &RelPath, names: &[RelPath]) -> ControlFlow<()> {
-        let mut names: Vec<&RelPath> = names.iter().collect();
-        // By component: what lies beneath a directory then stands together, behind it.
-        names.sort_unstable_by(|a, b| a.components().cmp(b.components()));
+    pub(crate) fn selected(&mut self, top: &RelPath, names: &PathList) -> ControlFlow<()> {
         let mut open = Open::new();
-        let mut last_whole: Option<&RelPath> = None;
-        for name in names {
-            if last_whole.is_none_or(|whole| !lies_in(name, whole)) {
-                self.named(top, name, &mut open)?;
-                last_whole = Some(name);
-            }
+        // In the order of the list what lies in a directory stands together.
+        for name in names.iter() {
+            self.named(top, &name, &mut open)?;
         }
         self.end_all(&mut open, |_| true)
     }

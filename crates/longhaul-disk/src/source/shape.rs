@@ -7,7 +7,7 @@ use longhaul_core::RelPath;
 use rustix::fs::{AtFlags, FileType, statat};
 
 use crate::error::{DiskError, ErrorKind};
-use crate::source::fs::Top;
+use crate::source::fs::{FsSource, Top};
 use crate::stat::type_of;
 
 /// The sources of a transfer, as far as their placing goes.
@@ -21,12 +21,12 @@ pub enum Shape {
     Other,
 }
 
-/// The shape of `tops`.
-pub(super) fn of(tops: &[Top]) -> Shape {
+/// The shape of all sources.
+pub(super) fn of(source: &FsSource) -> Shape {
     let mut missing = Vec::new();
-    for top in tops {
-        match look(top) {
-            Ok(Some(FileType::Directory)) if tops.len() == 1 => return Shape::Directory,
+    for top in &source.tops {
+        match look(source, top) {
+            Ok(Some(FileType::Directory)) if source.tops.len() == 1 => return Shape::Directory,
             Err((name, error)) if error.kind() == ErrorKind::NotFound => missing.push((name, error)),
             _ => return Shape::Other,
         }
@@ -35,13 +35,13 @@ pub(super) fn of(tops: &[Top]) -> Shape {
 }
 
 /// The kind of a source that is sent under its own name; none where the content of a directory is meant.
-fn look(top: &Top) -> Result<Option<FileType>, (RelPath, DiskError)> {
+fn look(source: &FsSource, top: &Top) -> Result<Option<FileType>, (RelPath, DiskError)> {
     let (path, name) = top.own_name();
-    let walk = top.walk().map_err(|error| (path.clone(), top.out_of_reach(error)))?;
+    let walk = source.walk(top).map_err(|error| (path.clone(), source.out_of_reach(top, error)))?;
     let Some(name) = name else { return Ok(None) };
     match statat(walk.root(), name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(type_of(&stat))),
-        Err(error) => Err((path, top.whole(DiskError::call("examine", name, error)))),
+        Err(error) => Err((path, source.whole(top, DiskError::call("examine", name, error)))),
     }
 }
 
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
     use crate::direct::DirectMode;
-    use crate::source::fs::{FsSource, SourceSpec};
+    use crate::source::fs::SourceSpec;
 
     fn shape(top: &Path, sources: &[&str]) -> String {
         let spec = |text: &&str| {

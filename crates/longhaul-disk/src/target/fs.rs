@@ -32,7 +32,7 @@ use crate::target::sync::{Noted, OPEN_STAGED_MAX, SyncCounts, Syncer};
 use crate::target::temp::{Temp, random};
 use crate::target::{Journalled, Made, Reopened, Replace, Room, TargetFile, TargetTree};
 use crate::tree::{Tree, examine};
-use crate::walk::{CACHED_DIRS_MAX, Dir, Walk};
+use crate::walk::{Dir, Walk, cached_dirs_max};
 
 /// A destination directory.
 pub struct FsTarget {
@@ -121,7 +121,7 @@ impl FsTarget {
         let syncer = Syncer::default();
         syncer.watch(&root, &RelPath::root())?;
         Ok(FsTarget {
-            walk: Walk::new(root, CACHED_DIRS_MAX),
+            walk: Walk::new(root, cached_dirs_max()),
             shelf,
             tag: SessionTag(tag),
             direct,

@@ -71,6 +71,11 @@ impl Buffers {
         Ok(Buffers { share: Arc::new(Mutex::new(share)), chunk })
     }
 
+    /// Keeps another claim of the session's client with its own.
+    pub(super) fn absorb(&self, share: Share) {
+        lock(&self.share).absorb(share);
+    }
+
     /// Has `slab` use what is claimed, and claim more for each further buffer that must be there at a time.
     pub(super) fn feed(&self, slab: &Slab) {
         let (share, chunk) = (Arc::downgrade(&self.share), self.chunk);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode};
-use longhaul_net::{GreetLimits, Greeted, Listener, NetError, QuicListener, Seldom, ServerTls, greet};
+use longhaul_net::{GreetLimits, Greeted, Listener, NetError, QuicListener, Seldom, ServerTls, greet, system_words};
 use longhaul_proto::join::OPENING_BYTES;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -64,12 +64,16 @@ fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError
 }
 
 fn misnamed(address: &str, error: &io::Error) -> Fault {
-    refusal(address, error).hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
+    refusal(Escaped(address.as_bytes()), system_words(error))
+        .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
 }
 
 /// What the system said, and what can be done about that.
 fn cannot_listen(address: &str, addr: SocketAddr, error: &NetError) -> Fault {
-    let NetError::Socket { doing, source, .. } = error else { return refusal(address, error) };
+    let NetError::Socket { doing, source, .. } = error else {
+        return refusal(Escaped(address.as_bytes()), error);
+    };
+    let words = system_words(source);
     let port = addr.port();
     let hint = match source.kind() {
         io::ErrorKind::AddrInUse => {
@@ -86,11 +90,12 @@ fn cannot_listen(address: &str, addr: SocketAddr, error: &NetError) -> Fault {
         _ => String::new(),
     };
     let over = if doing.contains("UDP") { " over UDP" } else { "" };
-    refusal(address, format_args!("{addr}{over}: {source}")).hint(hint)
+    // A name, or a port that was to be any, stands for what was really tried.
+    let tried = if addr.to_string() == address { String::new() } else { format!("{addr}: ") };
+    refusal(format_args!("{}{over}", Escaped(address.as_bytes())), format_args!("{tried}{words}")).hint(hint)
 }
 
-fn refusal(address: &str, why: impl Display) -> Fault {
-    let address = Escaped(address.as_bytes());
+fn refusal(address: impl Display, why: impl Display) -> Fault {
     Fault::new(FaultCode::Usage, Blame::Local, format_args!("cannot listen on {address}: {why}"))
 }
 

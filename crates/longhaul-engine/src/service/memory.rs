@@ -41,7 +41,7 @@ impl Daemon {
                 "its administrator allows it by the line 'bench = true' in the [[client]] '{name}' of serve.toml, and starts it again"
             )));
         }
-        if bytes == 0 || transfer.dry_run || transfer.read_back {
+        if bytes == 0 || transfer.dry_run || transfer.read_back || transfer.digests {
             let message = "a measurement of nothing, or of what a memory does not do";
             return Err(Fault::new(FaultCode::Unsupported, Blame::Local, message));
         }

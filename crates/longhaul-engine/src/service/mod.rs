@@ -17,6 +17,7 @@ mod lobby;
 mod memory;
 mod notices;
 mod rates;
+mod request;
 mod runs;
 mod serve;
 mod shares;
@@ -84,6 +85,8 @@ pub struct ClientConfig {
 /// A daemon's configuration.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
+    /// The file that it was read from, named in the log where an administrator has to edit it; none: the command line alone.
+    pub file: Option<PathBuf>,
     /// Addresses to listen on, `host:port`; port 0 = any free one.
     pub listen: Vec<String>,
     /// Sessions at a time (default 64); at one more, the newcomer is told to come back.
@@ -168,7 +171,7 @@ impl Service {
             listings: Shares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
             registry: Registry::default(),
             lobby: Lobby::default(),
-            notices: Notices::default(),
+            notices: Notices::new(config.file.as_deref()),
             runs: Runs::default(),
             rates: Rates::new(config.rate),
             roots,

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,16 +15,25 @@ use longhaul_net::{PublicKey, Seldom, Source, Tally};
 /// What is yet to be said.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
+    /// The config in which clients are named, as it is printed.
+    config: String,
     book: Mutex<Book>,
     /// By keys of clients, of which there are as many as the configuration names.
     crowds: Mutex<HashMap<PublicKey, Seldom>>,
 }
 
 impl Notices {
+    /// Nothing to be said yet, by a daemon whose clients are named in `config`.
+    pub(super) fn new(config: Option<&Path>) -> Notices {
+        let config = config.map_or_else(|| "none".to_owned(), |path| path.display().to_string());
+        Notices { config, ..Notices::default() }
+    }
+
     /// A key that is no client's was refused.
     pub(super) fn refused(&self, peer: SocketAddr, key: PublicKey) {
         if self.book().refused(Instant::now(), Source::of(peer.ip())) {
-            tracing::warn!(target: "longhaul::session", %peer, %key, "an unknown key was refused");
+            let config = self.config.as_str();
+            tracing::warn!(target: "longhaul::session", %peer, %key, config, "an unknown key was refused: the config names no client of this key");
         } else {
             tracing::debug!(target: "longhaul::session", %peer, %key, "an unknown key was refused");
         }

@@ -1,19 +1,21 @@
 //! One conversation of the daemon: hello, is it allowed, then a session or a listing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::filter::Filter;
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS, SOURCES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, Role};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, PathList, Role};
 use longhaul_disk::{EngineKind, ErrorKind, Shape, SourceTree, Tree};
 use longhaul_net::{Congestion, Control, PublicKey};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::receiver::{Config, Policy, SyncGroup};
-use longhaul_proto::wire::message::{Far, Flow, Lanes, Protect, Request, Transfer, Transport, VERSION, Welcome};
+use longhaul_proto::receiver::{Config, Policy, SkippedDigests, SyncGroup};
+use longhaul_proto::wire::message::{
+    Far, FarSource, Flow, Follows, Lanes, Protect, Request, Transfer, Transport, VERSION, Welcome,
+};
 use tokio::sync::mpsc;
 
 use super::access::{need, need_protection};
@@ -22,13 +24,14 @@ use super::lanes::{Expecting, Registered};
 use super::listing::{Names, Places};
 use super::memory::{LONGEST, Measured};
 use super::rates::{Claim, Entered};
+use super::request::{self, hear_rest};
 use super::runs::Place;
 use super::shares::{Full, Share};
 use super::{ClientConfig, Daemon, strangers};
 use crate::api::{Event, FileStatus, Observer};
 use crate::asked::Asked;
 use crate::budget::{self, Machinery, Means};
-use crate::control::write_message;
+use crate::control::{ReadHalf, write_message};
 use crate::faults::net_fault;
 use crate::handshake;
 use crate::lane::join::nonce;
@@ -57,7 +60,13 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
         daemon.notices.crowded(peer, control.peer_key);
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
-    match admit(&daemon, &mut control).await {
+    let request = handshake::hear(&mut control.reader).await;
+    let follows = request.as_ref().map_or(Follows::Nothing, request::follows);
+    let admitted = match request {
+        Ok(request) => admit(&daemon, &mut control, request).await,
+        Err(fault) => Err(fault),
+    };
+    match admitted {
         Ok(Admitted::Listing(names)) => {
             if let Err(fault) = names.tell(&mut control.writer).await {
                 tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
@@ -67,10 +76,20 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
             drop(place);
             run_session(&daemon, control, *prepared).await;
         }
-        Err(fault) => {
+        // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
+        Err(fault) if fault.code == FaultCode::Lost => {
             drop(place);
+            let why = "a client left before it asked for anything: it may not trust this daemon's key";
+            tracing::info!(target: "longhaul::session", %peer, key = %control.peer_key, "{why}");
+        }
+        Err(fault) => {
             tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
-            refuse(&mut control, fault).await;
+            if follows == Follows::Nothing {
+                drop(place);
+                refuse(&mut control, fault).await;
+            } else {
+                refuse_listing(&mut control, fault).await;
+            }
         }
     }
 }
@@ -78,6 +97,14 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
 async fn refuse(control: &mut Control, fault: Fault) {
     let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
     let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
+}
+
+/// Refuses a client that may still be saying what it wants: what it says is read for a moment more, as a connection that is closed on
+/// words which nobody read takes the refusal with it.
+async fn refuse_listing(control: &mut Control, fault: Fault) {
+    refuse(control, fault).await;
+    let mut nowhere = tokio::io::sink();
+    let _ = tokio::time::timeout(HEARD_OUT, tokio::io::copy(&mut control.reader, &mut nowhere)).await;
 }
 
 fn busy(what: &str) -> Fault {
@@ -121,8 +148,7 @@ pub(super) enum Side {
     Send(Arc<dyn SourceTree>, Wanted, u64),
 }
 
-async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, Fault> {
-    let request = handshake::hear(&mut control.reader).await?;
+async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: Request) -> Result<Admitted, Fault> {
     let client = daemon.client(&control.peer_key)?.clone();
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
@@ -142,12 +168,18 @@ async fn admit(daemon: &Arc<Daemon>, control: &mut Control) -> Result<Admitted, 
             Names::partials(parts, principal, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Transfer(transfer) => {
-            prepare(daemon, &client, *transfer).await.map(|p| Admitted::Session(Box::new(p)))
+            let prepared = prepare(daemon, &client, *transfer, &mut control.reader).await;
+            prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
         }
     }
 }
 
-async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer) -> Result<Prepared, Fault> {
+async fn prepare(
+    daemon: &Arc<Daemon>,
+    client: &ClientConfig,
+    mut transfer: Transfer,
+    reader: &mut ReadHalf,
+) -> Result<Prepared, Fault> {
     if transfer.set != 0
         || !transfer.initiator
         || transfer.lanes == 0
@@ -172,9 +204,13 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
     let place = daemon.runs.take_over(client.key, run).await?;
     let session = session_place(daemon, client.key).await?;
+    let stop = place.stop().or(daemon.stop.clone());
+    let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
+    // Those that came since, too.
+    need_allowed(daemon, client, &transfer)?;
     let (side, what) = match measured {
         Some(measured) => measured.side(&transfer),
-        None => side(daemon, client, &transfer).await?,
+        None => side(daemon, client, &transfer, rest.names).await?,
     };
     let claim = claim(daemon, client, &transfer)?;
     let chunk_max = match &side {
@@ -194,7 +230,13 @@ async fn prepare(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: Transfer
         // What it will send is there before it begins.
         needed.reserve += memory.get() - budget::memory_for(chunk_max).get();
     }
+    if transfer.digests && matches!(&side, Side::Receive(..)) {
+        needed.reserve += budget::digest_bytes(chunk_max) * budget::DIGEST_SLOTS as u64;
+    }
     let buffers = buffers(daemon, client.key, needed).await?;
+    if let Some(claim) = rest.claim {
+        buffers.absorb(claim);
+    }
     let slots = budget::slots(memory, chunk_max)?;
     let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
     let means = Means {
@@ -292,14 +334,20 @@ fn need_allowed(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> 
             need(rights.create, "create", config)?;
             // What stands is told the client as digests, of which short content could be guessed.
             need(rights.read || *if_exists != IfExists::Verify, "read", config)?;
+            need(rights.read || !transfer.digests, "read", config).map_err(|fault| {
+                fault.hint(
+                    "for --manifest the daemon reads the files that are skipped: leave it out, or ask the daemon's administrator for 'read'",
+                )
+            })?;
             need_protection(protection, config)
         }
         (Far::Sources { sources, .. }, Role::Receiver) => {
-            if sources.is_empty() || sources.len() > SOURCES_MAX {
-                return Err(Fault::protocol("a pull of no sources, or of too many"));
+            if sources.is_empty() {
+                return Err(Fault::protocol("a pull of no sources"));
             }
-            sources.iter().try_for_each(|source| {
-                let (config, rights) = daemon.root(client, &source.root)?;
+            let roots: BTreeSet<_> = sources.iter().map(|source| &source.root).collect();
+            roots.into_iter().try_for_each(|root| {
+                let (config, rights) = daemon.root(client, root)?;
                 need(rights.read, "read", config)?;
                 need_protection(protection, config)
             })
@@ -314,8 +362,13 @@ fn contradiction() -> Fault {
     Fault::protocol("a transfer whose roles contradict each other")
 }
 
-/// Opens this side of a transfer that is allowed.
-async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) -> Result<(Side, String), Fault> {
+/// Opens this side of a transfer that is allowed; `names` are all that is wanted beneath its one source, if any are given.
+async fn side(
+    daemon: &Arc<Daemon>,
+    client: &ClientConfig,
+    transfer: &Transfer,
+    names: Option<PathList>,
+) -> Result<(Side, String), Fault> {
     let direct = daemon.config.io;
     match (&transfer.far, transfer.role) {
         (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
@@ -332,17 +385,24 @@ async fn side(daemon: &Arc<Daemon>, client: &ClientConfig, transfer: &Transfer) 
             let destination = Destination { place: format!("root {root}"), ..destination };
             Ok((Side::Receive(destination, policy), what))
         }
-        (Far::Sources { sources, rules, names }, Role::Receiver) => {
+        (Far::Sources { sources, rules, .. }, Role::Receiver) => {
             let Some(first) = sources.first() else { return Err(contradiction()) };
-            let mut places = Vec::with_capacity(sources.len());
+            let mut roots = BTreeMap::new();
             for source in sources {
-                let (tree, _) = daemon.root_parts(&source.root).await?;
-                places.push((source.root.to_string(), tree, source.path.clone(), source.contents));
+                if !roots.contains_key(&source.root) {
+                    let (tree, _) = daemon.root_parts(&source.root).await?;
+                    roots.insert(source.root.clone(), tree);
+                }
             }
+            let place = |source: &FarSource| {
+                let tree = roots.get(&source.root).cloned().ok_or_else(contradiction)?;
+                Ok((source.root.clone(), tree, source.path.clone(), source.contents))
+            };
+            let places = sources.iter().map(place).collect::<Result<Vec<_>, Fault>>()?;
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
             let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
             let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
-            let wanted = Wanted { filter, names: names.clone(), preserve: transfer.preserve };
+            let wanted = Wanted { filter, names: names.map(Arc::new), preserve: transfer.preserve };
             let open =
                 move || place::served_sources(places, direct, &wanted).map(|(source, shape)| (source, shape, wanted));
             let (source, shape, wanted) = blocking(open).await?;
@@ -486,6 +546,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
                 dry_run: transfer.dry_run,
                 group: sync,
                 read_back: transfer.read_back,
+                digests: if transfer.digests { SkippedDigests::Told } else { SkippedDigests::Unwanted },
             };
             let asked = measured.map_or_else(Asked::default, |measured| Asked::one_file(measured.bytes));
             let (base, place) = (destination.base, destination.place);
@@ -539,6 +600,8 @@ impl Daemon {
     }
 }
 
+/// How long a client that was refused in the middle of its request is heard.
+const HEARD_OUT: Duration = Duration::from_secs(5);
 /// The kernel's bound on the name of a congestion control, without its NUL (TCP_CA_NAME_MAX).
 const CONGESTION_NAME_BYTES_MAX: usize = 15;
 

@@ -192,6 +192,12 @@ impl Share {
         Ok(())
     }
 
+    /// Takes in another claim of the same client: both are one from now on.
+    pub(super) fn absorb(&mut self, mut other: Share) {
+        debug_assert_eq!(self.client, other.client, "a claim of another client");
+        self.amount += std::mem::take(&mut other.amount);
+    }
+
     /// What its client is told that cannot have more.
     pub(super) fn refusal(&self, full: Full) -> Fault {
         self.shares.refusal(full)
@@ -296,6 +302,20 @@ mod tests {
         held.push(shares.claim(other, 1).expect("the quarter"));
         let all = shares.refusal(shares.claim(key(), 1).expect_err("all"));
         assert!(all.message.contains("limit of sessions") && !all.hint.is_empty(), "{all}");
+    }
+
+    #[test]
+    fn a_claim_that_is_taken_in_by_another_is_none_of_its_own_any_more() {
+        let shares = Shares::growing("memory", 64, 16);
+        let client = Identity::generate().expect("a key").public();
+        let mut first = shares.claim_later(client);
+        first.grow(20).expect("it is free");
+        let mut second = shares.claim(client, 16).expect("room");
+        second.absorb(first);
+        let had = shares.lock().clients[&client];
+        assert_eq!((had.claims, had.amount, shares.lock().taken), (1, 36, 36));
+        drop(second);
+        assert!(!shares.has_any(client) && shares.lock().taken == 0);
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
-use longhaul_core::{Entry, EntryKind, Fault, Preserve, RelPath};
+use longhaul_core::{Entry, EntryKind, Fault, PathList, Preserve};
 use longhaul_disk::{ScanRequest, Scanned, SourceTree};
 use longhaul_proto::receiver::Held;
 use longhaul_proto::wire::message::Outcome;
@@ -72,7 +72,7 @@ pub(crate) struct Wanted {
     /// What of the sources is sent.
     pub(crate) filter: Filter,
     /// Only these names, if any are given.
-    pub(crate) names: Option<Vec<RelPath>>,
+    pub(crate) names: Option<Arc<PathList>>,
     /// Whether links are.
     pub(crate) preserve: Preserve,
 }
@@ -269,16 +269,15 @@ impl ReceiveCourse {
         }
     }
 
+    /// Whether an earlier session told an entry.
+    pub(super) fn was_told(&self, entry: &Entry) -> bool {
+        self.told.as_ref().is_some_and(|told| told.before.binary_search(&told.hash(entry)).is_ok())
+    }
+
     /// Whether an entry is to be told: it was not in an earlier session.
     pub(super) fn is_news(&mut self, entry: &Entry) -> bool {
         let Some(told) = &mut self.told else { return true };
-        // A directory, its end and what in it has no name that could travel have one path.
-        let also = match &entry.kind {
-            EntryKind::DirEnd => Some(""),
-            EntryKind::Unsent { why, .. } => Some(why.as_str()),
-            _ => None,
-        };
-        let hash = told.hasher.hash_one((entry.path.as_bytes(), also));
+        let hash = told.hash(entry);
         if told.before.binary_search(&hash).is_ok() {
             return false;
         }
@@ -289,10 +288,22 @@ impl ReceiveCourse {
     }
 }
 
+impl Told {
+    fn hash(&self, entry: &Entry) -> u64 {
+        // A directory, its end and what in it has no name that could travel have one path.
+        let also = match &entry.kind {
+            EntryKind::DirEnd => Some(""),
+            EntryKind::Unsent { why, .. } => Some(why.as_str()),
+            _ => None,
+        };
+        self.hasher.hash_one((entry.path.as_bytes(), also))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_core::{FileId, Meta};
+    use longhaul_core::{FileId, Meta, RelPath};
 
     fn entry(path: &str, kind: EntryKind) -> Entry {
         Entry { path: RelPath::new(path).expect("a path"), kind, meta: Meta::default() }

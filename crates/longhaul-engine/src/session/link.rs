@@ -364,7 +364,7 @@ impl Link {
 
     fn tell_lanes(&self, change: String, reason: String) {
         let lanes = self.lanes.count() as u32;
-        tracing::info!(target: "longhaul::session", lanes, %change, %reason, "lanes");
+        tracing::info!(target: "longhaul::lanes", lanes, %change, %reason, "lanes");
         self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
     }
 

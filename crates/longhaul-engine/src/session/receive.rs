@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, ChunkSize, EntryKind, Fault, FaultCode, IfExists};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{Action, Config, Held, Receiver};
+use longhaul_proto::receiver::{Action, Config, Held, Receiver, SkippedDigests};
 use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
 use longhaul_sys::Slab;
@@ -74,6 +74,8 @@ struct Loop<'a> {
     said: (f64, Tally),
     /// The most payload that was here so far, pieces of units among it.
     received_most: u64,
+    /// The sender learns the roots of skipped files.
+    tells_digests: bool,
     verdict: Option<Result<Ending, Fault>>,
     told_by_peer: bool,
     /// The batch that was under way is at its end.
@@ -95,6 +97,8 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         may_replace: receiving.config.policy.may_replace(),
         reserve: (receiving.config.read_back || receiving.config.policy.if_exists == IfExists::Verify)
             .then_some(receiving.slab.slot_bytes()),
+        digests: (receiving.config.digests != SkippedDigests::Unwanted && !receiving.config.dry_run)
+            .then_some(budget::digest_bytes(receiving.config.chunk_max) as usize),
     };
     let whereabouts = Whereabouts::new(&receiving.place);
     let started = Writing::start(
@@ -106,6 +110,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         link.sink(),
     );
     let renamed = receiving.config.landing.renamed().is_some();
+    let tells_digests = receiving.config.digests == SkippedDigests::Told;
     let mut machine = Receiver::new(receiving.config, receiving.base).named(whereabouts.name());
     let writing = match started {
         Ok(writing) => writing,
@@ -134,6 +139,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         told: 0,
         said: (0.0, Tally::default()),
         received_most: 0,
+        tells_digests,
         verdict: None,
         told_by_peer: false,
         batch_over: false,
@@ -281,6 +287,8 @@ impl Loop<'_> {
             }
             Report::Standing(results) => self.machine.handle_standing(now, results),
             Report::StandingChunks { file, results } => self.machine.handle_standing_chunks(now, file, results),
+            Report::SkippedRead(bytes) => self.machine.handle_skipped_read(bytes),
+            Report::SkippedDigested(results) => self.machine.handle_skipped_digested(now, results),
             Report::Retouched(results) => self.machine.handle_retouched(now, results),
             Report::Journalled(result) => self.machine.handle_journalled(now, result),
             Report::Tidied(result) => self.machine.handle_tidied(result),
@@ -329,6 +337,8 @@ impl Loop<'_> {
         let seconds = self.link.seconds();
         if self.verdict.is_none() && seconds - self.said.0 >= SAY_EVERY.as_secs_f64() {
             let tally = self.tally();
+            // Who is not told the roots is not told either how far they are: it shall hear instead that this disk is waited for.
+            let tally = Tally { standing: if self.tells_digests { tally.standing } else { 0 }, ..tally };
             if tally != self.said.1 {
                 self.link.say(Message::Tally(tally));
             }
@@ -369,6 +379,18 @@ impl Loop<'_> {
             Action::Write { file, index, ticket } => self.writing.write(file, index, ticket),
             Action::WriteBundle { ticket, files } => self.writing.write_bundle(ticket, files),
             Action::ReadStanding(files) => self.writing.read_standing(files),
+            Action::DigestSkipped(files) => {
+                // What an earlier session told is not told again, and need not be read again.
+                let (told, files): (Vec<_>, Vec<_>) =
+                    files.into_iter().partition(|held| self.course.was_told(&held.entry));
+                if !files.is_empty() {
+                    self.writing.digest_skipped(files);
+                }
+                if !told.is_empty() {
+                    let told = told.iter().map(|held| (held.id, Ok(None))).collect();
+                    self.machine.handle_skipped_digested(self.link.now(), told);
+                }
+            }
             Action::ReadStandingChunks { base, chunks } => self.writing.read_standing_chunks(base, chunks),
             Action::Copy { base, index, digest } => self.writing.copy(base, index, digest),
             Action::Retouch { files, metadata } => self.writing.retouch(files, metadata),
@@ -429,6 +451,7 @@ impl Loop<'_> {
             silent_s: self.link.silent_for(arrived).as_secs_f64(),
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             limited_by: self.link.limited().map(Into::into),
+            bytes_digested: tally.standing,
             ..Progress::default()
         })
     }
@@ -463,6 +486,7 @@ impl Loop<'_> {
             held: tally.held().saturating_add(unopened),
             read_back: tally.read_back,
             misread: tally.misread,
+            digested: tally.standing,
             resent,
             lost: tally.received.saturating_sub(fresh),
         });
@@ -489,7 +513,7 @@ pub(crate) fn tell_settled(
     let (status, b3) = match outcome {
         Outcome::Committed(root) => (FileStatus::Committed, root),
         Outcome::Skipped => (FileStatus::Skipped, None),
-        Outcome::Equal(root) => (FileStatus::Skipped, Some(root)),
+        Outcome::Equal(root) | Outcome::Stands(root) => (FileStatus::Skipped, Some(root)),
         Outcome::Planned => (FileStatus::Planned, None),
         Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
         Outcome::Unsent => {

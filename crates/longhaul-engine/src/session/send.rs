@@ -428,6 +428,10 @@ impl Loop<'_> {
                 self.course.totals.was_committed_before(bytes);
                 Outcome::Committed(None)
             }
+            (Outcome::Stands(root), _) if begun => {
+                self.course.totals.was_committed_before(bytes);
+                Outcome::Committed(Some(root))
+            }
             (Outcome::Committed(root), _) => {
                 self.bytes_committed = self.bytes_committed.saturating_add(bytes);
                 Outcome::Committed(root)
@@ -454,6 +458,7 @@ impl Loop<'_> {
             bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
             bytes_committed: tally.committed,
             files_committed: tally.files,
+            bytes_digested: tally.standing,
             limited_by: self.link.limited().map(Into::into),
             ..Progress::default()
         })
@@ -502,6 +507,7 @@ impl Loop<'_> {
             holes: tally.holes,
             read_back: tally.read_back,
             misread: tally.misread,
+            digested: tally.standing,
             resent,
             lost: (sent - resent).saturating_sub(tally.durable.saturating_sub(tally.resumed)),
         });

@@ -5,6 +5,7 @@
 //! writes, batches one step after the other. `survey` looks before anything is made, `batch` commits what is.
 
 mod batch;
+mod digests;
 mod readback;
 mod shortage;
 mod standing;
@@ -32,6 +33,7 @@ use crate::partials::Ledger;
 use crate::workers::Workers;
 
 use batch::Batch;
+use digests::Digesters;
 use readback::Readers;
 pub(crate) use shortage::Whereabouts;
 use standing::Versions;
@@ -55,6 +57,10 @@ pub(crate) enum Report {
     StagedReadBack(Vec<(FileId, Result<Hash32, Fault>)>),
     /// What stands under the names of small files.
     Standing(Vec<(FileId, Result<Hash32, Fault>)>),
+    /// So many more bytes of skipped files were read.
+    SkippedRead(u64),
+    /// The roots of skipped files.
+    SkippedDigested(Vec<(FileId, Result<Option<Hash32>, Fault>)>),
     /// What stands in the place of chunks.
     StandingChunks { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
     /// Files that were found the same were looked at for the last time.
@@ -98,6 +104,8 @@ pub(crate) struct WritingOptions {
     pub(crate) may_replace: bool,
     /// Read back what was written, or read what stands: the bytes of a buffer for that.
     pub(crate) reserve: Option<usize>,
+    /// Read files that are skipped: the bytes of a buffer for that.
+    pub(crate) digests: Option<usize>,
 }
 
 /// The target side. Dropping it waits until nothing is outstanding, then removes what was not published.
@@ -135,6 +143,8 @@ pub(crate) struct Writing {
     versions: Versions,
     /// What reads back and reads what stands, if that is wanted.
     readers: Option<Readers>,
+    /// What reads files that are skipped, if that is wanted.
+    digesters: Option<Digesters>,
     /// The last field: dropped when all pools have ended.
     _aftermath: Aftermath,
 }
@@ -198,6 +208,7 @@ impl Writing {
             ledger,
             versions: Versions::default(),
             readers: options.reserve.map(Readers::start).transpose()?,
+            digesters: options.digests.map(Digesters::start).transpose()?,
         })
     }
 
@@ -460,6 +471,7 @@ impl Writing {
     /// Gives up: what of open files is not worth another session's while goes.
     pub(crate) fn give_up(&mut self) {
         self.hurry();
+        self.digesters = None;
         let open: Vec<FileId> = self.files.keys().chain(self.staged.keys()).copied().collect();
         open.into_iter().for_each(|file| self.leave(file));
     }

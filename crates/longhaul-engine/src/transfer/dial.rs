@@ -8,23 +8,24 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Role, Word};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, PublicKey,
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::wire::message::{self, Far, Flow, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{self, Flow, Request, Transfer, Welcome};
 use tokio::sync::mpsc;
 
 use super::Run;
 use super::paths::Chosen;
 use super::redial::Patience;
 use super::telling::Telling;
+use super::wish::Wish;
 use crate::api::{Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
-use crate::faults::net_fault;
+use crate::faults::{dial_fault, net_fault};
 use crate::handshake;
 use crate::lane::JoinedLane;
 use crate::lane::join::join;
@@ -62,7 +63,7 @@ impl Run {
         &self,
         remote: &Remote,
         role: Role,
-        far: Far,
+        wish: Wish,
         slots: usize,
         chunk_max: ChunkSize,
         dialling: &mut Dialling,
@@ -71,7 +72,7 @@ impl Run {
         tokio::select! {
             biased;
             code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
-            agreed = self.agree_unhurried(remote, role, far, slots, chunk_max, dialling) => agreed,
+            agreed = self.agree_unhurried(remote, role, wish, slots, chunk_max, dialling) => agreed,
         }
     }
 
@@ -79,7 +80,7 @@ impl Run {
         &self,
         remote: &Remote,
         role: Role,
-        far: Far,
+        wish: Wish,
         slots: usize,
         chunk_max: ChunkSize,
         dialling: &mut Dialling,
@@ -90,7 +91,15 @@ impl Run {
             Transport::Auto | Transport::Tcp => self.settings.congestion.try_out(),
         };
         tried.map_err(|e| net_fault(&e))?;
-        let mut control = connect_over(remote, self.paths.as_slice()).await?;
+        let again = dialling.patience.met();
+        let mut control = connect_over(remote, self.paths.as_slice(), again).await?;
+        tracing::debug!(
+            target: "longhaul::session",
+            peer = %control.peer_addr,
+            from = %control.local_addr,
+            round_trip_ms = control.rtt.as_micros() as f64 / 1000.0,
+            "connected over TCP, keys are proved"
+        );
         self.paths.lead_to(control.peer_addr)?;
         let protection = self.protection();
         let (first, most) = match self.settings.transport {
@@ -103,6 +112,12 @@ impl Run {
             lanes_max = budget::lanes_quic(lanes_max, self.settings.memory.get());
         }
         let wanted = self.settings.lanes.unwrap_or(first).min(lanes_max);
+        let why = match self.settings.lanes {
+            Some(_) => "as --lanes says, or what fits the memory",
+            None if first == LANES_FAR => "a round trip of 5 ms or more begins with more",
+            None => "the number to begin with",
+        };
+        tracing::debug!(target: "longhaul::session", lanes = wanted, at_most = lanes_max, why, "lanes are asked for");
         let request = Request::Transfer(Box::new(Transfer {
             role,
             initiator: true,
@@ -113,19 +128,20 @@ impl Run {
             preserve: self.settings.preserve,
             dry_run: self.settings.dry_run,
             set: 0,
-            far,
+            far: wish.far.clone(),
             run: dialling.run,
             read_back: self.settings.verify == Verify::Disk,
             flow: self.flow(lanes_max)?,
+            digests: self.settings.digests && role == Role::Sender,
         }));
-        let again = dialling.patience.met();
         // On a long path their handshakes need not wait for the answer. A daemon that has an earlier session to end takes its time.
         let connect = self.connect_of(remote, &control);
         let long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
         let mut ahead = self.connect_ahead(&connect, self.transport(), if long { wanted } else { 0 });
         let asked = Instant::now();
         let patience = if again { TAKE_OVER } else { HANDSHAKE };
-        let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, request, patience).await?;
+        let (welcome, granted) =
+            handshake::ask(&mut control.reader, &mut control.writer, request, wish.parts(), patience).await?;
         let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), chunk_max.bytes()];
         if welcome.chunk.bytes() > self.settings.chunk.bytes() || !sizes.is_sorted() {
             return Err(Fault::protocol("the other side chose larger chunks than were offered"));
@@ -134,6 +150,20 @@ impl Run {
             return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
         }
         dialling.patience.has_met();
+        let hex: String = welcome.session.iter().map(|byte| format!("{byte:02x}")).collect();
+        tracing::debug!(
+            target: "longhaul::session",
+            session = %hex,
+            chunks = %ByteCount(welcome.chunk.bytes()),
+            chunks_at_most = %ByteCount(welcome.chunk_max.bytes()),
+            files_in_bundles_up_to = %ByteCount(welcome.bundled_max),
+            lanes = granted.count,
+            lanes_at_most = welcome.lanes_max,
+            daemons_rate = welcome.rate,
+            protection = ?protection,
+            answered_after_ms = asked.elapsed().as_millis() as u64,
+            "the daemon agrees to a session"
+        );
         let stands = self.stands(again, role, (&welcome, &granted), dialling.sync);
         let telling = Arc::new(Telling::new(self.observer.clone(), stands));
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than were asked for.
@@ -220,7 +250,7 @@ impl Run {
     fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Receiver<Connected>>) -> Dial {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
         let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
-        let port = control.peer_addr.port();
+        let (port, udp) = (control.peer_addr.port(), self.udp.clone());
         Arc::new(move |id, transport| {
             let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok()) {
@@ -236,11 +266,27 @@ impl Run {
                 Ok(JoinedLane { id, stream, taken })
             });
             let joined = joined.map_err(|fault| match (transport, fault.code) {
-                (message::Transport::Quic, FaultCode::TimedOut) => fault.hint(format_args!(
+                (message::Transport::Quic, FaultCode::TimedOut) if fault.hint.is_empty() => fault.hint(format_args!(
                     "a firewall may drop UDP to port {port}: let it through, or use --transport tcp"
                 )),
                 _ => fault,
             });
+            if transport == message::Transport::Quic {
+                udp.dialled(&joined);
+            }
+            match &joined {
+                Ok(lane) => tracing::debug!(
+                    target: "longhaul::session",
+                    lane = id.0,
+                    over = ?transport,
+                    congestion = %lane.stream.congestion(),
+                    largest_segment = lane.stream.segment_max(),
+                    "a lane joined"
+                ),
+                Err(fault) => {
+                    tracing::debug!(target: "longhaul::session", lane = id.0, over = ?transport, %fault, "a lane did not join")
+                }
+            }
             if let (Some(watch), Ok(lane)) = (&watch, &joined) {
                 watch.joined(id, lane.stream.handle());
             }
@@ -265,14 +311,15 @@ type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 
 /// A control connection to a daemon whose key was judged.
 pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
-    connect_over(remote, &[]).await
+    connect_over(remote, &[], false).await
 }
 
-async fn connect_over(remote: &Remote, paths: &[NetPath]) -> Result<Control, Fault> {
+/// Dials, for the first time in this run or `again`.
+async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result<Control, Fault> {
     let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
     let addr = format!("{host}:{}", remote.port);
     let dialled = dial_control_over(&addr, paths, &remote.identity, PeerCheck::Observe).await;
-    let control = dialled.map_err(|e| net_fault(&e))?;
+    let control = dialled.map_err(|e| dial_fault(&e, again))?;
     remote.trust.judge(&remote.host, remote.port, &control.peer_key)?;
     Ok(control)
 }

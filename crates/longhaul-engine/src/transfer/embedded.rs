@@ -9,6 +9,7 @@ use std::sync::Arc;
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
 use longhaul_disk::{EngineKind, SourceTree, SyncMethod};
 use longhaul_net::{Identity, LaneStream, NetError, Protection};
+use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{self, VERSION, Welcome};
 
 use super::Run;
@@ -124,7 +125,7 @@ impl Run {
         self.observer.event(Event::Start(Start { congestion, sync, ..facts }));
         let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let sending = self.sending(tree, sender, &welcome);
-        let config = self.receiver_config(destination.landing, &welcome);
+        let config = self.receiver_config(destination.landing, &welcome, SkippedDigests::Told);
         let receiving = Receiving {
             tree: destination.tree,
             slab: receiver.slab,

@@ -3,7 +3,7 @@
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `dial` reaches a daemon and agrees with it, `embedded` plays both sides
 //! here, `link` sets the session up, `telling` keeps what is told of it in order, `paths` says
 //! over which of several addresses, `segments` how large a packet there may be, `bench` measures without disks, `redial` decides whether a
-//! lost one is followed by another; the session loop does the rest.
+//! lost one is followed by another, `udp_way` that none is where datagrams are dropped; the session loop does the rest.
 
 pub(crate) mod bench;
 mod dial;
@@ -14,17 +14,20 @@ mod paths;
 mod redial;
 mod segments;
 mod telling;
+mod udp_way;
+mod wish;
 
 pub(crate) use dial::connect;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{FsTarget, Shape, SourceTree, TargetTree};
 use longhaul_net::Protection;
-use longhaul_proto::receiver::{Config, Landing, Policy};
-use longhaul_proto::wire::message::{Far, FarSource, Placing, Welcome};
+use longhaul_proto::receiver::{Config, Landing, Policy, SkippedDigests};
+use longhaul_proto::wire::message::{Far, Placing, Welcome};
 
 use crate::api::{
     Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To, Transport,
@@ -47,6 +50,8 @@ use embedded::Nobody;
 use paths::{Paths, WithPaths};
 use redial::Patience;
 use segments::Segments;
+use udp_way::UdpWay;
+use wish::Wish;
 
 /// Runs a job to its end. Always gives a report; what ended it early is in there.
 pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
@@ -57,7 +62,8 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
     let paths = Paths::new(&settings.paths);
     let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
     let segments = Segments::new(settings.paths.len());
-    let run = Run { settings, observer: telling, stop, paths: paths.clone(), segments, watch: None };
+    let run =
+        Run { settings, observer: telling, stop, paths: paths.clone(), segments, udp: UdpWay::default(), watch: None };
     let result = match (job.from, job.to) {
         (From::Local(sources), To::Remote(remote, path)) => run.push(sources, &remote, path).await,
         (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
@@ -82,7 +88,7 @@ pub async fn run_between(
     let begun = Instant::now();
     let destination = Destination::fleeting(target, Landing::beneath(), String::new());
     let (paths, segments) = (Paths::new(&[]), Segments::new(0));
-    let run = Run { settings, observer: observer.clone(), stop, paths, segments, watch: None };
+    let run = Run { settings, observer: observer.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
     let result = run.embedded(source, destination, Arc::new(Nobody)).await;
     conclude(result, &*observer, begun)
 }
@@ -101,7 +107,8 @@ pub async fn run_into(
     let (paths, segments) = (Paths::new(&[]), Segments::new(0));
     let result = match place::opened_destination(target, &settings) {
         Ok(destination) => {
-            let run = Run { settings, observer: sender.clone(), stop, paths, segments, watch: None };
+            let run =
+                Run { settings, observer: sender.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
             run.embedded(source, destination, receiver).await
         }
         Err(fault) => Err(fault),
@@ -147,6 +154,7 @@ struct Run {
     stop: Stop,
     paths: Paths,
     segments: Segments,
+    udp: UdpWay,
     /// Looks at the lanes that this side dials.
     watch: Option<Arc<LaneWatch>>,
 }
@@ -172,7 +180,7 @@ impl Run {
             };
             let (root, path) = (path.root.clone(), path.path.clone());
             let far = Far::Destination { root, path, placing, if_exists: self.settings.if_exists };
-            let ended = match self.agree(remote, Role::Sender, far, slots, chunk_max, &mut dialling).await {
+            let ended = match self.agree(remote, Role::Sender, far.into(), slots, chunk_max, &mut dialling).await {
                 Ok(agreed) => self.push_once(agreed, &tree, &mut course).await,
                 Err(fault) => Err(fault),
             };
@@ -202,15 +210,7 @@ impl Run {
     }
 
     async fn pull(self, remote: &Remote, paths: Vec<RemotePath>, dest: &LocalDest) -> Result<Totals, Fault> {
-        let far = Far::Sources {
-            sources: paths
-                .iter()
-                .map(|p| FarSource { root: p.root.clone(), path: p.path.clone(), contents: contents(p) })
-                .collect(),
-            rules: self.settings.filter.rules().to_vec(),
-            names: self.settings.files_from.clone(),
-        };
-
+        let wish = Wish::pull(&paths, self.settings.filter.rules().to_vec(), self.settings.files_from.clone());
         let again = !self.settings.retry_for.is_zero();
         let mut course = if again { ReceiveCourse::remembering() } else { ReceiveCourse::default() };
         let mut dialling = self.dialling()?;
@@ -225,7 +225,7 @@ impl Run {
         let mut site = Site { at: LocalSite::new(dest, opening)?, dest, is_settled: false };
         dialling.sync = site.at.sync_method();
         loop {
-            let ended = self.pull_once(remote, &far, &paths, &mut site, (&mut course, &mut dialling)).await;
+            let ended = self.pull_once(remote, &wish, &paths, &mut site, (&mut course, &mut dialling)).await;
             let Err(fault) = ended else { return Ok(course.totals) };
             if !site.is_settled
                 && let Some(totals) = missing::there(&fault, remote, &paths, &*self.observer)
@@ -243,7 +243,7 @@ impl Run {
     async fn pull_once(
         &self,
         remote: &Remote,
-        far: &Far,
+        wish: &Wish,
         paths: &[RemotePath],
         site: &mut Site<'_>,
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
@@ -255,7 +255,7 @@ impl Run {
         let limit = budget::largest_chunk(memory, chunk);
         let chunk_max = standing.as_ref().map_or(chunk, |d| d.chunk_max(chunk).min(limit));
         let slots = budget::slots(memory, chunk_max)?;
-        let agreed = self.agree(remote, Role::Receiver, far.clone(), slots, chunk_max, dialling).await?;
+        let agreed = self.agree(remote, Role::Receiver, wish.clone(), slots, chunk_max, dialling).await?;
         let slots = budget::slots(memory, agreed.welcome.chunk_max)?;
         if site.settle(agreed.welcome.caps) {
             standing = None;
@@ -264,7 +264,7 @@ impl Run {
             Some(destination) => destination,
             None => site.at.open()?,
         };
-        let tops: Option<Vec<Vec<u8>>> =
+        let tops: Option<BTreeSet<Vec<u8>>> =
             paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
         let landing = match tops {
             Some(tops) => destination.landing.only(tops),
@@ -272,7 +272,7 @@ impl Run {
         };
         let Machinery { slab, io, .. } =
             self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
-        let config = self.receiver_config(landing, &agreed.welcome);
+        let config = self.receiver_config(landing, &agreed.welcome, SkippedDigests::Kept);
         let telling = agreed.telling.clone();
         let link = self.link(agreed, Role::Receiver, destination.presence);
         let own = match paths {
@@ -297,6 +297,9 @@ impl Run {
     }
 
     async fn wait(&self, fault: Fault, progressed: Option<Instant>, dialling: &mut Dialling) -> Result<(), Fault> {
+        if self.settings.transport == Transport::Quic && fault.code == FaultCode::TimedOut && self.udp.is_closed() {
+            return Err(fault);
+        }
         dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
     }
 
@@ -311,7 +314,7 @@ impl Run {
             asked = asked.without_links();
         }
         match &self.settings.files_from {
-            Some(names) => asked.named(&own.and_then(|name| RelPath::new(name).ok()).unwrap_or_default(), names),
+            Some(names) => asked.named(own.and_then(|name| RelPath::new(name).ok()).unwrap_or_default(), names.clone()),
             None => asked,
         }
     }
@@ -350,7 +353,8 @@ impl Run {
         blocking(move || place::local_sources(&sources, direct, &wanted)).await
     }
 
-    fn receiver_config(&self, landing: Landing, welcome: &Welcome) -> Config {
+    /// `digests` says who learns the roots of skipped files, if they are wanted.
+    fn receiver_config(&self, landing: Landing, welcome: &Welcome, digests: SkippedDigests) -> Config {
         Config {
             chunk: welcome.chunk,
             chunk_max: welcome.chunk_max,
@@ -361,6 +365,7 @@ impl Run {
             dry_run: self.settings.dry_run,
             group: self.settings.sync,
             read_back: self.settings.verify == Verify::Disk,
+            digests: if self.settings.digests { digests } else { SkippedDigests::Unwanted },
         }
     }
 }

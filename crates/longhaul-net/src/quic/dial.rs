@@ -17,10 +17,10 @@ use super::controller::Figures;
 use super::socket::{self, PacedSocket};
 use super::stream::{QuicStream, Shared, algorithm, outlive};
 use super::{DONE, GIVEN_UP};
-use crate::error::NetError;
+use crate::error::{NetError, Over};
 use crate::keys::{Identity, PublicKey};
 use crate::tls::{LANE, PeerCheck, client_config};
-use crate::wire::LaneOptions;
+use crate::wire::{LaneOptions, bind_error};
 
 /// Dials the holder of `pinned`, within the options' deadline.
 pub(crate) fn dial(
@@ -35,7 +35,10 @@ pub(crate) fn dial(
     // Quinn tells of a failed handshake in words alone: which key was shown is compared when it is over.
     let tls = client_config(identity, PeerCheck::Observe, LANE)?;
     let config = config::client(tls, &figures, socket::route_payload(addr, options.local))?;
-    let udp = socket::dialling(addr, options.local).map_err(failed("make a UDP socket"))?;
+    let udp = socket::dialling(addr, options.local).map_err(|source| match options.local {
+        Some(local) => bind_error(local, source),
+        None => failed("make a UDP socket")(source),
+    })?;
     let (told, answer) = oneshot::channel();
     let (lives, lane) = oneshot::channel();
     let (deadline, local) = (options.deadline, options.local);
@@ -81,7 +84,7 @@ async fn connect(
     let connecting =
         endpoint.connect_with(config, addr, "longhaul").map_err(|_| NetError::BadAddress { addr: peer.clone() })?;
     let connection = match timeout(deadline, connecting).await {
-        Err(_) => return Err(NetError::TimedOut { peer, doing: "connecting over UDP" }),
+        Err(_) => return Err(NetError::NoAnswer { peer, seconds: deadline.as_secs(), over: Over::Udp }),
         Ok(connection) => connection.map_err(|e| NetError::quic(&peer, e))?,
     };
     let got = peer_key(&connection).ok_or_else(|| NetError::Crypto { doing: "read the key that QUIC proved" })?;

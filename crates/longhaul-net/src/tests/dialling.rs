@@ -7,9 +7,9 @@ use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{PATIENCE, Port, identity, meanwhile};
-use crate::control::{connect_any, dial_control_within};
+use crate::control::{connect_any, dial_control_over, dial_control_within};
 use crate::tls::{CONTROL, server_config};
-use crate::{Congestion, Greeted, NetError, NetErrorKind, PeerCheck};
+use crate::{Congestion, Greeted, NetError, NetErrorKind, NetPath, Over, PeerCheck};
 
 #[test]
 fn both_ends_learn_the_keys_and_talk() {
@@ -95,7 +95,37 @@ fn nobody_there_is_told_from_somebody_else_and_from_silence() {
 
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = silent.local_addr().unwrap().to_string();
-    assert_eq!(dial(addr, std::time::Duration::from_millis(50)).kind(), NetErrorKind::TimedOut);
+    let silence = dial(addr, std::time::Duration::from_millis(50));
+    assert_eq!(silence.kind(), NetErrorKind::TimedOut);
+    assert!(matches!(silence, NetError::Silent { .. }), "{silence}");
+
+    // A queue of connections that is full takes no other, and the kernel then drops what comes, as a firewall does.
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let addr = full.local_addr().unwrap().as_socket().unwrap();
+    let _queued = TcpStream::connect(addr).unwrap();
+    let dropped = dial(addr.to_string(), std::time::Duration::from_millis(50));
+    assert!(matches!(dropped, NetError::NoAnswer { over: Over::Tcp, .. }), "{dropped}");
+    assert!(dropped.is_temporary());
+    let said = dropped.to_string();
+    assert!(
+        said.starts_with(&format!("no answer from {addr} in ")) && said.contains("a firewall that drops"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_address_that_this_host_does_not_have_is_a_mistake_of_its_user() {
+    let port = Port::open();
+    let me = identity();
+    let dial = |addr: &str, paths: &[NetPath]| {
+        port.runtime.block_on(dial_control_over(addr, paths, &me, PeerCheck::Observe)).unwrap_err()
+    };
+    let foreign: NetPath = "192.0.2.77".parse().unwrap();
+    let refused = dial("127.0.0.1:9", &[foreign]);
+    assert_eq!(refused.kind(), NetErrorKind::Config, "{refused}");
+    assert!(refused.to_string().contains("this host has no address 192.0.2.77"), "{refused}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::large::{Large, Stage};
 use super::partial::Partial;
 use super::policy::{Decision, Seen, is_same};
 use super::readback::Checks;
+use super::skipped::wants_digest;
 use super::{Action, Held, Receiver, Replace, Slot, State, Surveyed};
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
@@ -70,18 +71,20 @@ impl Receiver {
             return;
         }
         let mut wanted = vec![0u8; found.len().div_ceil(8)];
-        let mut compared = Vec::new();
+        let (mut compared, mut skipped) = (Vec::new(), Vec::new());
         for (at, found) in found.into_iter().enumerate() {
             let id = FileId(first.0 + at as u64);
             match self.decide(id, found) {
                 Answered::Wanted => wanted[at / 8] |= 1 << (at % 8),
                 Answered::Compared(held) => compared.push(held),
+                Answered::Skipped(held) => skipped.push(held),
                 Answered::NotWanted => {}
             }
         }
         self.pages.answered += 1;
         self.actions.push_back(Action::Send(Message::Answer(Answer { first, wanted })));
         self.compare_small(compared);
+        self.digest_skipped(skipped);
         self.settle_down(now);
     }
 
@@ -133,6 +136,11 @@ impl Receiver {
                 Decision::Send => return self.begin(id, &held, partial, None),
             },
         };
+        if outcome == Outcome::Skipped && wants_digest(&self.config, &held) {
+            // It keeps nobody from its path: nothing is written there.
+            slot.state = State::Digesting;
+            return Answered::Skipped(held);
+        }
         self.finish(id, outcome);
         Answered::NotWanted
     }
@@ -276,6 +284,8 @@ enum Answered {
     NotWanted,
     /// Not wanted as yet: what stands there is to be read first.
     Compared(Arc<Held>),
+    /// Not wanted: what stands there is to be read for its root.
+    Skipped(Arc<Held>),
 }
 
 /// A failure of the sender's side. What ends a session here is said of this side's disk, never of the sender's.

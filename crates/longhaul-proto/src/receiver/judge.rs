@@ -22,7 +22,8 @@ impl Receiver {
         if self.is_over() {
             return;
         }
-        if self.is_draining() {
+        // Of a session that is to end nothing more is written.
+        if self.is_draining() || self.fatal.is_some() {
             return self.actions.push_back(Action::Drop(landed.ticket));
         }
         let pair = match landed.declared {

@@ -26,6 +26,7 @@ mod policy;
 mod readback;
 mod room;
 mod says;
+mod skipped;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -48,7 +49,8 @@ pub use journal::Record;
 use lanes::Lanes;
 use large::{Large, Unsynced};
 pub use order::{
-    Action, Base, Config, Created, Held, Landed, LandedRow, ReadBackReason, Replace, Surveyed, SyncGroup, Ticket,
+    Action, Base, Config, Created, Held, Landed, LandedRow, ReadBackReason, Replace, SkippedDigests, Surveyed,
+    SyncGroup, Ticket,
 };
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen, is_same};
@@ -127,6 +129,8 @@ enum State {
     Unplaced(Fault),
     /// A small file: what stands under its name is being read.
     Comparing,
+    /// A file that is skipped: what stands there is being read for its root.
+    Digesting,
     /// A small file that is wanted, if it has not this root, which stands there.
     Compared(Hash32),
     /// A small file that stands as it would be sent: its metadata is being looked at.
@@ -318,8 +322,8 @@ impl Receiver {
     /// Restores the invariants after any change: credits given, wants issued, groups synced, batches moved, end said.
     fn settle_down(&mut self, now: Timestamp) {
         let is_ending = self.fatal.is_some();
-        // What is whole already has its place: it comes to its name before a full disk ends the session.
-        let waits = is_ending && self.is_short_of_room() && self.committer.has_any();
+        // What has its place, or is about to, comes to its name before a full disk ends the session.
+        let waits = is_ending && self.is_short_of_room() && (self.committer.has_any() || self.is_staging());
         if !waits && let Some(fault) = self.fatal.take() {
             self.abort(fault);
         }
@@ -356,6 +360,11 @@ impl Receiver {
             self.says.flush(&mut self.actions);
             self.actions.push_back(Action::Tidy);
         }
+    }
+
+    /// Whether small files or links are being written under temporary names.
+    fn is_staging(&self) -> bool {
+        self.entries.values().any(|slot| matches!(slot.state, State::Staging(_)))
     }
 
     /// Whether the session is to end for want of room on the target.
@@ -425,6 +434,7 @@ impl Receiver {
         }
         if is_told {
             self.actions.push_back(Action::Settled(slot.held, outcome.clone()));
+            let outcome = self.outcome_for_sender(outcome);
             self.says.settled(Settlement { file: id, outcome }, &mut self.actions);
         }
         if let Some(bundle) = slot.bundle {

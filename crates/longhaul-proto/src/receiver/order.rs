@@ -164,6 +164,10 @@ pub enum Action {
     /// Read what stands under the names of these small files: [`Receiver::handle_standing`](super::Receiver::handle_standing)
     /// with its roots. Whatever stands there is no more of one version than [`Action::Retouch`] finds.
     ReadStanding(Vec<Arc<Held>>),
+    /// Read these files, which are skipped, whole, however large they are:
+    /// [`Receiver::handle_skipped_digested`](super::Receiver::handle_skipped_digested) with their roots, and meanwhile
+    /// [`Receiver::handle_skipped_read`](super::Receiver::handle_skipped_read).
+    DigestSkipped(Vec<Arc<Held>>),
     /// Read what stands in the place of these chunks:
     /// [`Receiver::handle_standing_chunks`](super::Receiver::handle_standing_chunks) with its digests.
     ReadStandingChunks {
@@ -281,6 +285,20 @@ pub struct Config {
     pub group: SyncGroup,
     /// Read everything back from the medium and compare it before it is journalled, acknowledged or renamed.
     pub read_back: bool,
+    /// Whether files that are skipped are read for their roots.
+    pub digests: SkippedDigests,
+}
+
+/// Who wants the roots of files that are skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SkippedDigests {
+    /// Nobody: they are not read.
+    #[default]
+    Unwanted,
+    /// This side: the sender does not learn them.
+    Kept,
+    /// The sender.
+    Told,
 }
 
 /// How much may be written and not synced: what a crash may cost. Larger costs more re-sending after one. While twice as

@@ -1,5 +1,7 @@
 //! What a receiver makes of a name: where it goes, and whether what stands there may be skipped or replaced. Pure rules.
 
+use std::collections::BTreeSet;
+
 use longhaul_core::{Blame, Clock, Entry, EntryKind, Fault, FaultCode, IfExists, Mtime, PathError, RelPath};
 
 use super::Replace;
@@ -10,7 +12,7 @@ pub struct Landing {
     /// The one source's own name and the name it takes instead.
     rename: Option<(Option<Vec<u8>>, Vec<u8>)>,
     /// The first components that were asked for; none: any.
-    tops: Option<Vec<Vec<u8>>>,
+    tops: Option<BTreeSet<Vec<u8>>>,
 }
 
 impl Landing {
@@ -28,7 +30,7 @@ impl Landing {
 
     /// Only these first components may come: what was asked for.
     #[must_use]
-    pub fn only(mut self, tops: Vec<Vec<u8>>) -> Landing {
+    pub fn only(mut self, tops: BTreeSet<Vec<u8>>) -> Landing {
         self.tops = Some(tops);
         self
     }
@@ -47,7 +49,7 @@ impl Landing {
             || Fault::protocol(format_args!("the sender names '{}', which was not asked for", path.escaped()));
         let top = path.split_top();
         if let Some(tops) = &self.tops
-            && !top.as_ref().is_some_and(|(name, _)| tops.iter().any(|t| t == name))
+            && !top.as_ref().is_some_and(|(name, _)| tops.contains(*name))
         {
             return Err(unasked());
         }
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn only_the_tops_that_were_asked_for_may_come() {
-        let mut landing = Landing::beneath().only(vec![b"a".to_vec()]);
+        let mut landing = Landing::beneath().only([b"a".to_vec()].into());
         assert_eq!(landing.place(&path("a/b")), Ok(path("a/b")));
         assert!(landing.place(&path("b")).is_err());
     }

@@ -78,6 +78,15 @@ impl Target {
                 let results = files.iter().map(|held| (held.id, self.read_standing(rng, held).map(root))).collect();
                 receiver.handle_standing(now, results);
             }
+            Op::DigestSkipped(files) => {
+                let mut results = Vec::new();
+                for held in &files {
+                    let read = self.read_standing(rng, held);
+                    receiver.handle_skipped_read(read.as_ref().map_or(0, Vec::len) as u64);
+                    results.push((held.id, read.map(|bytes| Some(*blake3::hash(&bytes).as_bytes()))));
+                }
+                receiver.handle_skipped_digested(now, results);
+            }
             Op::ReadStandingChunks { base, chunks } => {
                 let results = chunks
                     .into_iter()

@@ -14,6 +14,7 @@ mod readback;
 mod rng;
 mod room;
 mod scenarios;
+mod skipped;
 mod source;
 mod target;
 mod victim;

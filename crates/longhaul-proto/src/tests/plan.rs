@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_core::{ChunkSize, Clock, Entry, EntryKind, FaultCode, IfExists, Inode, Meta, Mtime, RelPath, Unit};
 
 use super::rng::Rng;
-use crate::receiver::{Landing, Policy, Seen, Source, SyncGroup};
+use crate::receiver::{Landing, Policy, Seen, SkippedDigests, Source, SyncGroup};
 
 pub(crate) const CHUNK: usize = 1024;
 
@@ -71,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) source_faults: u32,
     /// Everything is read back from the medium.
     pub(crate) read_back: bool,
+    /// Who learns the roots of what is skipped.
+    pub(crate) digests: SkippedDigests,
     /// In a thousand writes, where they are read back: the medium keeps something else.
     pub(crate) spoils: u32,
     /// Places that the medium keeps wrongly whenever they are written.
@@ -105,6 +107,7 @@ impl Plan {
             room: None,
             source_faults: 0,
             read_back: false,
+            digests: SkippedDigests::Unwanted,
             spoils: 0,
             always_spoilt: HashSet::new(),
         }
@@ -136,7 +139,11 @@ impl Plan {
             restless: if rng.permille(200) { rng.below(100) as u32 } else { 0 },
             left,
             policy: Policy { if_exists, may_modify: rng.permille(700) },
-            landing: if rng.permille(200) { Landing::beneath().only(tops(&items)) } else { Landing::beneath() },
+            landing: if rng.permille(200) {
+                Landing::beneath().only(tops(&items).into_iter().collect())
+            } else {
+                Landing::beneath()
+            },
             dry_run: rng.permille(50),
             bundled_max: *rng.pick(&[0, 100, 256, 968, u64::MAX]),
             lanes: 1 + rng.below(4),
@@ -153,6 +160,7 @@ impl Plan {
             disk_faults: (rare(rng, 60), FaultCode::Io),
             source_faults: rare(rng, 60),
             read_back: rng.permille(400),
+            digests: if rng.permille(300) { SkippedDigests::Told } else { SkippedDigests::Unwanted },
             spoils: rare(rng, 150),
             ..Plan::new(items).seed(seed)
         }

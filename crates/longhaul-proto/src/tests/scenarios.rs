@@ -47,6 +47,7 @@ fn whatever_happens_in_whatever_order_every_entry_comes_to_its_outcome() {
             let name = match outcome {
                 Outcome::Committed(_) => "committed",
                 Outcome::Skipped => "skipped",
+                Outcome::Stands(_) => "stands",
                 Outcome::Planned => "planned",
                 Outcome::Failed(fault) => fault.code.name(),
                 Outcome::Unsent => "unsent",
@@ -321,6 +322,7 @@ fn names_that_stand_are_skipped_replaced_or_refused() {
             Outcome::Failed(fault) => fault.code.name(),
             Outcome::Unsent => "unsent",
             Outcome::Equal(_) => "equal",
+            Outcome::Stands(_) => "stands",
         });
         assert_eq!(found, want, "{if_exists:?} {may_modify}");
     }

@@ -75,6 +75,7 @@ pub(super) enum Op {
     },
     ReadBackStaged(Vec<FileId>),
     ReadStanding(Vec<Arc<Held>>),
+    DigestSkipped(Vec<Arc<Held>>),
     ReadStandingChunks {
         base: Base,
         chunks: Vec<ChunkIndex>,
@@ -243,6 +244,7 @@ impl Target {
                 );
             }
             Action::ReadStanding(files) => self.ops.push(Op::ReadStanding(files)),
+            Action::DigestSkipped(files) => self.ops.push(Op::DigestSkipped(files)),
             Action::ReadStandingChunks { base, chunks } => self.ops.push(Op::ReadStandingChunks { base, chunks }),
             Action::Copy { base, index, digest } => {
                 let temp = self.temp(base.held.id);

@@ -35,6 +35,7 @@ impl Victim {
             dry_run: false,
             group: SyncGroup::default(),
             read_back: false,
+            digests: Default::default(),
         };
         Victim { receiver: Receiver::new(config, "/base".to_owned()), next: 0, seq: 0 }
     }

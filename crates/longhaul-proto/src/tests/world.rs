@@ -80,6 +80,7 @@ impl World {
             dry_run: plan.dry_run,
             group: plan.group,
             read_back: plan.read_back,
+            digests: plan.digests,
         };
         let mut world = World {
             rng: Rng::new(plan.seed ^ 0x5eed),
@@ -422,6 +423,10 @@ impl World {
                 (Outcome::Equal(root), EntryKind::File { .. }) => {
                     assert_eq!(*root, *blake3::hash(&item.bytes).as_bytes(), "{item:?}");
                     assert_eq!(self.target.stood.equal[&id], item.bytes, "{item:?} is called equal");
+                }
+                (Outcome::Stands(root), EntryKind::File { .. }) => {
+                    let content = self.target.stood.contents.get(&item.entry.path);
+                    assert!(content.is_none_or(|bytes| *root == *blake3::hash(bytes).as_bytes()), "{item:?}");
                 }
                 (Outcome::Failed(_) | Outcome::Skipped | Outcome::Planned, EntryKind::File { .. }) => {
                     let stands_whole = matches!(stands, Some(Standing::File(of, _)) if *of == id);

@@ -11,7 +11,7 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::bundle::{self, Packer, table_bytes};
 use longhaul_proto::wire::data::{HEADER_BYTES, Header};
 use longhaul_proto::wire::frame::{FrameError, LENGTH_BYTES, announced};
-use longhaul_proto::wire::message::{Far, Flow, Hello, Page, Protect, Request, Settlement, Transfer, Verdict};
+use longhaul_proto::wire::message::{Far, Flow, Follows, Hello, Page, Protect, Request, Settlement, Transfer, Verdict};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -223,7 +223,7 @@ fn lengths_beyond_the_bound_are_refused_before_anything_is_read() {
 #[test]
 fn a_hello_that_no_peer_accepts_is_an_error_before_it_is_sent() {
     let rule = Rule { kind: RuleKind::Include, pattern: "x".repeat(4000).into() };
-    let far = Far::Sources { sources: vec![], rules: vec![rule; 100], names: None };
+    let far = Far::Sources { sources: vec![], rules: vec![rule; 100], follows: Follows::Nothing };
     let transfer = Transfer {
         role: Role::Receiver,
         initiator: true,
@@ -238,6 +238,7 @@ fn a_hello_that_no_peer_accepts_is_an_error_before_it_is_sent() {
         run: [0; 16],
         read_back: false,
         flow: Flow::default(),
+        digests: false,
     };
     let request = Request::Transfer(Box::new(transfer));
     let hello = Message::Hello(Hello { version_min: 1, version_max: 1, caps: 0, request });

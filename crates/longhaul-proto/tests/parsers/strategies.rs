@@ -92,18 +92,32 @@ fn entries() -> impl Strategy<Value = Entry> {
 }
 
 fn tallies() -> impl Strategy<Value = Tally> {
-    any::<[u64; 9]>().prop_map(|[received, durable, committed, files, resumed, read_back, misread, holes, arriving]| {
-        Tally { received, durable, committed, files, resumed, read_back, misread, holes, arriving }
-    })
+    any::<[u64; 10]>().prop_map(
+        |[received, durable, committed, files, resumed, read_back, misread, holes, arriving, standing]| Tally {
+            received,
+            durable,
+            committed,
+            files,
+            resumed,
+            read_back,
+            misread,
+            holes,
+            arriving,
+            standing,
+        },
+    )
 }
 
 fn endings() -> impl Strategy<Value = Ending> {
     (any::<u64>(), tallies()).prop_map(|(cpu_us, tally)| Ending { cpu_us, tally })
 }
 
+fn far_sources() -> impl Strategy<Value = FarSource> {
+    (words(), paths(), any::<bool>()).prop_map(|(root, path, contents)| FarSource { root, path, contents })
+}
+
 fn fars() -> impl Strategy<Value = Far> {
-    let sources =
-        (words(), paths(), any::<bool>()).prop_map(|(root, path, contents)| FarSource { root, path, contents });
+    let follows = prop_oneof![Just(Follows::Nothing), Just(Follows::Sources), Just(Follows::Names)];
     let rules = ("[a-z*]{1,9}", any::<bool>()).prop_map(|(pattern, include)| Rule {
         kind: if include { RuleKind::Include } else { RuleKind::Exclude },
         pattern: pattern.into(),
@@ -115,8 +129,11 @@ fn fars() -> impl Strategy<Value = Far> {
             placing,
             if_exists: IfExists::Replace,
         }),
-        (vec(sources, 0..4), vec(rules, 0..4), option::of(vec(paths(), 0..4)))
-            .prop_map(|(sources, rules, names)| Far::Sources { sources, rules, names }),
+        (vec(far_sources(), 0..4), vec(rules, 0..4), follows).prop_map(|(sources, rules, follows)| Far::Sources {
+            sources,
+            rules,
+            follows
+        }),
         (any::<u64>(), any::<u32>()).prop_map(|(bytes, millis)| Far::Memory { bytes, millis }),
     ]
 }
@@ -127,8 +144,8 @@ fn placings() -> impl Strategy<Value = Placing> {
 
 fn requests() -> impl Strategy<Value = Request> {
     let numbers = (any::<u32>(), any::<[u8; 16]>());
-    let transfers = (fars(), chunks(), numbers, any::<[bool; 5]>()).prop_map(|(far, chunk, (lanes, run), flags)| {
-        let [initiator, safe, dry_run, sender, read_back] = flags;
+    let transfers = (fars(), chunks(), numbers, any::<[bool; 6]>()).prop_map(|(far, chunk, (lanes, run), flags)| {
+        let [initiator, safe, dry_run, sender, read_back, digests] = flags;
         Request::Transfer(Box::new(Transfer {
             role: if sender { Role::Sender } else { Role::Receiver },
             initiator,
@@ -149,6 +166,7 @@ fn requests() -> impl Strategy<Value = Request> {
                 transport: if dry_run { Transport::Quic } else { Transport::Tcp },
                 choose: read_back,
             },
+            digests,
         }))
     });
     let lists = (words(), paths()).prop_map(|(root, path)| Request::List { root, path });
@@ -163,6 +181,7 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Planned),
         Just(Outcome::Unsent),
         hashes().prop_map(Outcome::Equal),
+        hashes().prop_map(Outcome::Stands),
         faults().prop_map(Outcome::Failed),
     ]
 }
@@ -231,6 +250,8 @@ fn opening_messages() -> impl Strategy<Value = Message> {
         (any::<u32>(), any::<u64>())
             .prop_map(|(lane, landed)| Message::LaneClosed(LaneClosed { lane: LaneId(lane), landed })),
         (vec(listed(), 0..5), any::<bool>()).prop_map(|(names, last)| Message::Listing(Listing { names, last })),
+        (vec(far_sources(), 0..4), vec(any::<u8>(), 0..40), any::<bool>())
+            .prop_map(|(sources, names, last)| Message::RequestPart(RequestPart { sources, names, last })),
     ]
 }
 

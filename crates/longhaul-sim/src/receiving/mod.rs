@@ -109,6 +109,7 @@ impl RecvSession {
             dry_run: false,
             group: env.plan.group,
             read_back: env.plan.read_back,
+            digests: Default::default(),
         };
         let (book, job) = Book::open(env, no);
         let mut machine = Receiver::new(config, "/destination".to_owned());

@@ -28,6 +28,7 @@ impl RecvSession {
             Action::Write { file, index, ticket } => self.write(env, file, index, ticket),
             Action::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
             Action::ReadStanding(files) => self.start_job(env, Job::new(Then::Standing(files))),
+            Action::DigestSkipped(_) => unreachable!("nobody asks for roots of what is skipped"),
             Action::ReadStandingChunks { base, chunks } => {
                 self.start_job(env, Job::new(Then::StandingChunks(base, chunks)));
             }
@@ -290,7 +291,7 @@ impl RecvSession {
         let path = text(&held.placed);
         env.say(|| format!("s{} {path} is {outcome:?}", self.no.0));
         // A file may have become short enough for a bundle, which does not go on with what the journal has of it.
-        if matches!(outcome, Outcome::Committed(_) | Outcome::Equal(_) | Outcome::Skipped) {
+        if matches!(outcome, Outcome::Committed(_) | Outcome::Equal(_) | Outcome::Skipped | Outcome::Stands(_)) {
             self.drop_stale(env, &path);
         }
         match (outcome, stamp_of(held)) {
@@ -305,7 +306,7 @@ impl RecvSession {
                 self.drop_stale(env, &path);
             }
             (Outcome::Equal(root), Some(stamp)) => env.check_equal(&path, stamp, *root),
-            (Outcome::Skipped, Some(_)) => {}
+            (Outcome::Skipped | Outcome::Stands(_), Some(_)) => {}
             _ => drop(self.temps.remove(&held.id)),
         }
     }

@@ -20,6 +20,7 @@ pub enum BenchVerb {
 /// What `bench net` takes.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = BENCH_NET_HELP)]
+#[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
 pub struct BenchNetArgs {
     /// The daemon, which must allow this key to measure: `bench = true` in its [[client]]
     #[arg(value_name = "lh://HOST[:PORT]")]
@@ -62,6 +63,7 @@ pub struct BenchNetArgs {
 /// What `bench matrix` takes.
 #[derive(Debug, Args)]
 #[command(args_override_self = true, after_help = BENCH_MATRIX_HELP)]
+#[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
 #[command(mut_arg("memory", |memory| memory.help("Buffers of each half, at least 4 chunks [default: 256MiB]")))]
 pub struct BenchMatrixArgs {
     /// On the disk to measure; files are made in a new directory in it, and removed at the end [default: the current directory]

@@ -22,7 +22,7 @@ impl Args for FilterOptions {
                 .value_name("GLOB")
                 .value_parser(clap::value_parser!(OsString))
                 .action(ArgAction::Append)
-                // A pattern may begin with a dash.
+                // As rsync: whatever follows is the pattern.
                 .allow_hyphen_values(true)
                 .help(help)
         };

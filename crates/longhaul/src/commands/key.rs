@@ -59,7 +59,7 @@ fn show(args: &IdentityArgs, context: Context) -> Result<Exit, Error> {
 
 fn add_client(args: &AuthorizeArgs, talker: Talker, context: Context) -> Result<Exit, Error> {
     let named = args.config.clone().or_else(|| context.variable("config"));
-    let path = context.places().serve_config(named.map(PathBuf::from))?;
+    let path = context.places().serve_config_to_edit(named.map(PathBuf::from))?;
     let roots = args.root.iter().map(|text| grant(text)).collect::<Result<_, _>>()?;
     let client = NewClient { name: args.name.clone(), key: parse_key(&args.key)?, roots, bench: args.bench };
     let unknown = authorize(&path, &client)?;

@@ -1,14 +1,16 @@
-//! `ls`: names of a directory here or at a daemon, the roots that this key may see, or what is left of unfinished files.
+//! `ls`: names of directories here or at daemons, the roots that this key may see, or what is left of unfinished files.
 //!
-//! In: a location. Out: a line for each name on standard output. Names are printed escaped, one a line whatever is in them;
-//! scripts that need their bytes read `--json`.
+//! In: locations. Out: a line for each name on standard output. Names are printed escaped, one a line whatever is in them;
+//! scripts that need their bytes read `--json`. What of several locations cannot be listed is told, and the others are.
 
+use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use longhaul_core::{ByteCount, Escaped, Mtime};
-use longhaul_engine::{Listed, ListedKind, ListedPartial, Stop};
+use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, Mtime, RelPath, Word};
+use longhaul_engine::{Listed, ListedKind, ListedPartial, Remote, RemotePath, Stop};
 
 use super::Context;
 use crate::cli::LsArgs;
@@ -28,96 +30,265 @@ pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
     context.talk(talk);
-    let mut printing = Printing { out: BufWriter::new(io::stdout().lock()), long: args.long, talk, written: Ok(()) };
-    let listed = Location::parse(&args.location).and_then(|location| {
-        let keys = settings::keys(&args.keys, &layers)?;
-        let what = if args.partials { What::Partials } else { What::Names };
-        list(location, what, &keys, talk, context, &mut printing)
+    let prepared = settings::keys(&args.keys, &layers).and_then(|keys| {
+        let locations = args.locations.iter().map(|text| Ok((text.to_string_lossy(), Location::parse(text)?)));
+        Ok((keys, locations.collect::<Result<Vec<_>, Error>>()?))
     });
-    Ok(printing.end(listed))
+    let (keys, locations) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return Ok(output::refuse(talk.json, error)),
+    };
+    let style = Style { long: args.long, human: args.human, json: talk.json };
+    let mut printing = Printing::new(style, Talker::new(talk));
+    let wanted = Wanted { partials: args.partials, recursive: args.recursive };
+    let several = locations.len() > 1;
+    for (name, location) in locations {
+        printing.begin(several.then_some(&*name));
+        if let Err(error) = list(location, wanted, &keys, talk, context, &mut printing) {
+            let fault = Fault::from(error);
+            printing.fault(&fault);
+            if matches!(fault.code, FaultCode::Interrupted | FaultCode::Terminated) {
+                printing.exit = fault.code.into();
+                break;
+            }
+        }
+        if printing.written.is_err() {
+            break;
+        }
+    }
+    Ok(printing.end())
+}
+
+/// What is asked for of each location.
+#[derive(Clone, Copy)]
+struct Wanted {
+    partials: bool,
+    recursive: bool,
 }
 
 fn list(
     location: Location,
-    what: What,
+    wanted: Wanted,
     keys: &Keys,
     talk: Talk,
     context: Context,
     printing: &mut Printing<impl Write>,
 ) -> Result<(), Error> {
     let daemon = match location {
-        Location::Local(local) => return list_local(&local.path, what, printing),
+        Location::Local(local) => return list_local(&local.path, wanted, printing),
         Location::Daemon(daemon) => daemon,
     };
-    if what == What::Partials && daemon.path.is_none() {
-        let why = "--partials needs a root of the daemon";
-        return Err(Error::Combination { why, hint: "longhaul ls lh://HOST/ lists the roots that this key may see" });
-    }
     let asking = Asking::default();
     let remote = keys::remote(&daemon, keys, &context.places(), Talker::new(talk), &asking)?;
     let (trigger, stop) = Stop::new();
     super::block_on(async move {
         signals::watch(asking, Hangup::Stops, move |code| trigger.stop(code))
             .map_err(Error::file("watch the signals of", "this process"))?;
-        let sink = |names: Vec<Listed>| printing.print(&names);
         match daemon.path {
-            Some(path) if what == What::Partials => longhaul_engine::list_partials(remote, path, stop, sink).await?,
-            path => longhaul_engine::list(remote, path, stop, sink).await?,
+            Some(path) if wanted.partials => Ok(partials(&remote, path, "", &stop, printing).await?),
+            None if wanted.partials => partials_of_roots(&remote, &stop, printing).await,
+            path => names(&remote, path, wanted, &stop, printing).await,
         }
-        Ok(())
     })?
 }
 
-/// What is asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    Names,
-    Partials,
+/// What is left of unfinished files at a path, each name behind `prefix`.
+async fn partials(
+    remote: &Remote,
+    path: RemotePath,
+    prefix: &str,
+    stop: &Stop,
+    printing: &mut Printing<impl Write>,
+) -> Result<(), Fault> {
+    let sink = |names: Vec<Listed>| printing.print(names, prefix.as_bytes());
+    longhaul_engine::list_partials(remote.clone(), path, stop.clone(), sink).await
 }
 
-fn list_local(path: &Path, what: What, printing: &mut Printing<impl Write>) -> Result<(), Error> {
-    match what {
-        What::Names => longhaul_engine::list_local(path, |names| printing.print(&names))?,
-        What::Partials => drop(printing.print(&longhaul_engine::list_local_partials(path)?)),
+/// The same in each root that this key may see. A root whose partials it may not see tells so, and the others are listed.
+async fn partials_of_roots(remote: &Remote, stop: &Stop, printing: &mut Printing<impl Write>) -> Result<(), Error> {
+    let mut roots = Vec::new();
+    let sink = |names: Vec<Listed>| {
+        roots.extend(names.into_iter().filter_map(|root| joined_remote(None, &root.name)));
+        ControlFlow::Continue(())
+    };
+    longhaul_engine::list(remote.clone(), None, stop.clone(), sink).await?;
+    for root in roots {
+        let prefix = format!("{}/", root.root);
+        let listed = partials(remote, root, &prefix, stop, printing).await;
+        printing.pass_over(listed, prefix.as_bytes())?;
     }
     Ok(())
+}
+
+/// The names at a path of a daemon, or its roots; a directory at a time where those beneath are wanted too.
+async fn names(
+    remote: &Remote,
+    path: Option<RemotePath>,
+    wanted: Wanted,
+    stop: &Stop,
+    printing: &mut Printing<impl Write>,
+) -> Result<(), Error> {
+    let mut waiting = vec![(path, Vec::new())];
+    while let Some((path, prefix)) = waiting.pop() {
+        let mut beneath = Vec::new();
+        let sink = |names: Vec<Listed>| {
+            if wanted.recursive {
+                beneath.extend(names.iter().filter(|name| is_entered(name)).map(|name| name.name.clone()));
+            }
+            printing.print(names, &prefix)
+        };
+        let listed = longhaul_engine::list(remote.clone(), path.clone(), stop.clone(), sink).await;
+        printing.pass_over(listed, &prefix)?;
+        if printing.written.is_err() {
+            break;
+        }
+        // The last that is put down is the first that is taken up.
+        for name in beneath.into_iter().rev() {
+            let Some(path) = joined_remote(path.as_ref(), &name) else { continue };
+            waiting.push((Some(path), [&prefix, name.as_slice(), b"/"].concat()));
+        }
+    }
+    Ok(())
+}
+
+fn list_local(path: &Path, wanted: Wanted, printing: &mut Printing<impl Write>) -> Result<(), Error> {
+    if wanted.partials {
+        let _ = printing.print(longhaul_engine::list_local_partials(path)?, b"");
+        return Ok(());
+    }
+    let mut waiting: Vec<(PathBuf, Vec<u8>)> = vec![(path.to_owned(), Vec::new())];
+    while let Some((path, prefix)) = waiting.pop() {
+        let mut beneath = Vec::new();
+        let listed = longhaul_engine::list_local(&path, |names| {
+            if wanted.recursive {
+                beneath.extend(names.iter().filter(|name| is_entered(name)).map(|name| name.name.clone()));
+            }
+            printing.print(names, &prefix)
+        });
+        printing.pass_over(listed, &prefix)?;
+        if printing.written.is_err() {
+            break;
+        }
+        for name in beneath.into_iter().rev() {
+            let dir = path.join(OsStr::from_bytes(&name));
+            waiting.push((dir, [&prefix, name.as_slice(), b"/"].concat()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether what lies beneath it is listed too; a link is not followed.
+fn is_entered(listed: &Listed) -> bool {
+    matches!(listed.kind, ListedKind::Dir | ListedKind::Root { .. })
+}
+
+/// The place of a name that was listed at `path`, or of a root; none if a daemon tells a name that cannot be one.
+fn joined_remote(path: Option<&RemotePath>, name: &[u8]) -> Option<RemotePath> {
+    match path {
+        None => {
+            let root = Word::try_from(std::str::from_utf8(name).ok()?).ok()?;
+            Some(RemotePath { root, path: RelPath::root(), slash: true })
+        }
+        Some(RemotePath { root, path, .. }) => {
+            let path = path.join(name).ok()?;
+            Some(RemotePath { root: root.clone(), path, slash: true })
+        }
+    }
+}
+
+/// The form of what is printed.
+#[derive(Clone, Copy, Default)]
+struct Style {
+    long: bool,
+    human: bool,
+    json: bool,
 }
 
 /// Names on their way to standard output, as they come.
 struct Printing<W: Write> {
     out: W,
-    long: bool,
-    talk: Talk,
+    style: Style,
+    /// The location that the names are of, where there are several.
+    location: Option<String>,
+    /// Whether a location was begun before.
+    begun: bool,
+    talker: Talker,
+    /// The first failure's; complete so far.
+    exit: Exit,
     written: io::Result<()>,
 }
 
+impl Printing<BufWriter<io::Stdout>> {
+    fn new(style: Style, talker: Talker) -> Self {
+        let (out, written) = (BufWriter::new(io::stdout()), Ok(()));
+        Printing { out, style, location: None, begun: false, talker, exit: Exit::Complete, written }
+    }
+}
+
 impl<W: Write> Printing<W> {
-    /// Prints; breaks off when nobody reads any more.
-    fn print(&mut self, names: &[Listed]) -> ControlFlow<()> {
-        self.written = self.write(names);
+    /// What follows is of this location; named, where there are several, as `ls` does.
+    fn begin(&mut self, location: Option<&str>) {
+        self.location = location.map(str::to_owned);
+        if let Some(location) = location.filter(|_| !self.style.json) {
+            let gap = if self.begun { "\n" } else { "" };
+            self.written = writeln!(self.out, "{gap}{}:", output::clean(location));
+        }
+        self.begun = true;
+    }
+
+    /// Prints, each name behind `prefix`; breaks off when nobody reads any more.
+    fn print(&mut self, mut names: Vec<Listed>, prefix: &[u8]) -> ControlFlow<()> {
+        if !prefix.is_empty() {
+            names.iter_mut().for_each(|listed| listed.name = [prefix, &listed.name].concat());
+        }
+        self.written = self.write(&names);
         if self.written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
     fn write(&mut self, names: &[Listed]) -> io::Result<()> {
-        if self.talk.json {
+        if self.style.json {
             let mut lines = JsonLines::new(&mut self.out);
-            return names.iter().try_for_each(|listed| lines.entry(listed));
+            return names.iter().try_for_each(|listed| lines.entry(listed, self.location.as_deref()));
         }
-        let line = if self.long { long_line } else { short_line };
+        let style = self.style;
+        let line = |listed: &Listed| if style.long { long_line(listed, style) } else { short_line(listed) };
         names.iter().try_for_each(|listed| self.out.write_all(line(listed).as_bytes()))
     }
 
-    /// What follows the last name: the summary, or why it is the last.
-    fn end(mut self, listed: Result<(), Error>) -> Exit {
-        if listed.is_ok() && self.written.is_ok() && self.talk.json {
-            self.written = JsonLines::new(&mut self.out).summary(&Summary::nothing(Exit::Complete));
+    /// Takes what became of one directory of many: those that may not be read, or are gone, are told, and the rest is listed.
+    fn pass_over(&mut self, listed: Result<(), Fault>, prefix: &[u8]) -> Result<(), Fault> {
+        let Err(fault) = listed else { return Ok(()) };
+        if prefix.is_empty() || !matches!(fault.code, FaultCode::Denied | FaultCode::NotFound | FaultCode::InTheWay) {
+            return Err(fault);
         }
-        if let Err(error) = self.written.and_then(|()| self.out.flush()) {
-            return output::stdout_failed(error);
+        self.fault(&fault);
+        Ok(())
+    }
+
+    /// Tells why something is not listed, behind what was.
+    fn fault(&mut self, fault: &Fault) {
+        if self.written.is_ok() {
+            self.written = self.out.flush();
         }
-        // Gives standard output back to whoever tells of the error.
-        drop(self.out);
-        listed.map_or_else(|error| output::refuse(self.talk.json, error), |()| Exit::Complete)
+        if self.exit == Exit::Complete {
+            self.exit = fault.code.into();
+        }
+        self.talker.fault(fault);
+        if self.style.json && self.written.is_ok() {
+            self.written = JsonLines::new(&mut self.out).fault(fault);
+        }
+    }
+
+    /// What follows the last name.
+    fn end(mut self) -> Exit {
+        let exit = self.exit;
+        if self.written.is_ok() && self.style.json {
+            self.written = JsonLines::new(&mut self.out).summary(&Summary::nothing(exit));
+        }
+        match self.written.and_then(|()| self.out.flush()) {
+            Ok(()) => exit,
+            Err(error) => output::stdout_failed(error),
+        }
     }
 }
 
@@ -129,10 +300,10 @@ fn short_line(listed: &Listed) -> String {
     format!("{}{slash}\n", Escaped(&listed.name))
 }
 
-fn long_line(listed: &Listed) -> String {
+fn long_line(listed: &Listed, style: Style) -> String {
     let name = Escaped(&listed.name);
     let kind = match &listed.kind {
-        ListedKind::Partial(partial) => return long_partial_line(listed, partial),
+        ListedKind::Partial(partial) => return long_partial_line(listed, partial, style),
         ListedKind::Root { rights } => return format!("{name}/  {}\n", rights.names().collect::<Vec<_>>().join(",")),
         ListedKind::File => '-',
         ListedKind::Dir => 'd',
@@ -145,7 +316,7 @@ fn long_line(listed: &Listed) -> String {
         _ => String::new(),
     };
     let mode = permissions(listed.meta.mode);
-    format!("{kind}{mode} {:>14} {} {name}{tail}\n", listed.len, time(listed.meta.mtime))
+    format!("{kind}{mode} {} {} {name}{tail}\n", size(listed.len, style), time(listed.meta.mtime))
 }
 
 /// `run7/a.dat  3 GiB of 10 GiB since 2026-11-20T13:42:25Z by client 'tester'`
@@ -156,14 +327,17 @@ fn partial_line(listed: &Listed, partial: &ListedPartial) -> String {
 }
 
 /// The same with exact bytes, when it was written last, whose it is, and its temporary's name.
-fn long_partial_line(listed: &Listed, partial: &ListedPartial) -> String {
+fn long_partial_line(listed: &Listed, partial: &ListedPartial, style: Style) -> String {
     let ListedPartial { held, principal, owner, temp, .. } = partial;
     let (name, since, written) = (Escaped(&listed.name), since(partial), time(listed.meta.mtime));
     let used = in_use(partial);
-    format!(
-        "{held:>14} of {:>14} since {since} written {written} by {owner} {principal} {name} in {temp}{used}\n",
-        listed.len
-    )
+    let (held, len) = (size(*held, style), size(listed.len, style));
+    format!("{held} of {len} since {since} written {written} by {owner} {principal} {name} in {temp}{used}\n")
+}
+
+/// A size as wide as the column of sizes.
+fn size(bytes: u64, style: Style) -> String {
+    if style.human { format!("{:>10}", ByteCount(bytes).to_string()) } else { format!("{bytes:>14}") }
 }
 
 fn since(partial: &ListedPartial) -> String {
@@ -202,10 +376,13 @@ mod tests {
 
     #[test]
     fn long_lines_show_mode_size_time_and_where_a_link_points() {
-        assert_eq!(long_line(&listed(b"f", ListedKind::File)), "-rwxr-x--x             12 1970-01-01T00:00:00Z f\n");
+        assert_eq!(
+            long_line(&listed(b"f", ListedKind::File), Style::default()),
+            "-rwxr-x--x             12 1970-01-01T00:00:00Z f\n"
+        );
         let link = listed(b"l", ListedKind::Symlink { target: b"to\n".to_vec() });
-        assert!(long_line(&link).ends_with(" l -> to\\x0a\n"));
+        assert!(long_line(&link, Style::default()).ends_with(" l -> to\\x0a\n"));
         let root = listed(b"atlas", ListedKind::Root { rights: Rights { read: true, create: true, modify: false } });
-        assert_eq!(long_line(&root), "atlas/  read,create\n");
+        assert_eq!(long_line(&root, Style::default()), "atlas/  read,create\n");
     }
 }

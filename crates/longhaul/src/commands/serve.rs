@@ -18,7 +18,7 @@ use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keys;
-use crate::output::{self, JsonLines, Listening, Talker};
+use crate::output::{self, JsonLines, Listening, Summary, Talker};
 use crate::settings::{self, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
 
@@ -45,7 +45,10 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     let identity = daemon.identity.clone();
     let identity = identity.map_or_else(|| context.places().serve_identity(path.as_deref()), Ok)?;
     let files: Vec<&Path> = path.as_deref().into_iter().chain([identity.as_path()]).collect();
-    let doubts = daemon.doubts(&files);
+    let mut doubts = daemon.doubts(&files);
+    if args.check_config {
+        doubts.extend(daemon.gaps(&identity));
+    }
     let config = daemon.config;
     if args.check_config {
         check_identity(&identity)?;
@@ -57,7 +60,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
             some => format!("nothing wrong, {} to look at", count(some, "warning")),
         };
         talker.note(format_args!("{roots}, {clients}: {found}"));
-        return Ok(Exit::Complete);
+        return Ok(if talk.json { tell_checked(&doubts) } else { Exit::Complete });
     }
     for doubt in &doubts {
         tracing::warn!(target: "longhaul::serve", "{}", output::clean(doubt));
@@ -65,6 +68,14 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     tell_the_lonely(&config, path.as_deref(), talker);
     let identity = keys::load_or_make(&identity, talker)?;
     super::block_on(listen_until_stopped(config, identity, talk, talker))?
+}
+
+/// The doubts and the end of a check, as events.
+fn tell_checked(doubts: &[String]) -> Exit {
+    let mut lines = JsonLines::new(io::stdout());
+    let told = doubts.iter().try_for_each(|doubt| lines.warning(&output::clean(doubt)));
+    let told = told.and_then(|()| lines.summary(&Summary::nothing(Exit::Complete)));
+    told.map_or_else(output::stdout_failed, |()| Exit::Complete)
 }
 
 /// The config to read, if there is one. Without any, roots of the command line still tell what to serve.
@@ -75,6 +86,9 @@ fn config_path(args: &ServeArgs, context: Context) -> Result<Option<PathBuf>, Er
         Err(Error::NoHome { .. }) if !args.root.is_empty() => return Ok(None),
         path => path?,
     };
+    if !is_named && args.root.is_empty() && !path.exists() {
+        return Err(context.places().no_serve_config());
+    }
     Ok(if !is_named && !args.root.is_empty() && !path.exists() { None } else { Some(path) })
 }
 

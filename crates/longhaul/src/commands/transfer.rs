@@ -77,6 +77,12 @@ fn prepare(
         return Err(Error::Combination { why, hint: "give one SOURCE" });
     }
     let talker = Talker::new(talk);
+    if matches!(ends, Ends::Push(..)) && (args.writes.sync_interval.is_some() || args.writes.sync_bytes.is_some()) {
+        talker.note(
+            "--sync-interval and --sync-bytes act where files are written: in a push sync_interval and sync_bytes of the \
+             daemon's [limits] decide",
+        );
+    }
     let asking = Asking::default();
     let destination = ends.destination();
     let naming = ends.naming(destination.clone());
@@ -87,6 +93,17 @@ fn prepare(
         }
         path => path.map(|path| Manifest::create(path, destination.clone())).transpose()?,
     };
+    if let Some(manifest) = &manifest {
+        if talk.json && manifest.takes_stdout() {
+            let why = "--json and --manifest both want standard output";
+            return Err(Error::Combination { why, hint: "give --manifest a file, or leave one of them out" });
+        }
+        if ends.local_sources().iter().any(|source| manifest.replaces(&source.path)) {
+            let why = "--manifest names a file that is to be sent: it would be replaced by the list";
+            return Err(Error::Combination { why, hint: "give --manifest another name" });
+        }
+    }
+    settings.notes.iter().for_each(|note| talker.note(note));
     let job = ends.job(&settings.keys, context, talker, &asking)?;
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
@@ -179,6 +196,13 @@ impl Ends {
             Ends::Pull(_, sources, _) => {
                 sources.iter_mut().filter_map(|daemon| daemon.path.as_mut()).for_each(|path| path.slash = true);
             }
+        }
+    }
+
+    fn local_sources(&self) -> &[LocalPath] {
+        match self {
+            Ends::Local(sources, _) | Ends::Push(sources, _) => sources,
+            Ends::Pull(..) => &[],
         }
     }
 

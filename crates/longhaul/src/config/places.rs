@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+
 use crate::error::Error;
 use crate::settings::Environment;
 
@@ -12,6 +14,8 @@ use crate::settings::Environment;
 pub struct Places {
     user: Option<PathBuf>,
     system: PathBuf,
+    /// Root, who has named no directory of its own for configuration: its daemon is the system's.
+    is_system: bool,
 }
 
 impl Places {
@@ -21,7 +25,8 @@ impl Places {
         let absolute = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = || absolute("HOME").map(|home| home.join(".config"));
         let user = absolute("XDG_CONFIG_HOME").or_else(home).map(|config| config.join("longhaul"));
-        Places { user, system: PathBuf::from("/etc/longhaul") }
+        let is_system = geteuid().is_root() && environment("XDG_CONFIG_HOME").is_none();
+        Places { user, system: PathBuf::from("/etc/longhaul"), is_system }
     }
 
     /// A file of this user.
@@ -48,6 +53,24 @@ impl Places {
             None if system.exists() => Ok(system),
             None => self.of_user(SERVE_CONFIG),
         }
+    }
+
+    /// The daemon's config that is to be changed, or begun where there is none: root's is the system's.
+    ///
+    /// # Errors
+    /// As [`Places::serve_config`].
+    pub fn serve_config_to_edit(&self, named: Option<PathBuf>) -> Result<PathBuf, Error> {
+        match named {
+            None if self.is_system => Ok(self.system.join(SERVE_CONFIG)),
+            named => self.serve_config(named),
+        }
+    }
+
+    /// The error for a daemon that has no config in any of the places that are looked at.
+    pub fn no_serve_config(&self) -> Error {
+        let looked_for = [Some(&self.system), self.user.as_ref()].into_iter().flatten();
+        let missing = |dir: &PathBuf| format!("{} does not exist", dir.join(SERVE_CONFIG).display());
+        Error::NoServeConfig { looked_for: looked_for.map(missing).collect() }
     }
 
     /// The daemon's identity when its config names none: beside a config in one of the two standard places, else this
@@ -82,6 +105,19 @@ mod tests {
         let home = places(&[("XDG_CONFIG_HOME", "relative"), ("HOME", "/h")]);
         assert_eq!(home.client_config(), Some("/h/.config/longhaul/config.toml".into()));
         assert!(matches!(places(&[]).of_user("identity"), Err(Error::NoHome { what: "identity" })));
+    }
+
+    #[test]
+    fn root_begins_the_systems_config_unless_it_names_a_place_of_its_own() {
+        let own = places(&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")]);
+        let begun = |places: &Places| places.serve_config_to_edit(None).unwrap();
+        assert_eq!(begun(&Places { system: "/none".into(), ..own }), PathBuf::from("/x/longhaul/serve.toml"));
+        let any = Places { system: "/none".into(), ..places(&[("HOME", "/h")]) };
+        let dir = if geteuid().is_root() { "/none" } else { "/h/.config/longhaul" };
+        assert_eq!(begun(&any), Path::new(dir).join("serve.toml"));
+        assert_eq!(any.serve_config_to_edit(Some("/y.toml".into())).unwrap(), PathBuf::from("/y.toml"));
+        let said = any.no_serve_config().to_string();
+        assert!(said.contains("/none/serve.toml") && said.contains("/h/.config/longhaul/serve.toml"), "{said}");
     }
 
     #[test]

@@ -70,10 +70,11 @@ impl Daemon {
     /// [`Error::Config`] at the place of what is wrong, [`Error::Exposed`], [`Error::File`], [`Error::RootDir`],
     /// [`Error::Combination`] for a root that is given twice.
     pub fn load(path: Option<&Path>, roots: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
-        let daemon = match path {
+        let mut daemon = match path {
             Some(path) => Daemon::parse(path, &super::read(path)?, roots)?,
             None => Daemon::parse(Path::new("serve.toml"), "", roots)?,
         };
+        daemon.config.file = path.map(Path::to_owned);
         for root in &daemon.config.roots {
             if !root.dir.is_dir() {
                 return Err(Error::RootDir { root: root.name.clone(), dir: root.dir.clone() });
@@ -112,6 +113,7 @@ fn is_word_list(bytes: &[u8]) -> bool {
 /// What is not written in the file.
 fn defaults() -> ServeConfig {
     ServeConfig {
+        file: None,
         listen: vec![format!("[::]:{}", crate::location::DEFAULT_PORT)],
         sessions: SESSIONS_DEFAULT,
         memory: MEMORY_DEFAULT,

@@ -32,6 +32,8 @@ pub(super) struct View {
     pub(super) silent_s: Option<f64>,
     /// What limits, in words.
     pub(super) limit: Option<&'static str>,
+    /// Bytes of skipped files that were read for the manifest.
+    pub(super) digested: u64,
 }
 
 /// A part of the line: where it stands, and its forms, the best first.
@@ -98,7 +100,10 @@ impl View {
         }
         let elapsed = units::span(self.elapsed_s);
         parts.push(part(Place::Elapsed, vec![format!("{elapsed} elapsed"), elapsed]));
-        if let Some(limit) = self.limit.filter(|_| self.silent_s.is_none()) {
+        if self.digested > 0 && self.bytes_per_s < 1.0 && self.silent_s.is_none() {
+            let read = ByteCount(self.digested);
+            parts.push(part(Place::State, vec![format!("{read} of skipped files read"), format!("read: {read}")]));
+        } else if let Some(limit) = self.limit.filter(|_| self.silent_s.is_none()) {
             parts.push(part(Place::State, vec![format!("limited by {limit}"), format!("limit: {limit}")]));
         }
         parts.push(part(Place::Amount, self.amounts()));
@@ -172,6 +177,7 @@ mod tests {
             eta_s: Some(8.0),
             silent_s: None,
             limit: Some("the source disk"),
+            digested: 0,
         }
     }
 

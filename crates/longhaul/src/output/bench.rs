@@ -118,6 +118,9 @@ impl NetTelling {
         let lanes = case.lanes.map_or("auto".to_owned(), |lanes| lanes.to_string());
         let rate = case.rate.map_or(String::new(), |rate| format!(", at most {}", units::rate(rate as f64)));
         let number = self.done + 1;
+        if number == 1 && !self.json {
+            self.talker.note(LEGEND);
+        }
         self.talker.note(format_args!("run {number} of {}: {way}, {kind}, {protect}, lanes {lanes}{rate}", self.runs));
     }
 
@@ -256,7 +259,7 @@ fn micros(time: Duration) -> u64 {
 
 fn row(case: &NetCase, report: &NetReport) -> String {
     let path = path(&report.lanes);
-    let ms = |us: Option<u64>| or_dash(us.map(|us| format!("{:.2} ms", us as f64 / 1e3)));
+    let ms = |us: Option<u64>| or_dash(us.map(|us| format!("{:.2}", us as f64 / 1e3)));
     let cpu = |seconds: Option<f64>| or_dash(seconds.map(|s| format!("{s:.2}")));
     let lanes = match case.lanes {
         Some(_) => report.lanes_most.to_string(),
@@ -265,19 +268,16 @@ fn row(case: &NetCase, report: &NetReport) -> String {
     let limited = report.limits.first().map(|limited| format!("{} {:.0} %", limited.by, limited.share * 100.0));
     let CpuPerGb { sender, receiver } = per_gb(report);
     format!(
-        "{:<5} {:<5} {:<8} {:>8}  {:>24}  {:>9}  {:<26}  {:>9}  {:>10}  {:>10}  {:>10}  {:>5}  {:>6} {:>9}  {}",
+        "{:<5} {:<5} {:<7} {:>8} {:>9} {:>11} {:>8} {:>7} {:>7} {:>5} {:>5}  {}",
         way(case.way),
         case.transport.name(),
         protection(case.protect),
         lanes,
-        or_dash(case.rate.map(|rate| units::rate(rate as f64))),
         ByteCount(report.bytes).to_string(),
-        units::rate(bytes_per_s(report) as f64),
-        or_dash(path.loss.map(|loss| format!("{:.4} %", loss * 100.0))),
+        units::bits(bytes_per_s(report) as f64),
+        or_dash(path.loss.map(|loss| format!("{:.4}%", loss * 100.0))),
         ms(path.rtt_us_min),
         ms(path.rtt_us_mean),
-        ms(path.jitter_us),
-        or_dash(path.path_mtu_bytes.map(|bytes| bytes.to_string())),
         cpu(sender),
         cpu(receiver),
         or_dash(limited),
@@ -288,8 +288,10 @@ fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-const HEADER: &str = "way   kind  protect     lanes              rate to keep      bytes  carried                     \
-sent again     rtt min    rtt mean      jitter    MTU  CPU s/GB: sender, receiver  limited by\n";
+const HEADER: &str =
+    "way   kind  protect    lanes     bytes     carried    again  min ms mean ms  send  recv  limited by\n";
+const LEGEND: &str = "again: part that was sent again; min, mean: round trip of the path; send, recv: CPU seconds per GB at either end; \
+                      --json has more";
 
 #[cfg(test)]
 mod tests {

@@ -61,8 +61,9 @@ pub(super) fn summary(report: &Report, exit: Exit, run: Run) -> String {
     if exit == Exit::Complete && files_committed == 0 && files_skipped > 0 && bytes_moved == 0 {
         let are = if files_skipped == 1 { "is" } else { "are" };
         return format!(
-            "nothing to do: {} {are} there already{}",
+            "nothing to do: {} {are} there already{}{}",
             units::count(files_skipped, "file"),
+            read_for_manifest(report),
             read_back(report)
         );
     }
@@ -87,6 +88,7 @@ pub(super) fn summary(report: &Report, exit: Exit, run: Run) -> String {
             line.push_str(&format!(", {count} {what}"));
         }
     }
+    line.push_str(&read_for_manifest(report));
     line.push_str(&read_back(report));
     if let Some(limited) = report.limits.first() {
         let by = words::limit(limited.by, run.capped);
@@ -124,15 +126,22 @@ pub(super) fn io(io: &EngineReport) -> String {
 /// What a manifest does not say.
 pub(super) fn omissions(omissions: &Omissions) -> Vec<String> {
     let mut lines = Vec::new();
-    if omissions.unread > 0 {
-        let why = omissions.why.as_deref().map_or("they were not sent, and not read here".to_owned(), str::to_owned);
-        lines.push(format!("the manifest has no line for {}: {why}", units::count(omissions.unread, "file")));
+    if omissions.failed > 0 {
+        let failed = units::count(omissions.failed, "file");
+        lines.push(format!("the manifest has no line for {failed} that failed"));
     }
     if omissions.not_utf8 > 0 {
         let names = units::count(omissions.not_utf8, "name");
         lines.push(format!("{names} in the manifest: not UTF-8, written with U+FFFD as b3sum prints them"));
     }
     lines
+}
+
+fn read_for_manifest(report: &Report) -> String {
+    match report.bytes_digested {
+        0 => String::new(),
+        bytes => format!(", {} of skipped files read for the manifest", ByteCount(bytes)),
+    }
 }
 
 fn read_back(report: &Report) -> String {
@@ -187,6 +196,11 @@ mod tests {
         let skipped = |count| Report { files_total: count, files_skipped: count, ..report() };
         assert_eq!(summary(&skipped(3), Exit::Complete, Run::default()), "nothing to do: 3 files are there already");
         assert_eq!(summary(&skipped(1), Exit::Complete, Run::default()), "nothing to do: 1 file is there already");
+        let read = Report { bytes_digested: 5 * MIB, ..skipped(1) };
+        assert_eq!(
+            summary(&read, Exit::Complete, Run::default()),
+            "nothing to do: 1 file is there already, 5.0 MiB of skipped files read for the manifest"
+        );
         assert_eq!(summary(&report(), Exit::Complete, Run::default()), "nothing to do: no files found");
         assert!(summary(&skipped(3), Exit::Interrupted, Run::default()).starts_with("0 files done"));
     }
@@ -223,9 +237,9 @@ mod tests {
     #[test]
     fn what_the_manifest_lacks_is_said() {
         assert!(omissions(&Omissions::default()).is_empty());
-        let some = Omissions { unread: 2, why: None, not_utf8: 1 };
+        let some = Omissions { failed: 2, not_utf8: 1 };
         let lines = omissions(&some);
-        assert_eq!(lines[0], "the manifest has no line for 2 files: they were not sent, and not read here");
+        assert_eq!(lines[0], "the manifest has no line for 2 files that failed");
         assert!(lines[1].starts_with("1 name in the manifest: not UTF-8"));
     }
 }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_core::{Author, Fault, Mtime, Rights};
+use longhaul_core::{Author, Fault, Mtime, PlainText, Rights};
 use longhaul_engine::{
     EngineKind, EngineReport, FileEvent, FileStatus, LanesTuned, Limited, Listed, ListedKind, ListedPartial,
     PathFigures, Progress, Protection, Report, Start,
@@ -54,6 +54,8 @@ pub struct Summary<'a> {
     bytes_read_back: u64,
     /// Of these, of chunks and files that were not what had been written.
     bytes_misread: u64,
+    /// Of skipped files, read at the destination for the manifest.
+    bytes_digested: u64,
     seconds: f64,
     /// Of `bytes_moved`.
     bytes_per_s: u64,
@@ -135,6 +137,7 @@ struct ProgressBody {
     bytes_received: u64,
     bytes_durable: u64,
     bytes_committed: u64,
+    bytes_digested: u64,
     bytes_per_s: u64,
     eta_s: Option<f64>,
     limited_by: Option<&'static str>,
@@ -190,13 +193,22 @@ struct FaultBody<'a> {
 }
 
 #[derive(Serialize)]
+struct WarningBody<'a> {
+    message: &'a str,
+}
+
+#[derive(Serialize)]
 struct EntryBody<'a> {
     #[serde(flatten)]
     path: Name<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<&'a str>,
     kind: &'static str,
     bytes: u64,
-    mode: String,
-    mtime: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rights: Option<Rights>,
     #[serde(flatten)]
@@ -261,6 +273,7 @@ impl<W: Write> JsonLines<W> {
             bytes_received: progress.bytes_received,
             bytes_durable: progress.bytes_durable,
             bytes_committed: progress.bytes_committed,
+            bytes_digested: progress.bytes_digested,
             bytes_per_s: pace.bytes_per_s as u64,
             eta_s: pace.eta_s.map(millis),
             limited_by: progress.limited_by.map(|limited| limited.by),
@@ -330,8 +343,13 @@ impl<W: Write> JsonLines<W> {
         self.say("listening", listening)
     }
 
-    /// One name of `ls`.
-    pub fn entry(&mut self, listed: &Listed) -> io::Result<()> {
+    /// Something to look at, in a config that was only checked.
+    pub fn warning(&mut self, message: &PlainText) -> io::Result<()> {
+        self.say("warning", WarningBody { message: message.as_str() })
+    }
+
+    /// One name of `ls`, of this location where several were asked for.
+    pub fn entry(&mut self, listed: &Listed, location: Option<&str>) -> io::Result<()> {
         let (kind, rights) = match &listed.kind {
             ListedKind::File => ("file", None),
             ListedKind::Dir => ("dir", None),
@@ -340,10 +358,15 @@ impl<W: Write> JsonLines<W> {
             ListedKind::Partial(_) => ("partial", None),
             _ => ("special", None),
         };
-        let mode = format!("{:04o}", listed.meta.mode & 0o7777);
-        let mtime = units::time(listed.meta.mtime);
+        // A root is a name of the daemon's: its directory is not told.
+        let is_root = rights.is_some();
+        let mode = (!is_root).then(|| format!("{:04o}", listed.meta.mode & 0o7777));
+        let mtime = (!is_root).then(|| units::time(listed.meta.mtime));
         let partial = if let ListedKind::Partial(partial) = &listed.kind { Some(partial_body(partial)) } else { None };
-        self.say("entry", EntryBody { path: name(&listed.name), kind, bytes: listed.len, mode, mtime, rights, partial })
+        self.say(
+            "entry",
+            EntryBody { path: name(&listed.name), location, kind, bytes: listed.len, mode, mtime, rights, partial },
+        )
     }
 
     /// Any event.
@@ -383,6 +406,7 @@ impl Summary<'_> {
             bytes_resent: 0,
             bytes_read_back: 0,
             bytes_misread: 0,
+            bytes_digested: 0,
             seconds: 0.0,
             bytes_per_s: 0,
             bytes_moved: 0,
@@ -411,6 +435,7 @@ impl Summary<'_> {
             bytes_resumed: report.bytes_resumed,
             bytes_read_back: report.bytes_read_back,
             bytes_misread: report.bytes_misread,
+            bytes_digested: report.bytes_digested,
             seconds: millis(report.seconds),
             bytes_per_s: bytes_per_s as u64,
             bytes_moved: report.bytes_moved,

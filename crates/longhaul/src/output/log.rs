@@ -15,6 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::human::without_numbers;
 use super::label::Label;
 use super::screen;
+use super::voice::Words;
 
 /// How a client logs: with the labels of its other lines, above the bar.
 #[derive(Clone, Copy, Debug)]
@@ -25,17 +26,15 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let mut fields = String::new();
-        context.format_fields(Writer::new(&mut fields), event)?;
-        let text = PlainText::from(without_numbers(&fields).as_ref());
-        let target = event.metadata().target();
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let words = Words::of(event).to_string();
+        let text = PlainText::from(without_numbers(&words).as_ref());
         match *event.metadata().level() {
             Level::ERROR => writeln!(to, "{}{text}", Label::Error.text()),
             Level::WARN => writeln!(to, "{}{text}", Label::Warning.text()),
-            Level::INFO => writeln!(to, "info: {target}: {text}"),
-            Level::DEBUG => writeln!(to, "debug: {target}: {text}"),
-            Level::TRACE => writeln!(to, "trace: {target}: {text}"),
+            Level::INFO => writeln!(to, "info: {text}"),
+            Level::DEBUG => writeln!(to, "debug: {text}"),
+            Level::TRACE => writeln!(to, "trace: {text}"),
         }
     }
 }

@@ -5,8 +5,9 @@
 //! for a standard output that is gone.
 
 use std::io::{self, Stdout, Write};
+use std::os::unix::ffi::OsStrExt;
 
-use longhaul_core::{ByteCount, Fault, FaultCode};
+use longhaul_core::{ByteCount, Escaped, Fault, FaultCode};
 use longhaul_engine::{
     Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
 };
@@ -20,7 +21,7 @@ use super::{JsonLines, Summary, Talker, units};
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::manifest::{Manifest, Undigested};
+use crate::manifest::Manifest;
 use crate::naming::Naming;
 
 /// What to tell, and how.
@@ -144,7 +145,7 @@ impl Narrator {
     pub fn conclude(mut self, end: &End) -> Exit {
         self.shown.end();
         let mut exit = Exit::of_report(end.report, end.sources);
-        let manifest = self.finish_manifest(exit);
+        let manifest = self.finish_manifest(end);
         if let Some(error) = self.stdout_failed {
             return super::stdout_failed(error);
         }
@@ -168,7 +169,7 @@ impl Narrator {
 
     fn last_lines(&mut self, end: &End, exit: Exit) {
         let talker = self.telling.talker;
-        if self.telling.dry_run && !self.telling.json {
+        if self.telling.dry_run && !self.telling.json && end.report.fault.is_none() {
             self.print_planned();
         }
         if self.session == Session::Stood {
@@ -180,7 +181,8 @@ impl Narrator {
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
             talker.say(closing::io(io));
         }
-        if exit.resumable() {
+        // What never began has nothing to go on with.
+        if exit.resumable() && self.session == Session::Stood {
             talker.hint(format_args!("to continue, run it again: {}", end.command));
         }
         if self.telling.json {
@@ -280,11 +282,20 @@ impl Narrator {
         }
     }
 
-    fn finish_manifest(&mut self, exit: Exit) -> Result<(), Error> {
+    /// Writes the manifest, unless the run did not come to its end: a list that lacks files would be taken for one of all of them.
+    fn finish_manifest(&mut self, end: &End) -> Result<(), Error> {
         let Some(manifest) = self.telling.manifest.take() else { return Ok(()) };
-        let leaving = matches!(exit, Exit::Interrupted | Exit::Terminated);
-        let omissions = manifest.finish(if leaving { Undigested::LeaveOut } else { Undigested::Read })?;
         let talker = self.telling.talker;
+        if end.report.fault.is_some() {
+            if self.session == Session::Stood {
+                let path = Escaped(manifest.path().as_os_str().as_bytes()).to_string();
+                talker.warn(format_args!(
+                    "the manifest {path} is not written, as the run ended early; the run that comes to its end lists all files"
+                ));
+            }
+            return Ok(());
+        }
+        let omissions = manifest.finish()?;
         closing::omissions(&omissions).iter().for_each(|line| talker.warn(line));
         Ok(())
     }

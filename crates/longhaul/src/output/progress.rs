@@ -133,6 +133,7 @@ impl Shown {
             elapsed_s: self.begun.elapsed().as_secs_f64(),
             eta_s: pace.eta_s.filter(|_| !silent),
             silent_s: silent.then_some(silence.as_secs_f64()),
+            digested: progress.bytes_digested,
             limit: progress.limited_by.map(|limited| words::limit(limited.by, self.is_capped(pace))),
         }
     }

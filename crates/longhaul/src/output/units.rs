@@ -16,6 +16,11 @@ pub(super) fn bytes_rate(bytes_per_s: f64) -> String {
     format!("{}B/s", decimal(bytes_per_s))
 }
 
+/// `9.41 Gbit/s`, where a table has no room for both units.
+pub(super) fn bits(bytes_per_s: f64) -> String {
+    format!("{}bit/s", decimal(bytes_per_s * 8.0))
+}
+
 /// `1 file`, `2 files`.
 pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })

@@ -106,7 +106,7 @@ fn an_error_names_where_the_text_was_written() {
         (&[], &[], "\nprotect = \"clear\"", "config.toml:2: protect: 'clear' is not one of private, safe"),
         (&["--memory", "15MiB"], &[], "", "--memory: 15.0 MiB is too little: 4 chunks must fit, which take 16.0 MiB"),
         (&["--peer-key", "abc"], &[], "", "--peer-key: 'abc' is not a public key"),
-        (&["--retry-for", "10"], &[], "", "--retry-for: '10' is not a time, as 90s, 10min or 2h"),
+        (&["--retry-for", "10"], &[], "", "--retry-for: '10' is not a time, as 90s, 10m, 2h or 14d"),
         (&["--sync-interval", "1h"], &[], "", "--sync-interval: '1h' is not a time from 50ms to 1min, as 500ms or 5s"),
         (&[], &[], "sync-bytes = \"4KiB\"", "config.toml:1: sync-bytes: '4KiB' is not a size from 1MiB to 64GiB"),
         (&["--preserve", "xattrs"], &[], "", "--preserve: 'xattrs' is not built yet"),

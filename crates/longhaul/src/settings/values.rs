@@ -108,11 +108,7 @@ pub(super) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
 /// does little else.
 pub(crate) fn sync_interval(text: &str) -> Result<Duration, Flaw> {
     let form = "a time from 50ms to 1min, as 500ms or 5s";
-    let millis = text.strip_suffix("ms").filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
-    let interval = match millis {
-        Some(number) => number.parse().ok().map(|ms: u32| Duration::from_millis(ms.into())),
-        None => time(text).ok(),
-    };
+    let interval = time(text).ok();
     let allowed = Duration::from_millis(50)..=Duration::from_secs(60);
     interval.filter(|interval| allowed.contains(interval)).ok_or(Flaw::Form { given: text.to_owned(), form })
 }
@@ -130,27 +126,26 @@ pub(crate) fn age(text: &str) -> Result<Option<Duration>, Flaw> {
     if text == "0" {
         return Ok(None);
     }
-    let days = text.strip_suffix("days").or_else(|| text.strip_suffix("day"));
-    let age = match days.filter(|number| number.bytes().all(|b| b.is_ascii_digit())) {
-        Some(number) => number.parse().ok().map(|days: u32| Duration::from_secs(u64::from(days) * 86_400)),
-        None => time(text).ok(),
-    };
-    let form = "a time, as 12h or 14days, or 0 for never";
+    let age = time(text).ok();
+    let form = "a time, as 12h or 14d, or 0 for never";
     age.filter(|age| !age.is_zero()).map(Some).ok_or_else(|| Flaw::Form { given: text.to_owned(), form })
 }
 
-/// A whole number and its unit.
+/// A whole number and its unit: ms, s, m, h, d, and the longer forms that people write for them. `m` is a minute, as for
+/// `sleep` and `timeout`.
 fn time(text: &str) -> Result<Duration, Flaw> {
-    let flawed = || Flaw::Form { given: text.to_owned(), form: "a time, as 90s, 10min or 2h" };
+    let flawed = || Flaw::Form { given: text.to_owned(), form: "a time, as 90s, 10m, 2h or 14d" };
     let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(flawed)?;
-    let seconds = match &text[unit..] {
-        "s" => 1,
-        "min" => 60,
-        "h" => 3600,
+    let millis: u64 = match text[unit..].trim_start() {
+        "ms" => 1,
+        "s" | "sec" | "secs" | "second" | "seconds" => 1000,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60_000,
+        "h" | "hr" | "hour" | "hours" => 3_600_000,
+        "d" | "day" | "days" => 86_400_000,
         _ => return Err(flawed()),
     };
     let number: u32 = text[..unit].parse().map_err(|_| flawed())?;
-    Ok(Duration::from_secs(u64::from(number) * seconds))
+    Ok(Duration::from_millis(u64::from(number) * millis))
 }
 
 pub(crate) fn io(text: &str) -> Result<DirectMode, Flaw> {
@@ -365,12 +360,21 @@ mod tests {
 
     #[test]
     fn times_are_whole_numbers_with_a_unit() {
-        for (text, seconds) in
-            [("0", 0), ("0s", 0), ("90s", 90), ("10min", 600), ("2h", 7200), ("4294967295h", 15461882262000)]
-        {
+        for (text, seconds) in [
+            ("0", 0),
+            ("0s", 0),
+            ("90s", 90),
+            ("10min", 600),
+            ("10m", 600),
+            ("10 min", 600),
+            ("2h", 7200),
+            ("1d", 86_400),
+            ("2days", 172_800),
+            ("4294967295h", 15461882262000),
+        ] {
             assert_eq!(retry_for(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for bad in ["", "10", "1", "s", "min", "1.5s", "-1s", "10 min", "10m", "1d", "4294967296s", "00"] {
+        for bad in ["", "10", "1", "s", "min", "1.5s", "-1s", "10 M", "10M", "1w", "4294967296s", "00"] {
             assert!(matches!(retry_for(bad), Err(Flaw::Form { .. })), "{bad}");
         }
         assert_eq!(stall_timeout("1h"), Ok(Duration::from_secs(3600)));
@@ -399,12 +403,10 @@ mod tests {
     #[test]
     fn ages_may_be_days_and_0_is_never() {
         assert_eq!(age("0"), Ok(None));
-        for (text, hours) in [("1day", 24), ("14days", 336), ("12h", 12), ("60min", 1)] {
+        for (text, hours) in [("1day", 24), ("14days", 336), ("14d", 336), ("12h", 12), ("60min", 1), ("60m", 1)] {
             assert_eq!(age(text), Ok(Some(Duration::from_secs(hours * 3600))), "{text}");
         }
-        for bad in
-            ["", "14", "days", "0days", "0s", "-1days", "+1days", "1.5days", "14 days", "2weeks", "4294967296days"]
-        {
+        for bad in ["", "14", "days", "0days", "0s", "-1days", "+1days", "1.5days", "2weeks", "4294967296days"] {
             assert!(matches!(age(bad), Err(Flaw::Form { .. })), "{bad}");
         }
     }

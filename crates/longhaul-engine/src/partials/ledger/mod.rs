@@ -191,7 +191,10 @@ impl Ledger {
         if matches!(*own, Own::NotYet) {
             self.store.need_room(&lock(&self.left))?;
             *own = match self.store.begin_book(self.me.tag, &self.author) {
-                Ok(book) => Own::Book(book),
+                Ok(book) => {
+                    tracing::debug!(target: "longhaul::journal", tag = %self.me.tag, "a journal is begun: what arrives from now on outlives this run");
+                    Own::Book(book)
+                }
                 Err(fault) if fault.code == FaultCode::Denied => {
                     tracing::warn!(target: "longhaul::journal", %fault, "no journal can be written: what is cut off begins anew");
                     Own::Unwritten
@@ -293,7 +296,7 @@ impl Ledger {
 
     /// An entry came to its outcome. What was left of a file that stands whole is removed; the path is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &Held, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_))
+        if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
             && let Some(Found { book, taken }) = self.take_found(entry.id)
             && let Err(fault) = drop_partial(tree, &entry.placed, &book, &taken)
         {

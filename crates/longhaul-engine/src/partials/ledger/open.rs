@@ -108,6 +108,8 @@ impl Ledger {
         let len = partial.map().len();
         let reopened = tree.reopen(&entry.placed, len, sparse, &taken.file.temp, &journalled);
         let Some(reopened) = reopened.map_err(|e| e.fault())? else { return Ok(None) };
+        let held = longhaul_core::ByteCount(partial.bytes());
+        tracing::debug!(target: "longhaul::journal", path = %entry.placed.escaped(), %held, "a file is gone on with, as its journal stands");
         let of_this_boot = taken.placed.is_some_and(|placed| placed.origin.is_of_boot(self.author.origin.boot));
         let why = reopened.differs.or((!of_this_boot).then_some("the host was started anew since it was written"));
         let (file, number) = (reopened.file, taken.number);

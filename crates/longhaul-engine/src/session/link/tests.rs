@@ -101,6 +101,7 @@ async fn receives(link: Link) -> Option<Fault> {
         dry_run: false,
         group: SyncGroup::default(),
         read_back: false,
+        digests: Default::default(),
     };
     let (asked, base, place, tree) = (Asked::default(), String::new(), String::new(), Arc::new(VoidTarget));
     let mut course = ReceiveCourse::default();

@@ -58,7 +58,10 @@ impl Report {
             result.as_mut().err()
         }
         match self {
-            Report::Room(_) => {}
+            Report::Room(_) | Report::SkippedRead(_) => {}
+            Report::SkippedDigested(results) => {
+                results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
+            }
             Report::Surveyed { found, .. } => found.iter_mut().filter_map(of::<Surveyed>).for_each(see),
             Report::Created(_, result) => of(result).into_iter().for_each(see),
             Report::Written { result, .. }

@@ -17,6 +17,7 @@ use super::super::Run;
 use super::super::embedded::{Engines, Nobody, merge_halves};
 use super::super::paths::Paths;
 use super::super::segments::Segments;
+use super::super::udp_way::UdpWay;
 use crate::api::{Event, FileEvent, FileStatus, Limited, LocalDest, LocalSource, Observer, Settings, Stop};
 use crate::place::{self, Destination, LocalSite, Opening};
 use crate::report::Totals;
@@ -65,8 +66,15 @@ pub struct CellReport {
 /// Measures one cell.
 pub async fn bench_cell(cell: CellRun, settings: Settings, stop: Stop) -> CellReport {
     let ear = Arc::new(Ear::default());
-    let run =
-        Run { settings, observer: ear.clone(), stop, paths: Paths::new(&[]), segments: Segments::new(0), watch: None };
+    let run = Run {
+        settings,
+        observer: ear.clone(),
+        stop,
+        paths: Paths::new(&[]),
+        segments: Segments::new(0),
+        udp: UdpWay::default(),
+        watch: None,
+    };
     let (sent, received) = run.cell(&cell).await.unwrap_or_else(|fault| (Totals::ended_by(fault), Totals::default()));
     let failed = ear.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     report(sent, received, failed)

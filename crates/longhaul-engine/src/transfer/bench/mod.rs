@@ -15,12 +15,14 @@ use longhaul_core::limits::MEASURE_SECONDS_MAX;
 use longhaul_core::{ChunkSize, Fault, FaultCode, Role};
 use longhaul_disk::{EngineKind, SourceTree, TimedVoid, VoidSource, VoidTarget};
 use longhaul_proto::receiver::Landing;
+use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::Far;
 
 use super::Run;
 use super::dial::Agreed;
 use super::paths::Paths;
 use super::segments::Segments;
+use super::udp_way::UdpWay;
 use crate::api::{Event, FileStatus, Limited, Observer, Remote, Settings, Start, Stop, Verify};
 use crate::asked::Asked;
 use crate::budget;
@@ -101,13 +103,22 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         verify: Verify::Wire,
         filter: Filter::default(),
         files_from: None,
+        digests: false,
         dry_run: false,
         retry_for: Duration::ZERO,
         ..settings
     };
     let paths = Paths::new(&settings.paths);
     let segments = Segments::new(settings.paths.len());
-    let this = Run { settings, observer: ear.clone(), stop: inner, paths, segments, watch: Some(watch.clone()) };
+    let this = Run {
+        settings,
+        observer: ear.clone(),
+        stop: inner,
+        paths,
+        segments,
+        udp: UdpWay::default(),
+        watch: Some(watch.clone()),
+    };
     let measuring = this.measure(&run);
     tokio::pin!(measuring);
     let mut looks = tokio::time::interval(LOOK_EVERY);
@@ -165,7 +176,7 @@ impl Run {
         let agreed = self.agree_on(run, Role::Receiver, allowed).await?;
         let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
         let machinery = self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
-        let config = self.receiver_config(Landing::beneath(), &agreed.welcome);
+        let config = self.receiver_config(Landing::beneath(), &agreed.welcome, SkippedDigests::Unwanted);
         let link = self.link(agreed, Role::Receiver, Arc::default());
         let receiving = Receiving {
             tree: Arc::new(VoidTarget),
@@ -189,7 +200,7 @@ impl Run {
         let slots = budget::slots(self.settings.memory, chunk)?;
         let millis = run.time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let far = Far::Memory { bytes: run.bytes, millis };
-        let agreed = self.agree(&run.remote, role, far, slots, chunk, &mut self.dialling()?).await?;
+        let agreed = self.agree(&run.remote, role, far.into(), slots, chunk, &mut self.dialling()?).await?;
         *allowed = agreed.welcome.memory_bytes;
         if !(1..=run.bytes).contains(allowed) {
             return Err(Fault::protocol(format_args!("the other side lets {allowed} bytes of {} be moved", run.bytes)));

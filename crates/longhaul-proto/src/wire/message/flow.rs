@@ -171,6 +171,8 @@ pub enum Outcome {
     Unsent,
     /// What stands there has this root, as the source has: nothing was sent.
     Equal(Hash32),
+    /// The destination has it, and what stands there has this root; whether the source has it too was not looked at.
+    Stands(Hash32),
 }
 
 /// The receiver's counters, since the session's start.
@@ -196,6 +198,8 @@ pub struct Tally {
     pub holes: u64,
     /// Payload bytes here of units that are not whole yet. The machine does not know them: its session fills them in.
     pub arriving: u64,
+    /// Bytes read of files that are skipped, for their roots.
+    pub standing: u64,
 }
 
 impl Tally {

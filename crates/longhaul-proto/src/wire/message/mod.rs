@@ -143,10 +143,12 @@ messages! {
     27 Rate(Rate) Want,
     /// Either, about each second: what limits, as it sees it.
     28 Limiting(Limiting) Verdict,
+    /// Initiator, right behind a hello that says that something follows: the next part of its request.
+    29 RequestPart(RequestPart) Verdict,
 }
 
 impl Message {
-    /// As [`Message::encode`], for messages whose size others decide: a hello with patterns and names, a listing.
+    /// As [`Message::encode`], for messages whose size others decide: a hello with patterns, a listing.
     ///
     /// # Errors
     /// [`FrameError::TooLong`] when no peer would accept it.

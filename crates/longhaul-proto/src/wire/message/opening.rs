@@ -81,6 +81,8 @@ pub struct Transfer {
     pub read_back: bool,
     /// How the data may flow.
     pub flow: Flow,
+    /// The receiver reads the files that it skips and says their roots.
+    pub digests: bool,
 }
 
 /// How the data of a transfer may flow.
@@ -129,8 +131,8 @@ pub enum Far {
         sources: Vec<FarSource>,
         /// Which of it, in order; the first match decides.
         rules: Vec<Rule>,
-        /// Only these names beneath the one source.
-        names: Option<Vec<RelPath>>,
+        /// What of the request follows the hello.
+        follows: Follows,
     },
     /// The acceptor has no disk in it: it makes up one file to send, or keeps nothing of the one that it receives.
     Memory {
@@ -139,6 +141,30 @@ pub enum Far {
         /// The sender reads nothing more of it after so long, and says then that it cannot be sent; 0: it is sent whole.
         millis: u32,
     },
+}
+
+/// What of a pull's request does not stand in its hello and follows it, in [`RequestPart`]s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Follows {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Further sources.
+    Sources,
+    /// The names that are wanted beneath the one source, and no others.
+    Names,
+}
+
+/// A part of a request that is too long for one message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestPart {
+    /// Further sources, at most [`SOURCES_MAX`](longhaul_core::limits::SOURCES_MAX).
+    pub sources: Vec<FarSource>,
+    /// Names beneath the one source, as a [`PathList`](longhaul_core::PathList) has them: each followed by a NUL, in order; at
+    /// most [`PAGE_BYTES_MAX`](longhaul_core::limits::PAGE_BYTES_MAX).
+    pub names: Vec<u8>,
+    /// Whether no part follows.
+    pub last: bool,
 }
 
 /// A source at the acceptor.

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_engine::RootConfig;
+use longhaul_engine::{ClientConfig, Rights, RootConfig};
 use rustix::process::geteuid;
 
 use super::Daemon;
@@ -27,6 +27,9 @@ impl Daemon {
                 state.display()
             ));
         }
+        for client in &self.config.clients {
+            doubts.extend(of_client(client, &self.config.roots));
+        }
         for (n, (root, dir)) in roots.iter().enumerate() {
             doubts.extend(of_root(root, dir, files));
             doubts.extend(roots.iter().enumerate().filter_map(|(m, outer)| match n == m {
@@ -36,6 +39,54 @@ impl Daemon {
         }
         doubts
     }
+
+    /// What a check says besides, of what a start says or mends in its own way: nothing to serve, nobody to serve it to, an
+    /// `identity` that will be made.
+    pub fn gaps(&self, identity: &Path) -> Vec<String> {
+        let mut gaps = Vec::new();
+        if self.config.roots.is_empty() {
+            gaps.push("there is no root, so nothing is served: add a [[root]], or give --root NAME=DIR".to_owned());
+        }
+        if self.config.clients.is_empty() {
+            gaps.push("there is no client, so nobody may connect: 'longhaul key authorize' adds one".to_owned());
+        }
+        let file = identity.display();
+        match identity.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
+            Some(dir) => {
+                let dir = dir.display();
+                gaps.push(format!(
+                    "identity {file}: the directory {dir} does not exist; the daemon makes both when it starts"
+                ));
+            }
+            None if !identity.exists() => {
+                gaps.push(format!("identity {file} does not exist; the daemon makes it when it starts"));
+            }
+            None => {}
+        }
+        gaps
+    }
+}
+
+/// Rights that the client does not get, and a client that gets none.
+fn of_client(client: &ClientConfig, roots: &[RootConfig]) -> Vec<String> {
+    let name = client.name.escape_debug();
+    if client.roots.is_empty() && !client.bench {
+        return vec![format!("client '{name}' may use no root: name some in its roots")];
+    }
+    let denied = |(root, rights): (&String, &Rights)| {
+        let config = roots.iter().find(|config| config.name == *root)?;
+        let Rights { read, create, modify } = config.allow;
+        let beyond =
+            Rights { read: rights.read && !read, create: rights.create && !create, modify: rights.modify && !modify };
+        let words: Vec<_> = beyond.names().collect();
+        (!words.is_empty()).then(|| {
+            let words = words.join(", ");
+            format!(
+                "client '{name}' has {words} in root '{root}', which the root does not allow: it has no effect there"
+            )
+        })
+    };
+    client.roots.iter().filter_map(denied).collect()
 }
 
 fn of_root(root: &RootConfig, dir: &Path, files: &[&Path]) -> Vec<String> {

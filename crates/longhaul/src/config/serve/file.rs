@@ -29,7 +29,7 @@ type Text = Spanned<String>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    listen: Option<Vec<Text>>,
+    listen: Option<Spanned<Vec<Text>>>,
     identity: Option<PathBuf>,
     /// Known, so that the documented config is accepted; that it has no effect yet is told.
     state: Option<PathBuf>,
@@ -109,7 +109,11 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
 fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
     let mut config = defaults();
     if let Some(addresses) = file.listen {
-        config.listen = addresses.into_iter().map(listen).collect::<Result<_, _>>()?;
+        if addresses.get_ref().is_empty() {
+            let message = "listen names no address, so nobody could connect: leave it out for \"[::]:7214\"";
+            return Err(wrong(&addresses, message));
+        }
+        config.listen = addresses.into_inner().into_iter().map(listen).collect::<Result<_, _>>()?;
     }
     if let Some(word) = &file.io {
         config.io = at(word, parse_io(word.get_ref()))?;
@@ -214,7 +218,9 @@ fn judge_client(client: Client, roots: Option<&[&str]>, before: &[ClientConfig])
     let mut granted = BTreeMap::new();
     for (root, words) in &client.roots {
         if roots.is_some_and(|roots| !roots.contains(&root.get_ref().as_str())) {
-            return Err(wrong(root, format!("there is no root '{}'", root.get_ref().escape_debug())));
+            let name = root.get_ref().escape_debug();
+            let message = format!("there is no root '{name}': add a [[root]] of this name, or give --root {name}=DIR");
+            return Err(wrong(root, message));
         }
         granted.insert(root.get_ref().clone(), rights(words)?);
     }

@@ -79,7 +79,7 @@ fn partials_are_collected_after_a_fortnight_unless_it_says_otherwise() {
     for never in ["[limits]\npartials = 0", "[limits]\npartials = \"0\""] {
         assert_eq!(partials(never), None, "{never}");
     }
-    assert!(refusal("[limits]\npartials = 14").contains(":2:12: '14' is not a time, as 12h or 14days, or 0 for never"));
+    assert!(refusal("[limits]\npartials = 14").contains(":2:12: '14' is not a time, as 12h or 14d, or 0 for never"));
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn mistakes_are_named_with_line_and_column() {
     let two = format!("[[client]]\nname='a'\nkey='{key}'\n[[client]]\nname='b'\nkey='{key}'");
     let stray = format!("[[client]]\nname='a'\nkey='{key}'\nroots={{ nowhere = ['read'] }}");
     for (text, want) in [
-        ("port = 7214", ":1:1: unknown field `port`"),
-        ("[[root]]\nname = \"r\"", ":1:1: missing field `targets`"),
+        ("port = 7214", ":1:1: unknown key 'port'; the keys here are listen, identity"),
+        ("[[root]]\nname = \"r\"", ":1:1: the key 'targets' is missing here"),
         ("[[root]]\nname = 'r'\ntargets = ['/a', '/b']", ":3:11: targets must name one directory"),
         ("[[root]]\nname = 'r'\ntargets = []", ":3:11: targets must name one directory"),
         ("[[root]]\nname = 'r'\ntargets = ['/a']\nlayout = 'spread'", ":4:10: layout: target sets are not built yet"),

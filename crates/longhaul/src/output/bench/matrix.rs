@@ -290,8 +290,8 @@ fn row(runs: &[&Run]) -> String {
     let [read, hash, net, write, files] = [0, 1, 2, 3, 4].map(stage);
     let ratio = or_dash(ratio.map(|ratio| format!("{ratio:.2}")));
     format!(
-        "{from:<7} {to:<7} {protect:<8} {:<25} {ratio:>5}  {:>6.2} {:>8.2} {:>5.2}  {read:>5.2} {hash:>5.2} {net:>5.2} {write:>5.2} {files:>5.2}  {limited}\n",
-        units::rate(bytes_per_s as f64),
+        "{from:<6} {to:<6} {protect:<7} {:>11} {ratio:>5}  {:>5.2} {:>5.2} {:>5.2}  {read:>5.2} {hash:>5.2} {net:>5.2} {write:>5.2} {files:>5.2}  {limited}\n",
+        units::bits(bytes_per_s as f64),
         cpu.sender,
         cpu.receiver,
         cpu.rest,
@@ -309,8 +309,8 @@ fn median(mut figures: Vec<f64>) -> Option<f64> {
     }
 }
 
-const HEADER: &str = "CPU seconds per GB                                        of a half and what no stage counts | of both, by stage
-from    to      protect  carried                   ratio  sender receiver  rest   read  hash   net write files  limited by\n";
+const HEADER: &str = "CPU seconds per GB:                       of either half, other    of both halves, by stage
+from   to     protect     carried ratio   send  recv other   read  hash   net write files  limited by\n";
 
 #[cfg(test)]
 mod tests {

@@ -58,7 +58,7 @@ fn progress_never_mixes_its_counters() {
     assert_eq!(
         said(|lines| lines.progress(&progress, &pace)),
         "{\"v\":1,\"type\":\"progress\",\"t_s\":1.0,\"files_total\":9,\"files_committed\":1,\"bytes_total\":50,\
-         \"bytes_sent\":40,\"bytes_received\":30,\"bytes_durable\":20,\"bytes_committed\":10,\"bytes_per_s\":20,\
+         \"bytes_sent\":40,\"bytes_received\":30,\"bytes_durable\":20,\"bytes_committed\":10,\"bytes_digested\":0,\"bytes_per_s\":20,\
          \"eta_s\":1.5,\"limited_by\":\"network:loss\",\"limited_share\":0.7,\
          \"bytes_arrived\":35,\"bytes_resumed\":5,\"silent_s\":0.25}\n"
     );
@@ -139,7 +139,7 @@ fn the_summary_counts_and_rates() {
         said(|lines| lines.summary(&Summary::of(&report, Exit::Complete))),
         "{\"v\":1,\"type\":\"summary\",\"status\":\"complete\",\"exit\":0,\"files_committed\":2,\"files_skipped\":1,\
          \"files_failed\":0,\"bytes_committed\":2000000000,\"bytes_resumed\":0,\"bytes_resent\":5,\
-         \"bytes_read_back\":0,\"bytes_misread\":0,\"seconds\":4.0,\
+         \"bytes_read_back\":0,\"bytes_misread\":0,\"bytes_digested\":0,\"seconds\":4.0,\
          \"bytes_per_s\":250000000,\"cpu_s_per_gb\":{\"sender\":0.5,\"receiver\":null},\
          \"limited_by\":\"target\",\"limited_share\":0.75,\"limits\":{\"target\":0.75,\"hash\":0.25},\"stages\":{\"hash\":0.4,\"send\":0.3},\
          \"io\":{\"engine\":\"threads\",\"depth\":8,\"devices\":1,\"buffers\":64,\"buffers_registered\":0},\
@@ -174,7 +174,7 @@ fn listed_names_carry_kind_size_mode_and_time() {
     let meta = Meta { mode: 0o640, mtime: Mtime { secs: 0, nanos: 0 } };
     let listed = Listed { name: b"n".to_vec(), kind: ListedKind::File, len: 3, meta };
     assert_eq!(
-        said(|lines| lines.entry(&listed)),
+        said(|lines| lines.entry(&listed, None)),
         "{\"v\":1,\"type\":\"entry\",\"path\":\"n\",\"kind\":\"file\",\"bytes\":3,\"mode\":\"0640\",\
          \"mtime\":\"1970-01-01T00:00:00Z\"}\n"
     );

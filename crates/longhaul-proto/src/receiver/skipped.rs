@@ -1,0 +1,77 @@
+//! Roots of files that are skipped: who wants a list of all that stands at the destination has them read there.
+//!
+//! In: files that were skipped unread, then their roots from whoever read them. Out: orders to read them, small ones together and
+//! large ones alone, and their outcomes. Compares nothing: that a file has this root says nothing about the source.
+
+use std::sync::Arc;
+
+use longhaul_core::digest::Hash32;
+use longhaul_core::{EntryKind, Fault, FileId};
+
+use super::order::SkippedDigests;
+use super::{Action, Config, Held, Receiver, State};
+use crate::time::Timestamp;
+use crate::wire::message::Outcome;
+
+impl Receiver {
+    /// Orders skipped files to be read, in jobs of a bounded length.
+    pub(super) fn digest_skipped(&mut self, files: Vec<Arc<Held>>) {
+        let (mut job, mut bytes) = (Vec::new(), 0u64);
+        for held in files {
+            let len = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
+            if !job.is_empty() && (job.len() >= FILES_AT_ONCE || bytes.saturating_add(len) > BYTES_AT_ONCE) {
+                self.actions.push_back(Action::DigestSkipped(std::mem::take(&mut job)));
+                bytes = 0;
+            }
+            bytes = bytes.saturating_add(len);
+            job.push(held);
+        }
+        if !job.is_empty() {
+            self.actions.push_back(Action::DigestSkipped(job));
+        }
+    }
+
+    /// So many more bytes of skipped files were read.
+    pub fn handle_skipped_read(&mut self, bytes: u64) {
+        self.tally.standing = self.tally.standing.saturating_add(bytes);
+    }
+
+    /// The roots of skipped files; none for one whose root was told in an earlier session.
+    pub fn handle_skipped_digested(&mut self, now: Timestamp, results: Vec<(FileId, Result<Option<Hash32>, Fault>)>) {
+        if self.is_over() || self.is_draining() {
+            return;
+        }
+        for (id, result) in results {
+            if !matches!(self.entries.get(&id).map(|slot| &slot.state), Some(State::Digesting)) {
+                continue;
+            }
+            self.finish(
+                id,
+                match result {
+                    Ok(Some(root)) => Outcome::Stands(root),
+                    Ok(None) => Outcome::Skipped,
+                    Err(fault) => Outcome::Failed(fault),
+                },
+            );
+        }
+        self.settle_down(now);
+    }
+
+    /// What the sender is told of an outcome: the roots of what stands here only if it asked for them.
+    pub(super) fn outcome_for_sender(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Stands(_) if self.config.digests != SkippedDigests::Told => Outcome::Skipped,
+            outcome => outcome,
+        }
+    }
+}
+
+/// Whether an entry that is skipped is read for its root first.
+pub(super) fn wants_digest(config: &Config, held: &Held) -> bool {
+    config.digests != SkippedDigests::Unwanted && !config.dry_run && matches!(held.entry.kind, EntryKind::File { .. })
+}
+
+/// Small files of one job to read: few enough that several threads share those of a page.
+const FILES_AT_ONCE: usize = 32;
+/// Bytes of the files of one job, if it has several.
+const BYTES_AT_ONCE: u64 = 16 << 20;

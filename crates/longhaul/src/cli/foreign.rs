@@ -1,0 +1,229 @@
+//! Options that people bring from other tools, each with the reason why it is not here and what does its work.
+//!
+//! In: an option that this program does not have. Out: one line of why and one of what to write instead. Knows no parser.
+
+/// An option of another tool, under all of its names.
+struct Foreign {
+    names: &'static [&'static str],
+    why: &'static str,
+    instead: &'static str,
+}
+
+/// Why a command has no such option, and what to write instead; nothing where no other tool is known to have it.
+pub(super) fn explain(command: &str, option: &str) -> Option<(&'static str, &'static str)> {
+    let table = match command {
+        "push" | "pull" | "copy" => OF_TRANSFERS,
+        "ls" => OF_LISTINGS,
+        "serve" => OF_DAEMONS,
+        _ => return None,
+    };
+    table.iter().find(|foreign| foreign.names.contains(&option)).map(|foreign| (foreign.why, foreign.instead))
+}
+
+const OF_TRANSFERS: &[Foreign] = &[
+    Foreign {
+        names: &[
+            "--delete",
+            "--del",
+            "--delete-before",
+            "--delete-during",
+            "--delete-delay",
+            "--delete-after",
+            "--delete-excluded",
+            "--delete-missing-args",
+            "--remove-source-files",
+            "--force",
+            "--max-delete",
+        ],
+        why: "nothing is ever deleted, neither at the destination nor at the source",
+        instead: "leave it out; a mirror that deletes is not built yet",
+    },
+    Foreign {
+        names: &["--stats", "-s"],
+        why: "every run ends with its counts, bytes and rate",
+        instead: "leave it out; the summary event of --json has all figures",
+    },
+    Foreign {
+        names: &[
+            "--partial",
+            "-P",
+            "--partial-dir",
+            "--append",
+            "--append-verify",
+            "--inplace",
+            "--continue",
+            "--resume",
+            "--temp-dir",
+            "-T",
+        ],
+        why: "what has arrived of a file is always kept and gone on with, and progress is shown on a terminal",
+        instead: "leave it out; run the same command again to go on",
+    },
+    Foreign {
+        names: &["-z", "--compress", "--compress-level", "--compress-choice", "--zc", "--zl", "--skip-compress", "-C"],
+        why: "nothing is compressed: large data seldom shrinks, and compressing is slower than fast links",
+        instead: "leave it out; pack with zstd before, if the data does shrink",
+    },
+    Foreign {
+        names: &["-u", "--update", "--ignore-existing", "--existing", "--size-only", "--ignore-times", "-I"],
+        why: "what stands at the destination in the same size and time is skipped, anything else is replaced",
+        instead: "--if-exists takes skip-same, verify, replace or fail",
+    },
+    Foreign {
+        names: &["--bwlimit", "--limit-rate", "--max-rate", "-l"],
+        why: "the cap of a transfer has another name here",
+        instead: "--rate 80Mbit/s or --rate 10MB/s",
+    },
+    Foreign {
+        names: &["--exclude-from", "--include-from", "--filter", "-f", "-F", "--cvs-exclude"],
+        why: "patterns are not read from files of their own",
+        instead: "--exclude and --include, in order; lists of them stand in config.toml: exclude = [\"*.tmp\", \"cache/\"]",
+    },
+    Foreign {
+        names: &[
+            "--max-bytes",
+            "--max-transfer",
+            "--deadline",
+            "--max-duration",
+            "--stop-after",
+            "--stop-at",
+            "--time-limit",
+        ],
+        why: "a limit of bytes or time is not built yet",
+        instead: "timeout -s INT 2h longhaul ...: it stops in order, and the same command goes on",
+    },
+    Foreign {
+        names: &["--ssh", "-e", "--rsh", "--remote-longhaul", "--rsync-path", "-i"],
+        why: "reaching a host through ssh is not built yet",
+        instead: "run 'longhaul serve' there, and write lh://HOST[:PORT]/ROOT/PATH",
+    },
+    Foreign { names: &["--port"], why: "the port is part of the location", instead: "lh://HOST:PORT/ROOT/PATH" },
+    Foreign {
+        names: &["--extra-checksum", "--checksum-choice", "--cc", "--md5", "--sha256"],
+        why: "every byte is verified by BLAKE3, always; other checksums are not built yet",
+        instead: "--manifest FILE writes what b3sum -c reads",
+    },
+    Foreign {
+        names: &["-t", "--times", "-p", "--perms", "--links", "-S", "--sparse", "--chmod", "-E", "--executability"],
+        why: "modes, times, links and holes are kept unless you say otherwise",
+        instead: "leave it out; --preserve LIST chooses, as --preserve -mode",
+    },
+    Foreign {
+        names: &[
+            "-o",
+            "--owner",
+            "-g",
+            "--group",
+            "-X",
+            "--xattrs",
+            "-A",
+            "--acls",
+            "-H",
+            "--hard-links",
+            "-D",
+            "--devices",
+            "--specials",
+            "--numeric-ids",
+            "--chown",
+            "--usermap",
+            "--groupmap",
+        ],
+        why: "owners, extended attributes, access lists, hard links and devices are not carried yet",
+        instead: "--preserve takes mode, times, links, sparse, all and none",
+    },
+    Foreign {
+        names: &["--itemize-changes", "--out-format", "--info", "--debug", "--list-only"],
+        why: "-v names each file, -n the whole mapping, --json tells all of it to scripts",
+        instead: "-v, -n or --json",
+    },
+    Foreign {
+        names: &["--human-readable", "--8-bit-output"],
+        why: "sizes and rates are always printed for people",
+        instead: "leave it out; --json has plain numbers",
+    },
+    Foreign {
+        names: &["--streams", "--parallel", "--transfers", "--threads", "--jobs", "-j", "-N"],
+        why: "data runs over several lanes at once, as many as measurably help",
+        instead: "leave it out, or --lanes N",
+    },
+    Foreign {
+        names: &["--timeout", "--contimeout", "--retries", "--retry"],
+        why: "a lost link is dialled again for ten minutes without progress",
+        instead: "--retry-for TIME, and --stall-timeout TIME for a lane that stands still",
+    },
+    Foreign {
+        names: &["--mkpath", "-W", "--whole-file", "--no-whole-file", "--fsync", "--protect-args", "--old-args"],
+        why: "that is always so: directories are made, files appear whole and durable, names are never expanded",
+        instead: "leave it out",
+    },
+    Foreign {
+        names: &["-R", "--relative"],
+        why: "names are placed beneath DEST by their last component",
+        instead: "--files-from FILE with one SOURCE keeps the paths of the names in FILE",
+    },
+    Foreign {
+        names: &["-L", "--copy-links", "-k", "--copy-dirlinks", "--safe-links", "--copy-unsafe-links"],
+        why: "links are carried as links and never followed",
+        instead: "leave it out; --preserve -links leaves them behind",
+    },
+    Foreign { names: &["-0"], why: "names that end in NUL have the long option alone", instead: "--from0" },
+    Foreign {
+        names: &["--log-file", "--report"],
+        why: "a report of its own is not built yet",
+        instead: "--json > FILE, or 2> FILE for what is said to people",
+    },
+    Foreign {
+        names: &["--target", "--layout", "--share", "--as-dataset", "--detach", "--port-range"],
+        why: "it is not built yet",
+        instead: "leave it out",
+    },
+    Foreign {
+        names: &[
+            "--backup",
+            "-b",
+            "--suffix",
+            "--backup-dir",
+            "--link-dest",
+            "--compare-dest",
+            "--copy-dest",
+            "--fuzzy",
+            "-y",
+        ],
+        why: "no copies of earlier versions are kept, and none are compared with",
+        instead: "leave it out; --if-exists fail replaces nothing",
+    },
+];
+
+const OF_LISTINGS: &[Foreign] = &[
+    Foreign {
+        names: &["-a", "-A", "--all", "--almost-all"],
+        why: "every name is listed, but for longhaul's own",
+        instead: "leave it out; --partials shows what is left of unfinished files",
+    },
+    Foreign { names: &["--human-readable"], why: "it has another name here", instead: "--human" },
+    Foreign { names: &["-r", "--recursive"], why: "it has another name here, as for ls", instead: "-R" },
+    Foreign {
+        names: &["-1", "-t", "-S", "-d", "-F", "-s", "-i"],
+        why: "names are listed one a line and sorted by name, directories with a slash",
+        instead: "-l for modes, sizes and times; sort(1) for another order",
+    },
+];
+
+const OF_DAEMONS: &[Foreign] = &[
+    Foreign {
+        names: &["--port", "--listen", "--address", "--bind", "-p"],
+        why: "the config says where it listens",
+        instead: "listen = [\"[::]:7214\"] in serve.toml",
+    },
+    Foreign {
+        names: &["--identity", "--key"],
+        why: "the config says where its key lies",
+        instead: "identity = \"/etc/longhaul/identity\" in serve.toml",
+    },
+    Foreign {
+        names: &["--daemon", "--detach", "--background", "-d"],
+        why: "it serves in the foreground, for a service manager to start and watch",
+        instead: "leave it out; a unit of systemd has ExecStart=longhaul serve",
+    },
+    Foreign { names: &["-f", "-c"], why: "it has a long name alone", instead: "--config FILE" },
+];

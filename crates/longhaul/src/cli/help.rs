@@ -1,0 +1,130 @@
+//! What the help says besides the options: examples, forms of values, exit codes, and the version.
+//!
+//! In: nothing but the build. Out: texts to the command line's declaration. Knows no parser.
+
+/// The line of `--version`: name, version, the commit that it was built from, and the protocol that it speaks.
+pub fn version() -> String {
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("LONGHAUL_BUILT_FROM"));
+    format!("longhaul {version} (commit {commit}, protocol {})", longhaul_engine::PROTOCOL_VERSION)
+}
+
+pub(super) const PROGRAM: &str = "\
+'longhaul COMMAND -h' shows what is used every day, 'longhaul COMMAND --help' everything, with examples.";
+
+pub(super) const PROGRAM_LONG: &str = "\
+Examples:
+  longhaul copy /data/run7 /backup/              within this host, verified
+  longhaul key generate                          once, before the first transfer over a network
+  longhaul push /data/run7 lh://node.example/atlas/
+  longhaul pull lh://node.example/atlas/run7 /data/
+  longhaul ls -l lh://node.example/              the roots that this key may see
+  longhaul serve --root atlas=/srv/atlas:read    on the other host, for the clients of its serve.toml
+
+Every option of push, pull, copy and ls can also stand in the environment (--chunk-size as LONGHAUL_CHUNK_SIZE) or in \
+$XDG_CONFIG_HOME/longhaul/config.toml (chunk-size = \"8MiB\"); a flag wins over the environment, the environment over the file.
+
+'longhaul COMMAND -h' shows what is used every day, 'longhaul COMMAND --help' everything, with examples.";
+
+pub(super) const PUSH_LOCATIONS: &str = "\
+SOURCE... are files and directories of this host (with a trailing slash: their contents), the last is where they go";
+
+pub(super) const PUSH_LOCATIONS_LONG: &str = "\
+SOURCE... are files and directories of this host; a directory with a trailing slash means its contents. The last location is the \
+destination, lh://HOST[:PORT]/ROOT/PATH (or a path of this host). A directory lands as DEST/NAME; DEST is made where it is missing; one \
+file takes the name DEST if that is no directory and does not end in a slash. -n shows what goes where, and moves nothing";
+
+pub(super) const PULL_LOCATIONS: &str = "\
+lh://... are files and directories of one daemon (with a trailing slash: their contents), DEST is a path of this host";
+
+pub(super) const PULL_LOCATIONS_LONG: &str = "\
+lh://HOST[:PORT]/ROOT/PATH... are files and directories of one daemon; a directory with a trailing slash means its contents. The last \
+location is the destination, a path of this host. A directory lands as DEST/NAME; DEST is made where it is missing; one file takes the \
+name DEST if that is no directory and does not end in a slash. -n shows what goes where, and moves nothing";
+
+pub(super) const COPY_LOCATIONS: &str = "\
+SOURCE... and DEST are paths or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host; a trailing slash: a directory's contents";
+
+pub(super) const COPY_LOCATIONS_LONG: &str = "\
+SOURCE... are files and directories, DEST is where they go: PATH or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host (from one \
+daemon to another: pull, then push). A directory with a trailing slash means its contents. A directory lands as DEST/NAME; DEST is made \
+where it is missing; one file takes the name DEST if that is no directory and does not end in a slash";
+
+macro_rules! codes {
+    () => {
+        "\
+Exit codes: 0 all done · 2 usage or config · 3 not found · 4 denied · 5 temporary, a retry may work · 6 integrity mismatch · \
+7 this host or that one cannot · 23 some files failed · 24 some sources changed or vanished · 130/143 interrupted, \
+resumable · 1 anything else"
+    };
+}
+
+macro_rules! values {
+    () => {
+        "\
+Sizes: MiB is binary, MB decimal, bare K M G binary. Rates say bits or bytes: 100Mbit/s (or Mbps), 12.5MB/s. Times: 90s, 10m, 2h, 14d. \
+Every option has an environment variable (--chunk-size: LONGHAUL_CHUNK_SIZE) and a key in config.toml; flag, then environment, then file."
+    };
+}
+
+macro_rules! more {
+    ($command:literal) => {
+        concat!("More options and examples: longhaul ", $command, " --help\n\n", codes!())
+    };
+}
+
+pub(super) const PUSH: &str = more!("push");
+pub(super) const PULL: &str = more!("pull");
+pub(super) const COPY: &str = more!("copy");
+
+pub(super) const PUSH_LONG: &str = concat!(
+    "\
+Examples:
+  longhaul push run7 lh://node.example/atlas/               to atlas/run7
+  longhaul push -n run7/ lh://node.example/atlas/2026       what would go where
+  longhaul push --rate 800Mbit/s --exclude '*.tmp' run7 lh://node.example/atlas/
+  longhaul push --files-from list.txt /data lh://node.example/atlas/
+
+",
+    values!(),
+    "\n\n",
+    codes!()
+);
+
+pub(super) const PULL_LONG: &str = concat!(
+    "\
+Examples:
+  longhaul pull lh://node.example/atlas/run7 /data/         to /data/run7
+  longhaul pull lh://node.example/atlas/run7/f1.dat .       one file
+  longhaul pull --verify disk --manifest run7.b3 lh://node.example/atlas/run7 /archive/
+  longhaul pull --retry-for 2d lh://node.example/atlas/ /mirror   through outages of two days
+
+",
+    values!(),
+    "\n\n",
+    codes!()
+);
+
+pub(super) const COPY_LONG: &str = concat!(
+    "\
+Examples:
+  longhaul copy /data/run7 /backup/                         to /backup/run7
+  longhaul copy --if-exists verify /data/run7 /backup/      compares digests, copies what differs
+  longhaul copy /data/run7 lh://node.example/atlas/         as push does
+  longhaul copy lh://node.example/atlas/run7 /data/         as pull does
+
+",
+    values!(),
+    "\n\n",
+    codes!()
+);
+
+pub(super) const SERVE: &str = "More, with examples: longhaul serve --help";
+
+pub(super) const SERVE_LONG: &str = "\
+Examples:
+  longhaul serve --root data=/srv/data                      read-only, to the clients of the config
+  longhaul serve --root data=/srv/data:read,create
+  longhaul serve --config serve.toml --check-config         what is wrong with it, or doubtful
+
+Clients connect to TCP port 7214 (and UDP 7214 for lanes over QUIC): let both in. SIGTERM or Ctrl-C ends every session in order, and \
+each can be gone on with.";
