@@ -413,7 +413,7 @@ fn two_clients_at_once_do_not_disturb_each_other() {
         files::make(host.path("d/large"), seed, (12 << 20) + 5);
     }
     let push = |host: &Host, to: &str| {
-        host.run(["push", "--json", "--peer-key", daemon.key(), "--chunk-size", "1MiB", "d", &daemon.url(to)]).start()
+        host.run(["push", "--json", "--peer-key", daemon.key(), "--chunk-size", "1MiB", "d/", &daemon.url(to)]).start()
     };
     let pull = |host: &Host| {
         host.run(["pull", "--json", "--peer-key", daemon.key(), &daemon.url("data/shared"), "got"]).start()

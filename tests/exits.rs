@@ -82,7 +82,7 @@ fn what_another_tools_users_type_by_habit_is_explained_or_does_nothing() {
     let host = Host::new();
     files::make(host.path("d/f"), 1, 10);
     host.run(["copy", "-r", "d", "e"]).succeed();
-    assert!(host.path("e/f").exists());
+    assert!(host.path("e/d/f").exists());
     for (option, instead) in [("-a", "--preserve"), ("-c", "--if-exists verify"), ("--checksum", "--if-exists verify")]
     {
         let outcome = host.run(["copy", option, "d", "g"]).fail(2);
@@ -156,8 +156,8 @@ fn unreadable_files_are_named_and_the_rest_arrives() {
     for name in ["d/bad", "d/bad-large", "d/dir"] {
         assert_eq!(outcome.file(name)["status"], "failed", "{outcome}");
     }
-    assert!(host.host.path("new/good").exists() && host.host.path("new/good-large").exists(), "{outcome}");
-    assert!(!host.host.path("new/bad").exists() && !host.host.path("new/bad-large").exists(), "{outcome}");
+    assert!(host.host.path("new/d/good").exists() && host.host.path("new/d/good-large").exists(), "{outcome}");
+    assert!(!host.host.path("new/d/bad").exists() && !host.host.path("new/d/bad-large").exists(), "{outcome}");
     assert_eq!(tree::leftovers(host.host.path("new")), [""; 0], "{outcome}");
 }
 
@@ -190,7 +190,7 @@ fn an_ordinary_user_with_8_mib_of_lockable_memory_can_do_all_of_it() {
         files::make(host.host.path("d/small"), 1, 1000);
         files::make(host.host.path("d/large"), 2, (40 << 20) + 17);
         host.give_away("d");
-        let run = host.run(["copy", "--json", "--engine", *engine, "d", "new"]);
+        let run = host.run(["copy", "--json", "--engine", *engine, "d/", "new"]);
         let outcome = run.beneath(["prlimit", "--memlock=8388608:8388608"]).fail(0);
         assert_eq!(outcome.counts(), (2, 0, 0), "engine {engine}: {outcome}");
         let (sent, stands) = (Tree::of(host.host.path("d")), Tree::of(host.host.path("new")));

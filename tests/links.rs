@@ -39,14 +39,14 @@ fn held_behind(direction: Direction, bytes: u64) -> (Wired, Gate) {
 
 /// Moves `f` through the proxy over two lanes, and dials again for a minute.
 fn run(wired: &Wired, direction: Direction, protect: &str) -> Run {
-    let far = format!("lh://{}/data/f", wired.proxy.addr());
+    let far = format!("lh://{}/data/", wired.proxy.addr());
     run_to(&wired.site, direction, &far).args(["--protect", protect])
 }
 
 fn run_to(site: &Site, direction: Direction, far: &str) -> Run {
     let run = match direction {
         Direction::Push => site.client.run(["push", "f", far]),
-        Direction::Pull => site.client.run(["pull", far, "f"]),
+        Direction::Pull => site.client.run(["pull".to_owned(), format!("{far}f"), ".".to_owned()]),
     };
     let run = run.args(["--json", "--retry-for", "60s", "--peer-key", site.daemon.key()]);
     run.args(["--lanes", "2", "--chunk-size", "1MiB", "--memory", "16MiB"])

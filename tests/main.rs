@@ -15,6 +15,7 @@ mod daemon;
 mod events;
 mod existing;
 mod exits;
+mod failures;
 mod holes;
 mod hostile;
 mod keys;

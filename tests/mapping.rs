@@ -30,6 +30,73 @@ fn sources_land_where_the_rules_say_and_where_a_dry_run_said() {
 }
 
 #[test]
+fn the_same_command_means_the_same_when_it_is_run_again() {
+    for trip in Trip::each_way() {
+        lay_out(&trip);
+        for (sources, dest, landed) in RULES {
+            let context = format!("{trip}: {sources:?} to {dest:?}");
+            trip.send(&[], sources, dest);
+            let first = Tree::of(trip.dest());
+            let (_, skipped, _) = trip.send(&[], sources, dest).counts();
+            tree::assert_same(&first, &Tree::of(trip.dest()), &context);
+            assert_eq!(
+                skipped as usize,
+                landed.iter().filter(|path| trip.dest().join(path).is_file()).count(),
+                "{context}"
+            );
+            clear(&trip);
+        }
+    }
+}
+
+#[test]
+fn a_directory_is_not_put_in_place_of_a_file() {
+    for trip in Trip::each_way() {
+        lay_out(&trip);
+        files::make(trip.dest().join("file"), 5, 50);
+        let before = Tree::of(trip.dest());
+        let refused = trip.run(&[], &["d"], "file").fail(23);
+        assert_eq!(refused.events_of("fault").len(), 1, "{trip}: {refused}");
+        assert_eq!(refused.events_of("file").len(), 0, "{trip}: {refused}");
+        assert!(refused.stderr.contains("dst/file"), "{trip}: {refused}");
+        tree::assert_same(&before, &Tree::of(trip.dest()), &refused);
+    }
+}
+
+#[test]
+fn names_of_a_list_land_directly_in_the_destination_whether_its_source_ends_in_a_slash_or_not() {
+    for trip in Trip::each_way() {
+        for source in ["d", "d/"] {
+            lay_out(&trip);
+            for _ in 0..2 {
+                let outcome = trip.run(&["--files-from", "-"], &[source], "new").input("sub/h\n").succeed();
+                let stands = Tree::of(trip.dest().join("new")).paths();
+                assert_eq!(stands, ["", "sub", "sub/h"], "{trip}: {source}: {outcome}");
+                assert_eq!(outcome.file("sub/h")["target"], "sub/h", "{trip}: {source}: {outcome}");
+            }
+        }
+    }
+}
+
+#[test]
+fn where_no_source_exists_no_destination_is_made_and_no_daemon_is_asked() {
+    for trip in Trip::each_way() {
+        for sources in [&["missing"][..], &["missing", "deep/missing-too"], &["missing/"]] {
+            let outcome = trip.run(&[], sources, "new/deep").fail(3);
+            assert!(!trip.dest().join("new").exists(), "{trip}: {outcome}");
+            assert_eq!(outcome.counts(), (0, 0, sources.len() as u64), "{trip}: {outcome}");
+            let whole = |name: &&str| outcome.stderr.contains(&format!("src/{}", name.trim_end_matches('/')));
+            assert!(sources.iter().all(whole), "{trip}: {outcome}");
+        }
+        let quoted = trip.run(&[], &["*.dat"], "new").fail(3);
+        assert!(quoted.stderr.contains("the shell expands it"), "{trip}: {quoted}");
+    }
+    let host = Host::new();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    host.run(["push", "missing", &format!("lh://{nobody}/data/x")]).fail(3);
+}
+
+#[test]
 fn two_sources_of_one_name_are_refused_before_anything_is_made() {
     for trip in Trip::each_way() {
         for file in ["a/x", "b/x", "b/y", "c/z"] {
@@ -104,7 +171,7 @@ fn a_path_with_a_colon_is_local_behind_a_slash_and_a_leading_dash_behind_two() {
 type Rule = (&'static [&'static str], &'static str, &'static [&'static str]);
 
 const RULES: &[Rule] = &[
-    (&["d"], "new", &["new", "new/g", "new/sub", "new/sub/h"]),
+    (&["d"], "new", &["new", "new/d", "new/d/g", "new/d/sub", "new/d/sub/h"]),
     (&["d"], "new/", &["new", "new/d", "new/d/g", "new/d/sub", "new/d/sub/h"]),
     (&["d"], "there", &["there/d", "there/d/g", "there/d/sub", "there/d/sub/h"]),
     (&["d"], "there/", &["there/d", "there/d/g", "there/d/sub", "there/d/sub/h"]),
@@ -126,7 +193,9 @@ const RULES: &[Rule] = &[
     (&["f", "d/sub/h"], "there", &["there/f", "there/h"]),
     (&["f"], "a/b/c", &["a", "a/b", "a/b/c"]),
     (&["f"], "a/b/c/", &["a", "a/b", "a/b/c", "a/b/c/f"]),
-    (&["d/sub"], "a/b", &["a", "a/b", "a/b/h"]),
+    (&["d/sub"], "a/b", &["a", "a/b", "a/b/sub", "a/b/sub/h"]),
+    (&["d"], "d", &["d", "d/d", "d/d/g", "d/d/sub", "d/d/sub/h"]),
+    (&["f"], "f", &["f"]),
     (&["d"], "a/b/", &["a", "a/b", "a/b/d", "a/b/d/g", "a/b/d/sub", "a/b/d/sub/h"]),
 ];
 

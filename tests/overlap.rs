@@ -67,7 +67,7 @@ fn a_destination_that_is_not_sent_may_lie_in_its_source() {
 fn beside_or_above_itself_a_directory_is_copied_as_ever() {
     let host = host();
     for (args, expected) in
-        [(["d", "new"], "new/f"), (["d/", "d2"], "d2/f"), (["d/sub", "."], "sub/large"), (["d/sub/", "d"], "d/large")]
+        [(["d", "new"], "new/d/f"), (["d/", "d2"], "d2/f"), (["d/sub", "."], "sub/large"), (["d/sub/", "d"], "d/large")]
     {
         host.run(["copy"]).args(args).succeed();
         assert!(host.path(expected).exists(), "{args:?}");

@@ -92,6 +92,30 @@ fn an_interrupted_run_prints_the_command_that_continues_it() {
 }
 
 #[test]
+fn a_directory_without_a_slash_goes_on_in_the_same_place_by_the_command_that_is_printed() {
+    some_at_once(both(&[Death::ClientInterrupted, Death::DaemonKilled]), |(direction, death)| {
+        let context = format!("{direction:?}, {death:?}");
+        let mut scene = Scene::new(direction);
+        let top = scene.source();
+        for n in 0..3 {
+            files::make(top.join(format!("sub/large-{n}")), 100 + n, 12 << 20);
+        }
+        let (running, durable) = scene.start(scene.run("f", "new/deep"), 0);
+        let ended = scene.end(running, death);
+        let outcome = printed(&scene.wired.site.client, &ended).finish();
+        let skipped: u64 = outcome.events_of("file").iter().filter(|file| file["status"] == "skipped").map(bytes).sum();
+        assert!(resumed(&outcome) > 0, "{context}: {outcome}");
+        assert!(resumed(&outcome) + skipped >= durable, "{context}: of {durable}: {outcome}");
+        assert_eq!(scene.moved(&outcome), 36 * MIB - resumed(&outcome) - skipped, "{context}: {outcome}");
+        scene.assert_same("f", "new/deep/f", &context);
+        scene.assert_only("new", &["", "deep", "deep/f", "deep/f/sub"], &context);
+        let again = printed(&scene.wired.site.client, &ended).succeed();
+        assert_eq!((scene.moved(&again), resumed(&again)), (0, 0), "{context}: {again}");
+        scene.assert_only("new", &["", "deep", "deep/f", "deep/f/sub"], &context);
+    });
+}
+
+#[test]
 fn a_tree_goes_on_after_the_death_of_either_end() {
     some_at_once(both(&Death::ALL), |(direction, death)| {
         let context = format!("{direction:?}, {death:?}");
@@ -107,7 +131,6 @@ fn a_tree_goes_on_after_the_death_of_either_end() {
         files::link("large-0", top.join("link"));
         std::fs::create_dir_all(top.join("empty/below")).unwrap();
         files::set_mtime(&top, 1_000_000_001, 7);
-        // With slashes: without, a destination that has come to stand would take the directory beneath it.
         let (running, durable) = scene.start(scene.run("f/", "f/"), small);
         scene.end(running, death);
         let outcome = scene.run("f/", "f/").finish();
@@ -295,35 +318,38 @@ fn nobody_continues_what_another_key_left() {
 const COPIED: usize = (96 << 20) + 17;
 
 /// Copies `src` to `dst` within one process, one read at a time, each of which takes its time.
-fn slow_copy(host: &Host) -> Run {
+fn slow_copy(host: &Host, from: &str) -> Run {
     let slow = ["-e", "trace=pread64,preadv,preadv2", "-e", "inject=pread64,preadv,preadv2:delay_enter=40000"];
     let strace = ["strace", "-D", "-f", "-qq", "-o", "/dev/null"].into_iter().chain(slow);
-    copy(host).args(["--depth", "1", "--engine", "threads"]).beneath(strace)
+    copy(host, from).args(["--depth", "1", "--engine", "threads"]).beneath(strace)
 }
 
-fn copy(host: &Host) -> Run {
-    host.run(["copy", "--json", "--chunk-size", "1MiB", "--memory", "16MiB", "src/", "dst/"])
+fn copy(host: &Host, from: &str) -> Run {
+    host.run(["copy", "--json", "--chunk-size", "1MiB", "--memory", "16MiB", from, "dst"])
 }
 
 #[test]
 fn a_copy_within_one_process_goes_on_after_its_death() {
-    for (signal, code) in [(Signal::KILL, 137), (Signal::INT, 130), (Signal::TERM, 143)] {
+    let ways = [("src/", "dst"), ("src", "dst/src")];
+    for (signal, code, (from, to)) in
+        [(Signal::KILL, 137, ways[0]), (Signal::INT, 130, ways[1]), (Signal::TERM, 143, ways[0])]
+    {
         let host = Host::new();
         files::make(host.path("src/large"), 1, COPIED);
         files::make(host.path("src/small"), 2, 1000);
-        let running = slow_copy(&host).start();
+        let running = slow_copy(&host, from).start();
         let durable = wait_durable(&running, 1000);
         running.signal(signal);
         let ended = running.fail(code);
-        assert!(!host.path("dst/large").exists(), "{ended}");
-        let again = if code == 137 { copy(&host) } else { printed(&host, &ended) };
+        assert!(!host.path(to).join("large").exists(), "{ended}");
+        let again = if code == 137 { copy(&host, from) } else { printed(&host, &ended) };
         let outcome = again.succeed();
         let resumed = resumed(&outcome);
         assert!(resumed > 0 && resumed + 1000 >= durable, "{code}: of {durable}, {resumed}: {outcome}");
         let moved = last(&outcome, "bytes_sent").max(last(&outcome, "bytes_received"));
         let total = COPIED as u64 + 1000;
         assert!(moved <= total - resumed && moved >= COPIED as u64 - resumed, "{code}: {moved}, {resumed}: {outcome}");
-        tree::assert_same(&Tree::of(host.path("src")), &Tree::of(host.path("dst")), &outcome);
+        tree::assert_same(&Tree::of(host.path("src")), &Tree::of(host.path(to)), &outcome);
         assert_eq!(tree::leftovers(host.dir()), [""; 0], "{outcome}");
     }
 }

@@ -58,7 +58,7 @@ fn a_tree_of_nothing_but_its_top_arrives() {
         fs::create_dir(trip.source().join("d")).unwrap();
         let outcome = trip.send(&[], &["d"], "new");
         assert_eq!(outcome.counts(), (0, 0, 0), "{trip}: {outcome}");
-        assert_eq!(Tree::of(trip.dest()).paths(), ["", "new"], "{trip}");
+        assert_eq!(Tree::of(trip.dest()).paths(), ["", "new", "new/d"], "{trip}");
     }
 }
 

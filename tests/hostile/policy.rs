@@ -114,7 +114,7 @@ fn links_out_of_a_root_fail_one_by_one() {
         assert_eq!(event["status"] == "committed", inside, "{name} -> {target}: {event}");
         assert_eq!(fs::symlink_metadata(site.root().join(name)).is_ok(), inside, "{name} -> {target}");
         if !inside {
-            let about = |fault: &&serde_json::Value| fault["object"] == name;
+            let about = |fault: &&serde_json::Value| fault["object"] == site.url(name);
             let fault = faults.iter().find(about).unwrap_or_else(|| panic!("no fault of {name}: {outcome}"));
             assert_eq!(fault["code"], "denied", "{fault}");
         }

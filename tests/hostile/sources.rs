@@ -69,6 +69,8 @@ fn a_source_that_changes_while_it_is_sent_is_not_committed() {
         wired.assert_absent(direction, &context);
         assert_eq!(outcome.counts(), (0, 0, 1), "{context}: {outcome}");
         assert_eq!(outcome.summary()["status"], "changed", "{context}: {outcome}");
+        let told = if *what == "vanishes" { "vanished" } else { "changed" };
+        assert_eq!(outcome.events_of("fault").last().unwrap()["code"], told, "{context}: {outcome}");
     }
 }
 

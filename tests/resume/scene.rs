@@ -149,6 +149,19 @@ impl Scene {
         assert_eq!(tree::leftovers(site.client.dir()), [""; 0], "{context}");
     }
 
+    /// At the receiving end no directory stands at or beneath `name` but these.
+    #[track_caller]
+    pub(crate) fn assert_only(&self, name: &str, dirs: &[&str], context: &str) {
+        let site = &self.wired.site;
+        let top = match self.direction {
+            Direction::Push => site.root().join(name),
+            Direction::Pull => site.client.path(name),
+        };
+        let mut paths = Tree::of(&top).paths();
+        paths.retain(|path| top.join(path).is_dir());
+        assert_eq!(paths, dirs, "{context}");
+    }
+
     /// The sending end's `f`.
     pub(crate) fn source(&self) -> std::path::PathBuf {
         self.wired.end(self.direction, End::From)

@@ -90,7 +90,7 @@ pub struct Fault {
     pub blame: Blame,
     /// What it concerns: a path, an address; escaped for people. May be empty.
     pub object: PlainText,
-    /// What happened and why, one line, lower case, no full stop.
+    /// What happened and why, one line, lower case, no full stop. Where it names the object, that stands in single quotes.
     pub message: PlainText,
     /// What to do next. May be empty.
     pub hint: PlainText,
@@ -174,6 +174,32 @@ impl Fault {
             Blame::Peer => Blame::Local,
             same => same,
         };
+        self
+    }
+
+    /// Whether the message names the object: in quotes, as the letters of a name may occur in any word. An address, or a path
+    /// of several names, is no word of any text: it may stand without them.
+    pub fn names_object(&self) -> bool {
+        let (message, object) = (self.message.as_str(), self.object.as_str());
+        let is_word = !object.contains(['/', ':']);
+        let mut found = message.match_indices(object);
+        !object.is_empty()
+            && found.any(|(at, _)| {
+                let (before, after) = (message[..at].chars().next_back(), message[at + object.len()..].chars().next());
+                let quoted = before == Some('\'') && after == Some('\'');
+                let apart = |c: Option<char>| c.is_none_or(|c| c.is_whitespace() || "'\"(),;:".contains(c));
+                quoted || !is_word && apart(before) && apart(after)
+            })
+    }
+
+    /// The same fault of an object that this host knows by a longer name: the whole path of what the other side, or a part of the
+    /// program, knows from some directory on.
+    #[must_use]
+    pub fn renamed(mut self, whole: impl fmt::Display) -> Fault {
+        let whole = PlainText::of(whole);
+        self.message =
+            PlainText::from(self.message.replace(&format!("'{}'", self.object), &format!("'{whole}'")).as_str());
+        self.object = whole;
         self
     }
 

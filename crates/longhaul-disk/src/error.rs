@@ -18,7 +18,7 @@ pub struct PathText(Box<[u8]>);
 #[non_exhaustive]
 pub enum DiskError {
     /// A system call failed.
-    #[error("cannot {call} {path}")]
+    #[error("cannot {call} '{path}'")]
     Call {
         /// What was tried, as a verb.
         call: &'static str,
@@ -29,7 +29,7 @@ pub enum DiskError {
         source: io::Error,
     },
     /// The source is not what it was when it was scanned or opened.
-    #[error("{path} changed: {how}")]
+    #[error("'{path}' changed: {how}")]
     Changed {
         /// The source.
         path: PathText,
@@ -37,19 +37,19 @@ pub enum DiskError {
         how: &'static str,
     },
     /// The source was scanned but is gone.
-    #[error("{path} went away")]
+    #[error("'{path}' went away")]
     Vanished {
         /// The source.
         path: PathText,
     },
     /// A symbolic link stands where a file or directory must; it is never followed.
-    #[error("{path} is a symbolic link, which is not followed")]
+    #[error("'{path}' is a symbolic link, which is not followed")]
     Escape {
         /// The link.
         path: PathText,
     },
     /// A symbolic link that the operator of the tree does not let in.
-    #[error("{path} is not made as a symbolic link to '{target}': {why}")]
+    #[error("'{path}' is not made as a symbolic link to '{target}': {why}")]
     LinkRefused {
         /// The link.
         path: PathText,
@@ -59,7 +59,7 @@ pub enum DiskError {
         why: &'static str,
     },
     /// The name is taken, by something that may not be replaced.
-    #[error("{path} exists: {what}")]
+    #[error("'{path}' exists: {what}")]
     Exists {
         /// The name.
         path: PathText,
@@ -68,7 +68,7 @@ pub enum DiskError {
     },
     /// Nothing stood under the name when it was looked at, and something does now.
     #[error(
-        "{path} was free and is taken now: something of this name appeared while it was received, or the destination does \
+        "'{path}' was free and is taken now: something of this name appeared while it was received, or the destination does \
          not tell upper from lower case"
     )]
     Appeared {
@@ -77,7 +77,7 @@ pub enum DiskError {
     },
     /// It stands there already, by another spelling of its name, put there by the same session.
     #[error(
-        "{path} is spelled otherwise where it stands, which the file system of the destination takes for the same name: it was \
+        "'{path}' is spelled otherwise where it stands, which the file system of the destination takes for the same name: it was \
          sent there a moment ago and is not replaced"
     )]
     OtherSpelling {
@@ -85,14 +85,14 @@ pub enum DiskError {
         path: PathText,
     },
     /// Another spelling of a name of ours leads to it as well.
-    #[error("{path} leads to longhaul's own files here: this file system does not keep such names apart")]
+    #[error("'{path}' leads to longhaul's own files here: this file system does not keep such names apart")]
     Alias {
         /// The other spelling.
         path: PathText,
     },
     /// The file system can give a name only by replacing what may stand there.
     #[error(
-        "cannot publish {path} without the risk of replacing something: its file system has neither renames that replace \
+        "cannot publish '{path}' without the risk of replacing something: its file system has neither renames that replace \
          nothing nor hard links"
     )]
     OnlyReplaces {
@@ -101,7 +101,7 @@ pub enum DiskError {
     },
     /// A directory is not at its path any more, while what was put into it is in it still.
     #[error(
-        "{path} was moved away, replaced or mounted over while files were put into it: what was written is not under this \
+        "'{path}' was moved away, replaced or mounted over while files were put into it: what was written is not under this \
          path"
     )]
     Moved {
@@ -109,43 +109,49 @@ pub enum DiskError {
         path: PathText,
     },
     /// Something that is no directory stands where one must.
-    #[error("{path} is not a directory")]
+    #[error("'{path}' is not a directory")]
     NotADirectory {
         /// The name.
         path: PathText,
     },
+    /// What lies in a source was asked for, and it is no directory.
+    #[error("'{path}' is not a directory")]
+    NoContents {
+        /// The source.
+        path: PathText,
+    },
     /// Not a regular file, where only one will do.
-    #[error("{path} is not a regular file")]
+    #[error("'{path}' is not a regular file")]
     NotAFile {
         /// The name.
         path: PathText,
     },
     /// Another user's, where only our own is believed.
-    #[error("{path} belongs to another user")]
+    #[error("'{path}' belongs to another user")]
     Foreign {
         /// The name.
         path: PathText,
     },
     /// Somebody else is writing to it.
-    #[error("{path} is being written by another transfer")]
+    #[error("'{path}' is being written by another transfer")]
     InUse {
         /// The name.
         path: PathText,
     },
     /// A journal of which a write or sync failed before: nothing more is written to it.
-    #[error("{path} was abandoned after a failure")]
+    #[error("'{path}' was abandoned after a failure")]
     Abandoned {
         /// The journal.
         path: PathText,
     },
     /// It was written and synced, but another sync failed at the same time, which may have told of its data.
-    #[error("{path} is not believed to be on the disk: the disk failed to write something at the same time")]
+    #[error("'{path}' is not believed to be on the disk: the disk failed to write something at the same time")]
     Doubted {
         /// The file.
         path: PathText,
     },
     /// A name that cannot travel.
-    #[error("cannot take {path}")]
+    #[error("cannot take '{path}'")]
     Name {
         /// The name.
         path: PathText,
@@ -154,7 +160,7 @@ pub enum DiskError {
         source: PathError,
     },
     /// Directories nested deeper than a scan goes.
-    #[error("{path} lies deeper than {limit} directories")]
+    #[error("'{path}' lies deeper than {limit} directories")]
     TooDeep {
         /// The directory that was not entered.
         path: PathText,
@@ -162,7 +168,7 @@ pub enum DiskError {
         limit: usize,
     },
     /// Direct I/O was required and cannot be had.
-    #[error("no direct I/O on {path}: {why}")]
+    #[error("no direct I/O on '{path}': {why}")]
     NoDirect {
         /// The file.
         path: PathText,
@@ -170,7 +176,7 @@ pub enum DiskError {
         why: &'static str,
     },
     /// A request beyond the file's length or the slot.
-    #[error("no {len} bytes at {offset} of {path}")]
+    #[error("no {len} bytes at {offset} of '{path}'")]
     Bounds {
         /// The file.
         path: PathText,
@@ -247,6 +253,10 @@ impl DiskError {
             DiskError::Call { path, source, .. } if source.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
                 DiskError::Vanished { path }
             }
+            DiskError::Call { path, source, .. } if source.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => {
+                DiskError::NoContents { path }
+            }
+            DiskError::NotADirectory { path } => DiskError::NoContents { path },
             other => other,
         }
     }
@@ -265,7 +275,7 @@ impl DiskError {
             DiskError::OnlyReplaces { .. } => ErrorKind::OnlyReplaces,
             DiskError::Moved { .. } => ErrorKind::Moved,
             DiskError::LinkRefused { .. } => ErrorKind::LinkRefused,
-            DiskError::NotADirectory { .. } => ErrorKind::NotADirectory,
+            DiskError::NotADirectory { .. } | DiskError::NoContents { .. } => ErrorKind::NotADirectory,
             DiskError::Name { .. } | DiskError::TooDeep { .. } => ErrorKind::TooLong,
             DiskError::NotAFile { .. } | DiskError::NoDirect { .. } => ErrorKind::Unsupported,
             DiskError::Bounds { .. } => ErrorKind::Bounds,
@@ -290,6 +300,45 @@ impl DiskError {
             | DiskError::OnlyReplaces { path }
             | DiskError::Moved { path }
             | DiskError::NotADirectory { path }
+            | DiskError::NoContents { path }
+            | DiskError::NotAFile { path }
+            | DiskError::Name { path, .. }
+            | DiskError::TooDeep { path, .. }
+            | DiskError::NoDirect { path, .. }
+            | DiskError::Foreign { path }
+            | DiskError::InUse { path }
+            | DiskError::Abandoned { path }
+            | DiskError::Doubted { path }
+            | DiskError::Bounds { path, .. } => Some(path),
+            DiskError::Engine { .. } => None,
+        }
+    }
+
+    /// The same as people know its path: that is given beneath a directory which they call `prefix`; empty where no name of theirs
+    /// goes before it.
+    #[must_use]
+    pub(crate) fn beneath(mut self, prefix: &[u8]) -> DiskError {
+        if let Some(path) = self.path_mut() {
+            *path = path.beneath(prefix);
+        }
+        self
+    }
+
+    fn path_mut(&mut self) -> Option<&mut PathText> {
+        match self {
+            DiskError::Call { path, .. }
+            | DiskError::Changed { path, .. }
+            | DiskError::Vanished { path }
+            | DiskError::Escape { path }
+            | DiskError::LinkRefused { path, .. }
+            | DiskError::Exists { path, .. }
+            | DiskError::Appeared { path }
+            | DiskError::OtherSpelling { path }
+            | DiskError::Alias { path }
+            | DiskError::OnlyReplaces { path }
+            | DiskError::Moved { path }
+            | DiskError::NotADirectory { path }
+            | DiskError::NoContents { path }
             | DiskError::NotAFile { path }
             | DiskError::Name { path, .. }
             | DiskError::TooDeep { path, .. }
@@ -330,6 +379,10 @@ impl DiskError {
             DiskError::Call { source, .. } if is_too_large(source) => {
                 (FaultCode::Unsupported, "send it to a file system that holds files of this length")
             }
+            DiskError::NoContents { .. } => (
+                FaultCode::InTheWay,
+                "leave the slash at its end out to send the file itself; names of a list lie in a directory",
+            ),
             _ => self.kind().said(),
         };
         let blame = if code == FaultCode::Internal { Blame::Bug } else { Blame::Local };
@@ -427,6 +480,16 @@ impl PathText {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// The path behind `prefix`, which an empty one and a directory itself leave out.
+    pub(crate) fn beneath(&self, prefix: &[u8]) -> PathText {
+        match (prefix, &*self.0) {
+            (b"", _) => self.clone(),
+            (_, b".") => PathText::from(prefix),
+            (_, name) if prefix.ends_with(b"/") => PathText([prefix, name].concat().into()),
+            (_, name) => PathText([prefix, name].join(&b'/').into()),
+        }
+    }
 }
 
 impl From<&RelPath> for PathText {
@@ -506,7 +569,7 @@ mod tests {
     fn messages_are_one_escaped_line_with_the_cause() {
         let fault = DiskError::call("open", &b"a\nb"[..], Errno::NOENT).fault();
         assert_eq!(fault.object, "a\\x0ab");
-        assert!(fault.message.starts_with("cannot open a\\x0ab: No such file"), "{}", fault.message);
+        assert!(fault.message.starts_with("cannot open 'a\\x0ab': No such file"), "{}", fault.message);
         assert_eq!(PathText::from(&RelPath::root()).to_string(), ".");
     }
 }

@@ -30,8 +30,8 @@ pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use overlap::way_into;
 pub use shelf::{Journal, JournalReader, Shelf, Shelved, boot_id};
 pub use source::{
-    FsSource, SameName, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree, TimedVoid,
-    VoidSource,
+    FsSource, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec, SourceTree,
+    TimedVoid, VoidSource,
 };
 pub use stat::{Identity, Standing};
 pub use target::{

@@ -95,6 +95,16 @@ pub trait Trust: Send + Sync {
     fn judge(&self, host: &str, port: u16, key: &PublicKey) -> Result<(), Fault>;
 }
 
+impl Remote {
+    /// A path that it serves, as it is written on the command line, escaped.
+    pub fn location(&self, path: &RemotePath) -> String {
+        let (host, port) = (&self.host, self.port);
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let below = if path.path.is_root() { String::new() } else { format!("/{}", path.path.escaped()) };
+        format!("lh://{host}:{port}/{}{below}", path.root)
+    }
+}
+
 impl std::fmt::Debug for Remote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
@@ -387,6 +397,9 @@ pub struct FileEvent {
     pub b3: Option<[u8; 32]>,
     /// Whether it is a regular file (else a symlink, a directory, a special file).
     pub regular: bool,
+    /// Whether the one source took the destination's name: `placed` then begins in the directory that holds the destination, not
+    /// in the destination.
+    pub renamed: bool,
 }
 
 /// What became of a name.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use longhaul_core::limits::{BUNDLED_FILE_BYTES_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode};
-use longhaul_disk::SyncMethod;
+use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, Hello, Lanes, Protect, Request, VERSION, Welcome,
+    CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, Hello, Lanes, Protect, Request, VERSION, Welcome,
 };
 
 use crate::control::{ReadHalf, WriteHalf, read_message, write_message};
@@ -159,7 +159,17 @@ pub(crate) fn sync_caps(method: Option<SyncMethod>) -> u64 {
     }
 }
 
-/// The same as it is heard; none if nothing is said.
+/// What a sender says in its `Welcome` of its sources.
+pub(crate) fn source_caps(shape: &Shape) -> u64 {
+    if matches!(shape, Shape::Directory) { CAP_SOURCE_DIRECTORY } else { 0 }
+}
+
+/// Whether the sender has said that its one source is a directory.
+pub(crate) fn source_is_directory(caps: u64) -> bool {
+    caps & CAP_SOURCE_DIRECTORY != 0
+}
+
+/// How the receiver makes small files and names durable, as it is heard; none if nothing is said.
 pub(crate) fn sync_said(caps: u64) -> Option<&'static str> {
     let method = match caps {
         caps if caps & CAP_SYNCS_EACH != 0 => SyncMethod::Each,

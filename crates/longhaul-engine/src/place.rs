@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath, Word};
 use longhaul_disk::{
-    DirectMode, FsSource, FsTarget, SameName, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
+    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
     TreePolicy, VoidTarget,
 };
 use longhaul_proto::receiver::Landing;
@@ -66,9 +66,11 @@ pub(crate) struct Opening {
     pub(crate) may_modify: bool,
 }
 
-/// How sources are placed at a destination: a slash, several sources or the content of a directory mean beneath it.
-pub(crate) fn placing(slash: bool, sources: usize, contents: bool) -> Placing {
-    if slash || sources != 1 || contents { Placing::Beneath } else { Placing::BeneathIfDir }
+/// How sources are placed at a destination. A directory keeps its name beneath it, whether it exists or not, so that the same
+/// command means the same when it is run again; so do several sources, and whatever goes to a destination with a slash.
+pub(crate) fn placing(slash: bool, sources: usize, contents: bool, shape: &Shape) -> Placing {
+    let one_file = sources == 1 && !contents && !matches!(shape, Shape::Directory);
+    if one_file && !slash { Placing::BeneathIfDir } else { Placing::Beneath }
 }
 
 /// Opens sources of this host.
@@ -84,14 +86,15 @@ pub(crate) fn local_sources(
     sources: &[LocalSource],
     direct: DirectMode,
     wanted: &Wanted,
-) -> Result<Arc<dyn SourceTree>, Fault> {
+) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
     let source = FsSource::open(sources.iter().map(spec).collect(), direct);
     let shown = |at: usize| {
         let slash = if sources[at].contents { "/" } else { "" };
         format!("{}{slash}", Escaped(sources[at].path.as_os_str().as_bytes()))
     };
     refuse_same_name(&source, wanted, shown)?;
-    Ok(Arc::new(source))
+    let shape = source.shape();
+    Ok((Arc::new(source), shape))
 }
 
 /// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether what lies in it is meant.
@@ -105,16 +108,17 @@ pub(crate) fn served_sources(
     sources: Vec<ServedSource>,
     direct: DirectMode,
     wanted: &Wanted,
-) -> Result<Arc<dyn SourceTree>, Fault> {
+) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
     let shown = |at: usize| {
         let (root, _, path, contents) = &sources[at];
         let below = if path.is_root() { String::new() } else { format!("/{}", path.escaped()) };
         format!("{root}{below}{}", if *contents { "/" } else { "" })
     };
     let places = sources.iter().map(|(_, tree, path, contents)| (tree.clone(), path.clone(), *contents)).collect();
-    let source = FsSource::beneath(places, direct);
+    let source = FsSource::beneath(places, direct).called(sources.iter().map(|(root, ..)| &**root));
     refuse_same_name(&source, wanted, shown)?;
-    Ok(Arc::new(source))
+    let shape = source.shape();
+    Ok((Arc::new(source), shape))
 }
 
 /// Refuses sources of which two would go under one name: whichever came later would meet the other, or replace it. Where all
@@ -123,10 +127,10 @@ fn refuse_same_name(source: &FsSource, wanted: &Wanted, shown: impl Fn(usize) ->
     let Some(SameName { name, sources: (first, second) }) = source.same_name(&wanted.request()) else {
         return Ok(());
     };
-    let (name, first, second) = (Escaped(&name), shown(first), shown(second));
+    let (name, first, second) = (Escaped(&name).to_string(), shown(first), shown(second));
     let message = format!("'{name}' would come from {first} and from {second}, and both would go under this name");
     Err(Fault::new(FaultCode::Usage, Blame::Local, message)
-        .about(second)
+        .about(name)
         .hint("rename one of them, leave one out, or send them to different directories"))
 }
 
@@ -153,6 +157,19 @@ impl LocalSite {
             None => Landing::beneath(),
         };
         Ok(LocalSite { dir: dir.to_owned(), landing, opening, run: nonce()? })
+    }
+
+    /// The same for the one source that turned out to be a directory: it keeps its name beneath the destination.
+    pub(crate) fn for_directory(&self, dest: &LocalDest) -> LocalSite {
+        match self.is_renamed() {
+            true => LocalSite { dir: dest.path.clone(), landing: Landing::beneath(), ..self.clone() },
+            false => self.clone(),
+        }
+    }
+
+    /// Whether the one source takes the destination's name.
+    pub(crate) fn is_renamed(&self) -> bool {
+        self.landing.renamed().is_some()
     }
 
     /// Whether its directory stands already: something may be left in it.

@@ -1,8 +1,9 @@
 //! Counting what became of a transfer's entries, over all of its sessions, for progress and for the report.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{EntryKind, Fault, FaultCode};
+use longhaul_core::{Entry, EntryKind, Fault, FaultCode, RelPath};
 use longhaul_disk::EngineReport;
 use longhaul_proto::tuning::limit::Spent;
 use longhaul_proto::wire::message::Tally;
@@ -22,6 +23,8 @@ pub(crate) struct Totals {
     files_failed: u64,
     files_changed: u64,
     files_mismatched: u64,
+    /// Directories that failed and have not ended.
+    failed_dirs: HashSet<RelPath>,
     bytes_committed: u64,
     bytes_done_without: u64,
     bytes_resent: u64,
@@ -253,6 +256,16 @@ impl Totals {
             }
             EntryKind::Symlink { .. } => self.files_total += 1,
             EntryKind::Dir | EntryKind::DirEnd | EntryKind::Unsent { .. } => {}
+        }
+    }
+
+    /// Whether an outcome says anything new: a directory that failed, in this session or an earlier one, fails at its end again.
+    pub(crate) fn is_first_failure(&mut self, entry: &Entry, status: &FileStatus) -> bool {
+        let has_failed = matches!(status, FileStatus::Failed(_));
+        match entry.kind {
+            EntryKind::Dir if has_failed => self.failed_dirs.insert(entry.path.clone()),
+            EntryKind::DirEnd => !self.failed_dirs.remove(&entry.path) || !has_failed,
+            _ => true,
         }
     }
 

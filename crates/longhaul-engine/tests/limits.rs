@@ -25,7 +25,7 @@ impl SourceTree for SlowSource {
         std::thread::sleep(self.1);
         self.0.open(at, expect)
     }
-    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
         std::thread::sleep(self.1);
         self.0.open_small(at, expect)
     }

@@ -75,7 +75,7 @@ pub enum Verb {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct TransferArgs {
-    /// What is copied, and where it goes
+    /// What is copied, and where it goes: a directory lands as DEST/NAME, with a slash at its end as its contents
     // One list, as clap cannot tell where several sources end when options stand between them.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... DEST")]
     pub locations: Vec<OsString>,

@@ -12,6 +12,7 @@ pub mod exit;
 pub mod keys;
 pub mod location;
 pub mod manifest;
+pub mod naming;
 pub mod output;
 pub mod settings;
 pub mod signals;

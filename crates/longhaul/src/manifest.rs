@@ -41,8 +41,9 @@ pub struct Manifest {
 struct Own {
     /// As the sources name it.
     sent: Vec<Vec<u8>>,
-    /// As it is placed.
+    /// As it is placed, and as it is placed under another name.
     placed: Option<Vec<u8>>,
+    renamed: Option<Vec<u8>>,
 }
 
 impl Own {
@@ -50,18 +51,21 @@ impl Own {
     fn find(path: &Path, sources: &[LocalPath], destination: &Destination) -> Own {
         let Some(path) = whole(path) else { return Own::default() };
         let beneath = |base: PathBuf| path.strip_prefix(base).ok().map(|rest| rest.as_os_str().as_bytes().to_vec());
+        let beneath_dir = |dir: &Path| beneath(nearest(dir)?);
         let sent = sources.iter().filter_map(|source| {
             let base =
                 if source.slash { fs::canonicalize(&source.path).ok()? } else { whole(&source.path)?.parent()?.into() };
             beneath(base)
         });
-        let placed = destination.base().and_then(|base| beneath(nearest(base)?));
-        Own { sent: sent.collect(), placed }
+        let sent = sent.collect();
+        let Some((itself, parent)) = destination.bases() else { return Own { sent, ..Own::default() } };
+        Own { sent, placed: beneath_dir(itself), renamed: beneath_dir(parent) }
     }
 
     fn is(&self, file: &FileEvent) -> bool {
         let is_sent = self.sent.iter().any(|name| name == file.path.as_bytes());
-        is_sent || self.placed.as_deref() == Some(file.placed.as_bytes())
+        let placed = if file.renamed { &self.renamed } else { &self.placed };
+        is_sent || placed.as_deref() == Some(file.placed.as_bytes())
     }
 }
 
@@ -200,12 +204,12 @@ mod tests {
     }
 
     fn here(dir: &Path) -> Destination {
-        Destination::local(&LocalPath { path: dir.to_owned(), slash: true }, true)
+        Destination::local(&LocalPath { path: dir.to_owned(), slash: true })
     }
 
     fn elsewhere() -> Destination {
         match Location::parse(OsStr::new("lh://h/r/")).unwrap() {
-            Location::Daemon(daemon) => Destination::daemon(&daemon, true),
+            Location::Daemon(daemon) => Destination::daemon(&daemon),
             Location::Local(_) => unreachable!(),
         }
     }

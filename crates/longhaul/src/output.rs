@@ -6,6 +6,7 @@
 
 mod bar;
 mod bench;
+mod causes;
 mod closing;
 mod events;
 mod human;

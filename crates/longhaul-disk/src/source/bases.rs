@@ -5,12 +5,12 @@
 //! directory that it was. Knows nothing of what is sent.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use longhaul_core::RelPath;
 
-use crate::error::DiskError;
+use crate::error::{DiskError, PathText};
 use crate::tree::Tree;
 use crate::walk::{Dir, Walk, cached_dirs_max};
 
@@ -38,6 +38,8 @@ pub(super) struct Bases {
 
 struct Known {
     base: Base,
+    /// What people call it; empty where it goes without saying.
+    prefix: Vec<u8>,
     /// Held from the first use on, where there are few.
     walk: OnceLock<Arc<Walk>>,
     /// Which directory it was when it was first opened.
@@ -66,9 +68,27 @@ impl Bases {
             }
         };
         if id == next {
-            self.bases.push(Known { base, walk: OnceLock::new(), place: OnceLock::new() });
+            let prefix = match &base {
+                Base::Named(path) if path == Path::new(".") => Vec::new(),
+                Base::Named(path) => path.as_os_str().as_encoded_bytes().to_vec(),
+                Base::Beneath(_, path) => path.as_bytes().to_vec(),
+            };
+            self.bases.push(Known { base, prefix, walk: OnceLock::new(), place: OnceLock::new() });
         }
         id
+    }
+
+    /// Gives the tree that a directory lies in a name, for people.
+    pub(super) fn call(&mut self, id: BaseId, tree: &str) {
+        let known = &mut self.bases[id as usize];
+        if let Base::Beneath(_, path) = &known.base {
+            known.prefix = PathText::from(path).beneath(tree.as_bytes()).as_bytes().to_vec();
+        }
+    }
+
+    /// What people call a directory: paths in it are told behind that.
+    pub(super) fn prefix(&self, id: BaseId) -> &[u8] {
+        &self.bases[id as usize].prefix
     }
 
     /// Opens all of them, if they are few enough to be held. What cannot be opened now is said when it is used.
@@ -109,16 +129,22 @@ impl Known {
     fn open(&self) -> Result<Arc<Dir>, DiskError> {
         let root = match &self.base {
             Base::Named(path) => Arc::new(Dir::open_named(path)?),
-            Base::Beneath(tree, path) => tree.dir(path)?,
+            Base::Beneath(tree, path) => tree.dir(path).map_err(|error| error.beneath(self.tree_name(path)))?,
         };
         if *self.place.get_or_init(|| root.place()) == root.place() {
             return Ok(root);
         }
         let path = match &self.base {
             Base::Named(path) => path.as_path().into(),
-            Base::Beneath(_, path) => path.into(),
+            Base::Beneath(_, path) => PathText::from(path).beneath(self.tree_name(path)),
         };
         Err(DiskError::Vanished { path })
+    }
+
+    /// The name of the tree that `path` lies in: paths of errors on the way down begin there.
+    fn tree_name(&self, path: &RelPath) -> &[u8] {
+        let above = self.prefix.strip_suffix(path.as_bytes()).unwrap_or_default();
+        above.strip_suffix(b"/").unwrap_or(above)
     }
 }
 

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use longhaul_core::{PathError, RelPath};
+use rustix::io::Errno;
 
 use crate::direct::DirectMode;
-use crate::error::{DiskError, PathText};
+use crate::error::{DiskError, ErrorKind, PathText};
 use crate::names::each_name;
 use crate::source::bases::{Base, BaseId, Bases, HELD_MAX};
 use crate::source::read::open_checked;
 use crate::source::same_name::{self, HASHES_MAX, SameName};
 use crate::source::scan::Scan;
+use crate::source::shape::{self, Shape};
 use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 use crate::tree::Tree;
@@ -79,6 +81,20 @@ impl FsSource {
         self.same_name_among(what, HASHES_MAX)
     }
 
+    /// What the sources turn out to be, looked at now.
+    pub fn shape(&self) -> Shape {
+        shape::of(self)
+    }
+
+    /// Sources beneath served trees, the trees under these names in what is said of them: one for each source.
+    #[must_use]
+    pub fn called<'n>(mut self, trees: impl IntoIterator<Item = &'n str>) -> FsSource {
+        for (top, tree) in self.tops.iter().zip(trees) {
+            self.bases.call(top.base, tree);
+        }
+        self
+    }
+
     /// The same with hashes of so many names at a time.
     pub(super) fn same_name_among(&self, what: &ScanRequest<'_>, hashes_max: usize) -> Option<SameName> {
         same_name::find(self, what, hashes_max)
@@ -105,9 +121,24 @@ impl FsSource {
         }
     }
 
-    fn walk_of(&self, at: &SourceRef) -> Result<Arc<Walk>, DiskError> {
+    /// An error beneath the directory of a source, as people know its path.
+    pub(super) fn whole(&self, top: &Top, error: DiskError) -> DiskError {
+        error.beneath(self.bases.prefix(top.base))
+    }
+
+    /// The error of a directory that cannot be held. Where that is missing, so is the source, which the user knows better.
+    pub(super) fn out_of_reach(&self, top: &Top, error: DiskError) -> DiskError {
+        match top.own_name() {
+            (_, Some(name)) if error.kind() == ErrorKind::NotFound => {
+                self.whole(top, DiskError::call("examine", name, Errno::NOENT))
+            }
+            _ => error.at_source(),
+        }
+    }
+
+    fn walk_of(&self, at: &SourceRef) -> Result<(Arc<Walk>, &[u8]), DiskError> {
         match self.tops.get(at.source as usize) {
-            Some(top) => self.walk(top),
+            Some(top) => Ok((self.walk(top)?, self.bases.prefix(top.base))),
             None => Err(DiskError::Vanished { path: (&at.path).into() }),
         }
     }
@@ -121,10 +152,18 @@ impl SourceTree for FsSource {
                     let error = DiskError::Name { path: path.clone(), source: *source };
                     sink(Scanned::Failed { path: RelPath::root(), error })
                 }
-                (Ok(walk), What::Path(path)) => Scan::new(source as u32, &walk, what, sink).run(path),
-                (Ok(walk), What::Reserved(name)) => Scan::new(source as u32, &walk, what, sink).reserved_top(name),
-                (Err(error), What::Path(path)) => sink(Scanned::Failed { path: path.clone(), error }),
-                (Err(error), What::Reserved(_)) => sink(Scanned::Failed { path: RelPath::root(), error }),
+                (Ok(walk), What::Path(path)) => {
+                    Scan::new(source as u32, &walk, what, &mut self.naming(top, sink)).run(path)
+                }
+                (Ok(walk), What::Reserved(name)) => {
+                    Scan::new(source as u32, &walk, what, &mut self.naming(top, sink)).reserved_top(name)
+                }
+                (Err(error), What::Path(path)) => {
+                    sink(Scanned::Failed { path: path.clone(), error: self.out_of_reach(top, error) })
+                }
+                (Err(error), What::Reserved(_)) => {
+                    sink(Scanned::Failed { path: RelPath::root(), error: self.out_of_reach(top, error) })
+                }
             };
             if flow.is_break() {
                 return;
@@ -133,11 +172,41 @@ impl SourceTree for FsSource {
     }
 
     fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
-        open_checked(&*self.walk_of(at)?, &at.path, expect, self.direct, &self.noatime).map(Arc::new)
+        let (walk, prefix) = self.walk_of(at)?;
+        open_checked(&walk, (&at.path, prefix), expect, self.direct, &self.noatime).map(Arc::new)
     }
 
-    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
-        SmallFile::open(&*self.walk_of(at)?, &at.path, expect, &self.noatime)
+    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+        let (walk, prefix) = self.walk_of(at)?;
+        SmallFile::open(&walk, (&at.path, prefix), expect, &self.noatime)
+    }
+}
+
+impl FsSource {
+    /// Gives what a scan of a source finds to the sink, failures with the paths that people know.
+    fn naming<'s>(
+        &'s self,
+        top: &'s Top,
+        sink: &'s mut dyn FnMut(Scanned) -> ControlFlow<()>,
+    ) -> impl FnMut(Scanned) -> ControlFlow<()> + use<'s> {
+        move |scanned| {
+            sink(match scanned {
+                Scanned::Failed { path, error } => Scanned::Failed { path, error: self.whole(top, error) },
+                other => other,
+            })
+        }
+    }
+}
+
+impl Top {
+    /// Its name beneath the destination, for people, and the name of its own in the directory that it is resolved beneath; none
+    /// where what lies in that is meant.
+    pub(super) fn own_name(&self) -> (RelPath, Option<&[u8]>) {
+        match &self.what {
+            What::Path(path) => (path.clone(), path.name()),
+            What::Reserved(name) => (RelPath::root(), Some(name)),
+            What::Unnameable(..) => (RelPath::root(), None),
+        }
     }
 }
 

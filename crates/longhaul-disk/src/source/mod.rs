@@ -9,6 +9,7 @@ mod read;
 mod same_name;
 mod scan;
 mod select;
+mod shape;
 mod void;
 
 use std::ops::ControlFlow;
@@ -24,6 +25,7 @@ pub use file::SourceFile;
 pub use fs::{FsSource, SourceSpec};
 pub use read::SmallFile;
 pub use same_name::SameName;
+pub use shape::Shape;
 pub use void::{TimedVoid, VoidSource};
 
 /// What to scan, and how.
@@ -96,5 +98,5 @@ pub trait SourceTree: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`SourceTree::open`].
-    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError>;
+    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError>;
 }

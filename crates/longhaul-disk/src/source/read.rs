@@ -9,25 +9,27 @@ use rustix::fs::{Advice, Mode, OFlags, fadvise, fstat, openat};
 use rustix::io::{Errno, pread};
 
 use crate::direct::{DirectMode, Handle};
-use crate::error::{DiskError, ErrorKind};
+use crate::error::{DiskError, ErrorKind, PathText};
 use crate::source::SourceFile;
 use crate::stat::{Identity, identity_of, identity_of_statx};
 use crate::walk::Walk;
 
-/// Opens for chunk reads.
+/// Opens for chunk reads. People call the directory that `walk` begins in by the prefix.
 pub(crate) fn open_checked(
     walk: &Walk,
-    at: &RelPath,
+    (at, prefix): (&RelPath, &[u8]),
     expect: &Identity,
     direct: DirectMode,
     noatime: &AtomicBool,
 ) -> Result<SourceFile, DiskError> {
-    let (dir, name) = walk.parent(at).map_err(gone)?;
+    let whole = |error: DiskError| error.beneath(prefix);
+    let (dir, name) = walk.parent(at).map_err(gone).map_err(whole)?;
     let (fd, extra) = open_quietly(noatime, |extra| openat(&dir, name, FLAGS | extra, Mode::empty()))
-        .map_err(|error| gone(DiskError::call("open", at, error)))?;
-    let (handle, stat) = Handle::adopt(fd, at.into(), direct, FLAGS | extra).map_err(DiskError::at_source)?;
+        .map_err(|error| whole(gone(DiskError::call("open", at, error))))?;
+    let shown = PathText::from(at).beneath(prefix);
+    let (handle, stat) = Handle::adopt(fd, shown, direct, FLAGS | extra).map_err(DiskError::at_source)?;
     let identity = identity_of_statx(&stat);
-    check(at, &identity, expect)?;
+    check(at, &identity, expect).map_err(whole)?;
     Ok(SourceFile::new(handle, identity))
 }
 
@@ -37,28 +39,31 @@ pub struct SmallFile<'a> {
     /// None: no file at all, for transfers without a disk.
     fd: Option<OwnedFd>,
     at: &'a RelPath,
+    /// What people call the directory that it lies beneath.
+    prefix: &'a [u8],
     expect: &'a Identity,
 }
 
 impl<'a> SmallFile<'a> {
     pub(crate) fn open(
         walk: &Walk,
-        at: &'a RelPath,
+        (at, prefix): (&'a RelPath, &'a [u8]),
         expect: &'a Identity,
         noatime: &AtomicBool,
     ) -> Result<SmallFile<'a>, DiskError> {
-        let (dir, name) = walk.parent(at).map_err(gone)?;
+        let whole = |error: DiskError| error.beneath(prefix);
+        let (dir, name) = walk.parent(at).map_err(gone).map_err(whole)?;
         let (fd, _) = open_quietly(noatime, |extra| openat(&dir, name, FLAGS | extra, Mode::empty()))
-            .map_err(|error| gone(DiskError::call("open", at, error)))?;
-        check_open(&fd, at, expect)?;
+            .map_err(|error| whole(gone(DiskError::call("open", at, error))))?;
+        check_open(&fd, at, expect).map_err(whole)?;
         // Advice: a file system that does not take it is read as well, only later.
         let _ = fadvise(&fd, 0, NonZeroU64::new(expect.len), Advice::WillNeed);
-        Ok(SmallFile { fd: Some(fd), at, expect })
+        Ok(SmallFile { fd: Some(fd), at, prefix, expect })
     }
 
     /// A file that exists nowhere; reading it leaves the buffer as it is.
     pub(crate) fn void(at: &'a RelPath, expect: &'a Identity) -> SmallFile<'a> {
-        SmallFile { fd: None, at, expect }
+        SmallFile { fd: None, at, prefix: b"", expect }
     }
 
     /// Reads all of it into `buf`, which is as long as it is, and checks that nobody wrote to it meanwhile.
@@ -66,6 +71,11 @@ impl<'a> SmallFile<'a> {
     /// # Errors
     /// [`DiskError::Bounds`] if `buf` is longer or shorter, [`DiskError::Changed`] if the file is not what it was.
     pub fn read(self, buf: &mut [u8]) -> Result<(), DiskError> {
+        let prefix = self.prefix;
+        self.read_whole(buf).map_err(|error| error.beneath(prefix))
+    }
+
+    fn read_whole(self, buf: &mut [u8]) -> Result<(), DiskError> {
         let at = self.at;
         if buf.len() as u64 != self.expect.len {
             return Err(DiskError::Bounds { path: at.into(), offset: 0, len: buf.len() });
@@ -87,6 +97,9 @@ impl<'a> SmallFile<'a> {
 /// Checks that an open file is the one expected.
 fn check_open(fd: &OwnedFd, at: &RelPath, expect: &Identity) -> Result<(), DiskError> {
     let stat = fstat(fd).map_err(|error| DiskError::call("examine", at, error).at_source())?;
+    if stat.st_nlink == 0 {
+        return Err(DiskError::Vanished { path: at.into() });
+    }
     check(at, &identity_of(&stat), expect)
 }
 

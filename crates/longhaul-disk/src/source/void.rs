@@ -40,7 +40,7 @@ impl SourceTree for VoidSource {
         Ok(Arc::new(SourceFile::void(*expect, None)))
     }
 
-    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
         Ok(SmallFile::void(&at.path, expect))
     }
 }
@@ -76,7 +76,7 @@ impl SourceTree for TimedVoid {
         Ok(Arc::new(SourceFile::void(*expect, Some(until))))
     }
 
-    fn open_small<'a>(&self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
         self.one.open_small(at, expect)
     }
 }

@@ -498,6 +498,11 @@ impl TargetTree for FsTarget {
         standing::retouch(&self.walk, path, expect, meta.map(|meta| (meta, self.modes)), preserve)
     }
 
+    fn fit_mode(&self, path: &RelPath, is: &Meta, wanted: &Meta) -> Result<(), DiskError> {
+        let bits = self.modes.file(wanted, Preserve::default());
+        if is.mode & 0o777 == bits { Ok(()) } else { standing::set_mode(&self.walk, path, is, bits) }
+    }
+
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
         let Some(body) = file.body() else { return Ok(Staged::void(file.path())) };
         let temp = Arc::clone(&body.temp);

@@ -199,6 +199,15 @@ pub trait TargetTree: Send + Sync + 'static {
         slot: &mut [u8],
     ) -> Result<(Back, Identity), DiskError>;
 
+    /// Gives the file at `path`, which stands there with the permissions and times `is`, the mode that one with these permissions
+    /// gets, if that is another; as far as its owner lets us, and unless it has several names. A tree without modes has none to give.
+    ///
+    /// # Errors
+    /// When the system fails.
+    fn fit_mode(&self, _path: &RelPath, _is: &Meta, _wanted: &Meta) -> Result<(), DiskError> {
+        Ok(())
+    }
+
     /// Sees to it that the file at `path` is still this version; then, if `meta` is given, that it has this mode and time as
     /// far as its owner lets us. Not synced: what is lost of it is set again.
     ///

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::direct::{DirectMode, Handle};
 use crate::error::DiskError;
-use crate::stat::{Identity, identity_of, identity_of_statx, meta_of};
+use crate::stat::{Identity, identity_of, identity_of_statx, meta_of, type_of};
 use crate::target::meta::{Modes, mode, times};
 use crate::target::readback::{Back, Cached, fill};
 use crate::walk::Walk;
@@ -66,14 +66,29 @@ pub(crate) fn retouch(
     let is_late = !clock.shows(meta.mtime, is.mtime);
     let set_times = || if preserve.times && is_late { kernel.futimens(&fd, &times(meta)) } else { Ok(()) };
     let set = if stat.st_nlink > 1 { Err(Errno::MLINK) } else { set_mode().and_then(|()| set_times()) };
+    kept_by_owner(path, set, "set the metadata of")
+}
+
+/// Gives the file at `path` these permissions if it is still the one that was seen there. It need not be readable for that.
+pub(crate) fn set_mode(walk: &Walk, path: &RelPath, seen: &Meta, bits: u32) -> Result<(), DiskError> {
+    let (dir, name) = walk.parent(path)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = openat(&dir, name, flags, Mode::empty()).map_err(|error| DiskError::call("open", path, error))?;
+    let stat = fstat(&fd).map_err(|error| DiskError::call("examine", path, error))?;
+    if type_of(&stat) != FileType::RegularFile || meta_of(&stat) != *seen || stat.st_nlink > 1 {
+        return Ok(());
+    }
+    kept_by_owner(path, dir.kernel().chmod_place(&fd, mode(bits)), "set the mode of")
+}
+
+/// What another owns keeps what its owner gave it: its content is what counts, and that is right.
+fn kept_by_owner(path: &RelPath, set: Result<(), Errno>, call: &'static str) -> Result<(), DiskError> {
     match set {
-        Ok(()) => Ok(()),
-        // Its content is what counts, and that is right: another's file keeps what its owner gave it.
         Err(error @ (Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::MLINK)) => {
             tracing::debug!(path = %path.escaped(), %error, "a file that was found the same keeps its mode and time");
             Ok(())
         }
-        Err(error) => Err(DiskError::call("set the metadata of", path, error)),
+        set => set.map_err(|error| DiskError::call(call, path, error)),
     }
 }
 

@@ -71,7 +71,7 @@ impl Measured {
                     None => Arc::new(VoidSource { len: self.bytes, files: 1 }),
                 };
                 let wanted = Wanted { filter: Filter::default(), names: None, preserve: transfer.preserve };
-                (Side::Send(source, wanted), format!("bench pull of {size} at most"))
+                (Side::Send(source, wanted, 0), format!("bench pull of {size} at most"))
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, PathList, Role};
-use longhaul_disk::{EngineKind, ErrorKind, SourceTree, Tree};
+use longhaul_disk::{EngineKind, ErrorKind, Shape, SourceTree, Tree};
 use longhaul_net::{Congestion, Control, PublicKey};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
@@ -144,7 +144,8 @@ struct Held {
 /// The daemon's side of a transfer.
 pub(super) enum Side {
     Receive(Destination, Policy),
-    Send(Arc<dyn SourceTree>, Wanted),
+    /// With what the `Welcome` says of the sources.
+    Send(Arc<dyn SourceTree>, Wanted, u64),
 }
 
 async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: Request) -> Result<Admitted, Fault> {
@@ -402,9 +403,14 @@ async fn side(
             let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
             let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
             let wanted = Wanted { filter, names: names.map(Arc::new), preserve: transfer.preserve };
-            let open = move || place::served_sources(places, direct, &wanted).map(|source| (source, wanted));
-            let (source, wanted) = blocking(open).await?;
-            Ok((Side::Send(source, wanted), what))
+            let open =
+                move || place::served_sources(places, direct, &wanted).map(|(source, shape)| (source, shape, wanted));
+            let (source, shape, wanted) = blocking(open).await?;
+            if let Shape::Missing(missing) = &shape {
+                // Before the client makes anything of its destination.
+                return Err(missing.first().map_or_else(contradiction, |(_, error)| error.fault()));
+            }
+            Ok((Side::Send(source, wanted, handshake::source_caps(&shape)), what))
         }
         _ => Err(contradiction()),
     }
@@ -461,7 +467,7 @@ async fn welcome(
         version: VERSION,
         caps: match &prepared.side {
             Side::Receive(destination, _) => handshake::sync_caps(destination.tree.sync_method()),
-            Side::Send(..) => 0,
+            Side::Send(_, _, caps) => *caps,
         },
         session: nonce()?,
         chunk,
@@ -553,7 +559,7 @@ async fn converse(link: Link, prepared: Prepared, welcome: &Welcome, sync: SyncG
             }
             course.totals
         }
-        Side::Send(source, wanted) => {
+        Side::Send(source, wanted, _) => {
             let mut course = SendCourse::default();
             let sending = Sending {
                 tree: source,

@@ -173,8 +173,12 @@ impl Reading {
             let result = match shared.opened(file, &origin).map(|source| source.unchanged()) {
                 Some(Ok(true)) => Ok(()),
                 Some(Err(e)) => Err(e.fault()),
+                // By its name, as it is now: it may be gone.
+                Some(Ok(false)) => {
+                    Err(shared.tree.open(&origin.at, &origin.identity).map_or_else(|e| e.fault(), |_| changed()))
+                }
                 // One that does not open any more is reported as such before this.
-                Some(Ok(false)) | None => Err(changed()),
+                None => Err(changed()),
             };
             drop(waiting);
             let _ = sink.send(Event::Read(Report::Checked((file, result))));

@@ -65,6 +65,8 @@ struct Loop<'a> {
     gate: Gate,
     bare: Vec<Pass>,
     asked: Asked,
+    /// Whether the one source takes the destination's name.
+    renamed: bool,
     course: &'a mut ReceiveCourse,
     /// The last second whose counters observers were told.
     told: u64,
@@ -107,6 +109,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         link.times.clone(),
         link.sink(),
     );
+    let renamed = receiving.config.landing.renamed().is_some();
     let tells_digests = receiving.config.digests == SkippedDigests::Told;
     let mut machine = Receiver::new(receiving.config, receiving.base).named(whereabouts.name());
     let writing = match started {
@@ -131,6 +134,7 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         gate: Gate::default(),
         bare: Vec::new(),
         asked: receiving.asked,
+        renamed,
         course,
         told: 0,
         said: (0.0, Tally::default()),
@@ -422,7 +426,7 @@ impl Loop<'_> {
         self.course.settled(&held.entry, &outcome);
         self.writing.settled(held, &outcome);
         if self.course.is_news(&held.entry) {
-            tell_settled(held, outcome, &mut self.course.totals, &*self.link.observer);
+            tell_settled((held, self.renamed), outcome, &mut self.course.totals, &*self.link.observer);
         }
     }
 
@@ -499,8 +503,13 @@ impl Loop<'_> {
     }
 }
 
-/// Counts a settled entry and tells it. Of directories observers hear only that they failed.
-pub(crate) fn tell_settled(held: &Held, outcome: Outcome, totals: &mut Totals, observer: &dyn Observer) {
+/// Counts a settled entry and tells it; `renamed` is whether the one source took the destination's name. Of directories observers hear only that they failed.
+pub(crate) fn tell_settled(
+    (held, renamed): (&Held, bool),
+    outcome: Outcome,
+    totals: &mut Totals,
+    observer: &dyn Observer,
+) {
     let (status, b3) = match outcome {
         Outcome::Committed(root) => (FileStatus::Committed, root),
         Outcome::Skipped => (FileStatus::Skipped, None),
@@ -514,10 +523,13 @@ pub(crate) fn tell_settled(held: &Held, outcome: Outcome, totals: &mut Totals, o
             return;
         }
     };
+    if !totals.is_first_failure(&held.entry, &status) {
+        return;
+    }
     totals.settled(&held.entry.kind, &status);
     let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
     if !dir || matches!(status, FileStatus::Failed(_)) {
-        observer.event(api::Event::File(file_event(held, status, b3)));
+        observer.event(api::Event::File(FileEvent { renamed, ..file_event(held, status, b3) }));
     }
 }
 
@@ -526,5 +538,6 @@ fn file_event(held: &Held, status: FileStatus, b3: Option<[u8; 32]>) -> FileEven
         EntryKind::File { len, .. } => (true, len),
         _ => (false, 0),
     };
-    FileEvent { path: held.entry.path.clone(), placed: held.placed.clone(), status, bytes, b3, regular }
+    let (path, placed) = (held.entry.path.clone(), held.placed.clone());
+    FileEvent { path, placed, status, bytes, b3, regular, renamed: false }
 }

@@ -438,7 +438,7 @@ impl Loop<'_> {
             }
             (other, _) => other,
         };
-        tell_settled(&held, outcome, &mut self.course.totals, &*self.link.observer);
+        tell_settled((&held, self.landing.renamed().is_some()), outcome, &mut self.course.totals, &*self.link.observer);
     }
 
     fn progress(&mut self) -> Progress {

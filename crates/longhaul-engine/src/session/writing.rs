@@ -11,14 +11,13 @@ mod shortage;
 mod standing;
 mod survey;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
-    Author, Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath, SessionTag,
-    TempName,
+    Author, Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
 };
 use longhaul_disk::{ChunkIo, DiskError, Staged, TargetFile, TargetTree};
 use longhaul_proto::receiver::{Created, Held, Partial, Record, Room, Surveyed, Ticket};
@@ -125,8 +124,8 @@ pub(crate) struct Writing {
     reads: Arc<()>,
     depth: usize,
     payload: HashMap<Ticket, Payload>,
-    /// Directories that this session made and whose content is still coming: no more than a path has levels.
-    fresh: Arc<Mutex<HashSet<RelPath>>>,
+    /// Directories whose content is still coming.
+    dirs: Arc<Mutex<survey::Coming>>,
     files: HashMap<FileId, Open>,
     staged: HashMap<FileId, Staged>,
     batch: Arc<Batch>,
@@ -195,7 +194,7 @@ impl Writing {
             chores: Arc::default(),
             reads: Arc::default(),
             payload: HashMap::new(),
-            fresh: Arc::default(),
+            dirs: Arc::default(),
             files: HashMap::new(),
             staged: HashMap::new(),
             batch: Arc::default(),

@@ -14,6 +14,7 @@ use longhaul_proto::wire::message::{self, VERSION, Welcome};
 
 use super::Run;
 use super::link::start;
+use super::missing;
 use crate::api::{Event, FileEvent, FileStatus, LocalDest, LocalSource, Observer, Start};
 use crate::asked::Asked;
 use crate::budget::{self, LANES_DEFAULT, Machinery, Means};
@@ -45,20 +46,23 @@ impl Run {
     /// Both halves in this process.
     pub(super) async fn copy(self, sources: &[LocalSource], dest: &LocalDest) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
+        // Checked before anything is made.
+        self.half_slots()?;
+        let (source, shape) = self.local_sources(sources.to_vec()).await?;
+        if let Some(totals) = missing::here(&shape, &*self.observer) {
+            return Ok(totals);
+        }
         let opening = Opening {
             direct: self.settings.io,
             dry_run: self.settings.dry_run,
-            placing: place::placing(dest.slash, sources.len(), contents),
+            placing: place::placing(dest.slash, sources.len(), contents, &shape),
             may_modify: true,
         };
-        // Checked before anything is made.
-        self.half_slots()?;
         let own = match sources {
             [source] if !source.contents => source.path.file_name().map(OsStr::as_bytes),
             _ => None,
         };
         place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
-        let source = self.local_sources(sources.to_vec()).await?;
         let destination = LocalSite::new(dest, opening)?.open()?;
         self.embedded(source, destination, Arc::new(Nobody)).await
     }
@@ -224,15 +228,9 @@ struct OneHost(Arc<dyn Observer>);
 impl Observer for OneHost {
     fn event(&self, event: Event) {
         self.0.event(match event {
-            Event::File(FileEvent { status: FileStatus::Failed(fault), path, placed, regular, bytes, b3 }) => {
-                Event::File(FileEvent {
-                    status: FileStatus::Failed(fault.said_here()),
-                    path,
-                    placed,
-                    regular,
-                    bytes,
-                    b3,
-                })
+            Event::File(FileEvent { status: FileStatus::Failed(fault), path, placed, regular, renamed, bytes, b3 }) => {
+                let status = FileStatus::Failed(fault.said_here());
+                Event::File(FileEvent { status, path, placed, regular, renamed, bytes, b3 })
             }
             Event::Fault(fault) => Event::Fault(fault.said_here()),
             other => other,

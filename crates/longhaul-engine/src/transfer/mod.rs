@@ -9,6 +9,7 @@ pub(crate) mod bench;
 mod dial;
 mod embedded;
 mod link;
+mod missing;
 mod paths;
 mod redial;
 mod segments;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
-use longhaul_disk::{FsTarget, SourceTree, TargetTree};
+use longhaul_disk::{FsTarget, Shape, SourceTree, TargetTree};
 use longhaul_net::Protection;
 use longhaul_proto::receiver::{Config, Landing, Policy, SkippedDigests};
 use longhaul_proto::wire::message::{Far, Placing, Welcome};
@@ -34,6 +35,7 @@ use crate::api::{
 };
 use crate::asked::Asked;
 use crate::budget::{self, Machinery, Means};
+use crate::handshake;
 use crate::lane::join::nonce;
 use crate::place::{self, Destination, LocalSite, Opening};
 use crate::report::Totals;
@@ -160,10 +162,14 @@ struct Run {
 impl Run {
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
-        let asked = place::placing(path.slash, sources.len(), contents);
+        let count = sources.len();
         let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
         let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk);
-        let tree = self.local_sources(sources).await?;
+        let (tree, shape) = self.local_sources(sources).await?;
+        if let Some(totals) = missing::here(&shape, &*self.observer) {
+            return Ok(totals);
+        }
+        let asked = place::placing(path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
         loop {
             // What the first session found there decides for all: it may since have made a directory of that name.
@@ -211,15 +217,21 @@ impl Run {
         let opening = Opening {
             direct: self.settings.io,
             dry_run: self.settings.dry_run,
-            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents)),
+            // Of one source the daemon says in its answer whether it is a directory.
+            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents), &Shape::Other),
             may_modify: true,
         };
         // Resolved once: the first session may make a directory of that name.
-        let site = LocalSite::new(dest, opening)?;
-        dialling.sync = site.sync_method();
+        let mut site = Site { at: LocalSite::new(dest, opening)?, dest, is_settled: false };
+        dialling.sync = site.at.sync_method();
         loop {
-            let ended = self.pull_once(remote, &wish, &paths, &site, (&mut course, &mut dialling)).await;
+            let ended = self.pull_once(remote, &wish, &paths, &mut site, (&mut course, &mut dialling)).await;
             let Err(fault) = ended else { return Ok(course.totals) };
+            if !site.is_settled
+                && let Some(totals) = missing::there(&fault, remote, &paths, &*self.observer)
+            {
+                return Ok(totals);
+            }
             if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
                 course.totals.fault = Some(fault);
                 return Ok(course.totals);
@@ -233,21 +245,24 @@ impl Run {
         remote: &Remote,
         wish: &Wish,
         paths: &[RemotePath],
-        site: &LocalSite,
+        site: &mut Site<'_>,
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
     ) -> Result<(), Fault> {
         let (memory, chunk) = (self.settings.memory, self.settings.chunk);
         // What is left in a destination that stands says how large buffers must be; one that does not is made only when the
         // daemon has agreed.
-        let standing = if site.stands() { Some(site.open()?) } else { None };
+        let mut standing = if site.at.stands() { Some(site.at.open()?) } else { None };
         let limit = budget::largest_chunk(memory, chunk);
         let chunk_max = standing.as_ref().map_or(chunk, |d| d.chunk_max(chunk).min(limit));
         let slots = budget::slots(memory, chunk_max)?;
         let agreed = self.agree(remote, Role::Receiver, wish.clone(), slots, chunk_max, dialling).await?;
         let slots = budget::slots(memory, agreed.welcome.chunk_max)?;
+        if site.settle(agreed.welcome.caps) {
+            standing = None;
+        }
         let destination = match standing {
             Some(destination) => destination,
-            None => site.open()?,
+            None => site.at.open()?,
         };
         let tops: Option<BTreeSet<Vec<u8>>> =
             paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
@@ -333,7 +348,7 @@ impl Run {
     }
 
     /// Opens sources of this host, of which no two may have one name.
-    async fn local_sources(&self, sources: Vec<LocalSource>) -> Result<Arc<dyn SourceTree>, Fault> {
+    async fn local_sources(&self, sources: Vec<LocalSource>) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
         let (direct, wanted) = (self.settings.io, self.wanted());
         blocking(move || place::local_sources(&sources, direct, &wanted)).await
     }
@@ -352,6 +367,25 @@ impl Run {
             read_back: self.settings.verify == Verify::Disk,
             digests: if self.settings.digests { digests } else { SkippedDigests::Unwanted },
         }
+    }
+}
+
+/// Where what is pulled goes, for all sessions of a run.
+struct Site<'a> {
+    at: LocalSite,
+    dest: &'a LocalDest,
+    /// Whether the daemon has said what the source is.
+    is_settled: bool,
+}
+
+impl Site<'_> {
+    /// Hears what the daemon says of its sources, once. Gives whether that moved the place.
+    fn settle(&mut self, caps: u64) -> bool {
+        if std::mem::replace(&mut self.is_settled, true) || !handshake::source_is_directory(caps) {
+            return false;
+        }
+        let moved = self.at.for_directory(self.dest);
+        std::mem::replace(&mut self.at, moved.clone()).is_renamed() != moved.is_renamed()
     }
 }
 

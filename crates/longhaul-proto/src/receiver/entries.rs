@@ -8,7 +8,7 @@ use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId,
 use super::compare::{Comparison, goes_in_chunks};
 use super::large::{Large, Stage};
 use super::partial::Partial;
-use super::policy::{Decision, Seen, same};
+use super::policy::{Decision, Seen, is_same};
 use super::readback::Checks;
 use super::skipped::wants_digest;
 use super::{Action, Held, Receiver, Replace, Slot, State, Surveyed};
@@ -118,7 +118,7 @@ impl Receiver {
                 "something that is no directory stands where one goes",
                 "remove it or choose another destination",
             ),
-            (.., Ok(seen)) if committed && !doubtful && same(&held.entry, &seen) => Outcome::Skipped,
+            (.., Ok(seen)) if committed && !doubtful && is_same(&held.entry, &seen) => Outcome::Skipped,
             (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen, doubtful) {
                 Decision::Skip => Outcome::Skipped,
                 Decision::Fail(fault) => Outcome::Failed(fault),

@@ -53,7 +53,7 @@ pub use order::{
     SyncGroup, Ticket,
 };
 pub use partial::{Partial, Source};
-pub use policy::{Landing, Policy, Seen};
+pub use policy::{Landing, Policy, Seen, is_same};
 use readback::{Reading, Unread};
 pub use room::Room;
 use room::Rooms;

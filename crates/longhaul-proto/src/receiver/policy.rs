@@ -132,6 +132,12 @@ impl Policy {
                 "a directory stands where the file goes",
                 "remove it or choose another destination",
             ),
+            // What was not made by copying is not unmade by it: a device is no place that a file may take.
+            Seen::Special => fail(
+                FaultCode::InTheWay,
+                "a fifo, socket or device stands where it goes, and is never replaced",
+                "remove it or choose another destination",
+            ),
             _ if self.if_exists == IfExists::Fail => {
                 fail(FaultCode::Exists, "the name is taken", "--if-exists replace would replace it")
             }
@@ -141,9 +147,9 @@ impl Policy {
                 "ask for the right 'modify' on this root, or have the file removed",
             ),
             _ if doubtful => Decision::Send,
-            seen if self.if_exists == IfExists::SkipSame && same(entry, seen) => Decision::Skip,
+            seen if self.if_exists == IfExists::SkipSame && is_same(entry, seen) => Decision::Skip,
             seen if self.if_exists == IfExists::Verify && same_len(entry, seen) => Decision::Compare,
-            seen @ Seen::Symlink { .. } if self.if_exists == IfExists::Verify && same(entry, seen) => Decision::Skip,
+            seen @ Seen::Symlink { .. } if self.if_exists == IfExists::Verify && is_same(entry, seen) => Decision::Skip,
             _ if !self.may_modify => fail(
                 FaultCode::Denied,
                 "the name is taken and this key may not replace it",
@@ -155,7 +161,7 @@ impl Policy {
 }
 
 /// Whether what stands there is what would be sent, as far as can be told without reading it.
-pub(super) fn same(entry: &Entry, seen: &Seen) -> bool {
+pub fn is_same(entry: &Entry, seen: &Seen) -> bool {
     match (&entry.kind, seen) {
         (EntryKind::File { len, inode, .. }, Seen::File { len: stands, mtime, clock }) => {
             len == stands && clock.is_same(entry.meta.mtime, inode.ctime, *mtime)
@@ -238,7 +244,8 @@ mod tests {
             (IfExists::Verify, true, &Seen::Absent, "send"),
             (IfExists::Verify, true, &Seen::Dir, "in-the-way"),
             (IfExists::SkipSame, true, &Seen::Dir, "in-the-way"),
-            (IfExists::SkipSame, true, &Seen::Special, "send"),
+            (IfExists::SkipSame, true, &Seen::Special, "in-the-way"),
+            (IfExists::Replace, true, &Seen::Special, "in-the-way"),
         ] {
             assert_eq!(code(if_exists, may_modify, seen), want, "{if_exists:?} {may_modify} {seen:?}");
         }

@@ -27,7 +27,7 @@ impl Args for FilterOptions {
                 .help(help)
         };
         command
-            .arg(filter(INCLUDE, "Send what matches; of all --include and --exclude the first match decides"))
+            .arg(filter(INCLUDE, "Send what matches; of all --include and --exclude the first match decides. Patterns given here take the place of those in config.toml"))
             .arg(filter(EXCLUDE, "Leave out what matches; an excluded directory is not entered"))
     }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 
-use longhaul_core::Escaped;
+use longhaul_core::{Escaped, PlainText};
 use longhaul_engine::{From as Sources, Job, LocalDest, LocalSource, Settings, Stop, StopTrigger, To};
 
 use super::Context;
@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::keys;
 use crate::location::{DaemonPath, LocalPath, Location, LocationFlaw};
 use crate::manifest::Manifest;
+use crate::naming::Naming;
 use crate::output::{self, End, Narrator, Show, Speaker, Talker, Telling};
 use crate::settings::{self, Talk, TransferSettings};
 use crate::signals::{self, Asking, Hangup};
@@ -67,7 +68,10 @@ fn prepare(
         why: "a transfer needs a SOURCE and a DEST",
         hint: "write SOURCE... DEST; '.' is the current directory",
     })?;
-    let ends = Ends::parse(direction, sources, dest)?;
+    let mut ends = Ends::parse(direction, sources, dest)?;
+    if settings.engine.files_from.is_some() {
+        ends.mean_contents();
+    }
     if settings.engine.files_from.is_some() && sources.len() != 1 {
         let why = "the names of --files-from are relative to one SOURCE, but several are given";
         return Err(Error::Combination { why, hint: "give one SOURCE" });
@@ -81,6 +85,7 @@ fn prepare(
     }
     let asking = Asking::default();
     let destination = ends.destination();
+    let naming = ends.naming(destination.clone());
     let manifest = match settings.manifest {
         Some(path) if settings.engine.dry_run => {
             talker.note(format_args!("dry run: the manifest {} is not written", path.display()));
@@ -104,7 +109,7 @@ fn prepare(
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
     let (json, rate, stop_on_deaf) = (talk.json, settings.engine.rate, trigger.clone());
-    let telling = Telling { talker, json, show, rate, dry_run, manifest, destination, stop: stop_on_deaf };
+    let telling = Telling { talker, json, show, rate, dry_run, manifest, destination, naming, stop: stop_on_deaf };
     let narrator = Narrator::new(telling);
     let (sources, command) = (sources.len(), quoted(context.line));
     Ok(Prepared { job, settings: settings.engine, narrator, talker, stop, trigger, asking, sources, command })
@@ -181,6 +186,19 @@ impl Ends {
         }
     }
 
+    /// What lies in the sources is meant, not the sources themselves: names of a list are relative to its one source, and
+    /// land as they are.
+    fn mean_contents(&mut self) {
+        match self {
+            Ends::Local(sources, _) | Ends::Push(sources, _) => {
+                sources.iter_mut().for_each(|source| source.slash = true)
+            }
+            Ends::Pull(_, sources, _) => {
+                sources.iter_mut().filter_map(|daemon| daemon.path.as_mut()).for_each(|path| path.slash = true);
+            }
+        }
+    }
+
     fn local_sources(&self) -> &[LocalPath] {
         match self {
             Ends::Local(sources, _) | Ends::Push(sources, _) => sources,
@@ -188,12 +206,17 @@ impl Ends {
         }
     }
 
-    /// The destination; several sources and the content of a directory are placed beneath it, whatever stands there.
     fn destination(&self) -> Destination {
         match self {
-            Ends::Local(sources, dest) => Destination::local(dest, beneath(sources, |source| source.slash)),
-            Ends::Push(sources, dest) => Destination::daemon(dest, beneath(sources, |source| source.slash)),
-            Ends::Pull(_, sources, dest) => Destination::local(dest, beneath(sources, contents)),
+            Ends::Local(_, dest) | Ends::Pull(_, _, dest) => Destination::local(dest),
+            Ends::Push(_, dest) => Destination::daemon(dest),
+        }
+    }
+
+    fn naming(&self, destination: Destination) -> Naming {
+        match self {
+            Ends::Local(sources, _) | Ends::Push(sources, _) => Naming::from_here(sources, destination),
+            Ends::Pull(_, sources, _) => Naming::from_daemon(sources, destination),
         }
     }
 
@@ -228,19 +251,14 @@ fn no_root(text: &[u8]) -> Error {
     Error::Location { location: Escaped(text).to_string(), flaw: LocationFlaw::NoRoot }
 }
 
-fn beneath<S>(sources: &[S], contents: impl Fn(&S) -> bool) -> bool {
-    sources.len() > 1 || sources.iter().any(contents)
-}
-
-/// A whole root has no name of its own beneath itself, so what lies in it is meant.
-fn contents(daemon: &DaemonPath) -> bool {
-    daemon.path.as_ref().is_some_and(|path| path.slash || path.path.is_root())
-}
-
-/// The command line as a shell would take it, every odd word in single quotes.
+/// The command line as a shell would take it, every odd word in single quotes; one that a terminal would not show as it is, in
+/// the quotes of shells that know `$'...'`.
 fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| {
         let text = word.to_string_lossy();
+        if word.to_str().is_none_or(|text| *PlainText::from(text) != *text) {
+            return escaped(word.as_encoded_bytes());
+        }
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@,+%[]".contains(c);
         if !text.is_empty() && text.chars().all(plain) {
             text.into_owned()
@@ -249,6 +267,20 @@ fn quoted(line: &[OsString]) -> String {
         }
     });
     words.collect::<Vec<_>>().join(" ")
+}
+
+fn escaped(word: &[u8]) -> String {
+    let mut text = "$'".to_owned();
+    for &byte in word {
+        match byte {
+            b'\'' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => text.push(char::from(byte)),
+            // Three digits end the number, whatever follows.
+            _ => text.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    text.push('\'');
+    text
 }
 
 #[cfg(test)]

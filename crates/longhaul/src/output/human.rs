@@ -77,7 +77,7 @@ impl Talker {
 pub(super) fn lines(fault: &Fault) -> String {
     let quoting = if fault.author == Author::Peer { PEER_SAYS } else { "" };
     let mut text = format!("{}{quoting}", Label::Error.text());
-    if !fault.object.is_empty() && !fault.message.contains(fault.object.as_str()) {
+    if !fault.object.is_empty() && !fault.names_object() {
         text.push_str(&fault.object);
         text.push_str(": ");
     }
@@ -138,8 +138,13 @@ mod tests {
     fn a_fault_says_what_why_and_what_next() {
         let fault = Fault::new(FaultCode::Denied, Blame::Peer, "permission denied").about("a/b");
         assert_eq!(lines(&fault), "error: a/b: permission denied\n");
-        let fault = Fault::new(FaultCode::Io, Blame::Local, "cannot read a/b: i/o error").about("a/b").hint("look");
-        assert_eq!(lines(&fault), "error: cannot read a/b: i/o error\nhint: look\n");
+        let fault = Fault::new(FaultCode::Io, Blame::Local, "cannot read 'a/b': i/o error").about("a/b").hint("look");
+        assert_eq!(lines(&fault), "error: cannot read 'a/b': i/o error\nhint: look\n");
+        // Letters of a name are in many words.
+        for name in ["a", "is", "name", "taken"] {
+            let fault = Fault::new(FaultCode::Exists, Blame::Peer, "the name is taken").about(name);
+            assert_eq!(lines(&fault), format!("error: {name}: the name is taken\n"));
+        }
     }
 
     #[test]

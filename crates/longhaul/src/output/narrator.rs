@@ -12,6 +12,7 @@ use longhaul_engine::{
     Event, FileEvent, FileStatus, LanesTuned, PathFigures, Progress, Redial, Report, Start, StopTrigger,
 };
 
+use super::causes::Causes;
 use super::closing::{self, Failed, Run};
 use super::events::protection;
 use super::meter::Meter;
@@ -21,6 +22,7 @@ use crate::destination::Destination;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::manifest::Manifest;
+use crate::naming::Naming;
 
 /// What to tell, and how.
 pub struct Telling {
@@ -38,6 +40,8 @@ pub struct Telling {
     pub manifest: Option<Manifest>,
     /// Where files are placed.
     pub destination: Destination,
+    /// What people call things.
+    pub naming: Naming,
     /// Stops the run when standard output cannot be written.
     pub stop: StopTrigger,
 }
@@ -60,6 +64,8 @@ pub struct Narrator {
     meter: Meter,
     planned: Planned,
     failed: Failed,
+    /// What files failed by.
+    causes: Causes,
     /// The last one told: the engine may say a fault as an event and again in its report.
     told: Option<Fault>,
     /// Whether there was a session at all, so that there is something to count.
@@ -91,6 +97,7 @@ impl Narrator {
             meter: Meter::default(),
             planned: Planned::default(),
             failed: Failed::default(),
+            causes: Causes::default(),
             told: None,
             session: Session::Never,
             stdout_failed: None,
@@ -141,6 +148,9 @@ impl Narrator {
         let manifest = self.finish_manifest(end);
         if let Some(error) = self.stdout_failed {
             return super::stdout_failed(error);
+        }
+        for rest in self.causes.rest() {
+            self.telling.talker.fault(&rest);
         }
         if let Some(fault) = &end.report.fault {
             self.fault(fault.clone());
@@ -203,8 +213,11 @@ impl Narrator {
     fn file(&mut self, file: &FileEvent) {
         if let FileStatus::Failed(fault) = &file.status {
             self.failed.add(&file.placed);
-            let nameless = fault.object.is_empty();
-            self.fault(if nameless { fault.clone().about(file.placed.escaped()) } else { fault.clone() });
+            let fault = self.telling.naming.of_file(file, fault);
+            let at_dest = self.telling.naming.is_at_destination(&fault);
+            if self.causes.is_news(&fault, at_dest) {
+                self.fault(fault);
+            }
         }
         if let Some(manifest) = &mut self.telling.manifest {
             manifest.hear(file);
@@ -216,7 +229,9 @@ impl Narrator {
         if self.telling.json {
             self.print(|json| json.file(file));
         } else if file.status == FileStatus::Planned {
-            self.print_mapping(file);
+            self.print_mapping(file, &format!("{} bytes", file.bytes));
+        } else if self.telling.dry_run && file.status == FileStatus::Skipped {
+            self.print_mapping(file, "is there already");
         }
         if self.telling.talker.names_files() {
             self.telling.talker.say(file_line(file));
@@ -285,9 +300,9 @@ impl Narrator {
         Ok(())
     }
 
-    fn print_mapping(&mut self, file: &FileEvent) {
+    fn print_mapping(&mut self, file: &FileEvent, what: &str) {
         let placed = self.telling.destination.shown(file);
-        let line = format!("{} -> {placed} ({} bytes)\n", file.path.escaped(), file.bytes);
+        let line = format!("{} -> {placed} ({what})\n", file.path.escaped());
         self.print_text(&line);
     }
 

@@ -7,28 +7,30 @@ use std::sync::{Arc, PoisonError};
 
 use longhaul_core::{Entry, EntryKind, Fault, FileId, RelPath};
 use longhaul_disk::{DiskError, Made, Standing, TargetTree};
-use longhaul_proto::receiver::{Held, Seen, Surveyed};
+use longhaul_proto::receiver::{Held, Seen, Surveyed, is_same};
 
-use super::{Report, Writing, begun};
-use crate::partials::{Coming, Known, Ledger};
+use super::{Report, Writing, WritingOptions, begun};
+use crate::partials::{self, Known, Ledger};
 
 impl Writing {
     /// Looks at what stands under the names of a page, making its directories.
     /// `committed` knows what an earlier session of this run did.
     pub(crate) fn survey(&self, page: Vec<Arc<Held>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
-        let (dry_run, fresh) = (self.options.dry_run, self.fresh.clone());
-        let (ledger, bundled_max) = (self.ledger.clone(), self.options.bundled_max);
+        let (options, dirs) = (self.options, self.dirs.clone());
+        let (ledger, bundled_max) = (self.ledger.clone(), options.bundled_max);
         self.report(&self.survey, move |tree| {
-            let mut fresh = fresh.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut dirs = dirs.lock().unwrap_or_else(PoisonError::into_inner);
             let first = page.first().map_or(FileId(0), |held| held.id);
             if let Some(ledger) = ledger.as_deref().filter(|_| first == FileId(0)) {
                 ledger.sweep(tree, &RelPath::root());
             }
             let found = page.iter().map(|held| {
-                let seen = look(tree, held, dry_run, &mut fresh, ledger.as_deref()).map_err(|e| e.fault())?;
+                dirs.pass(held)?;
+                let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(|e| e.fault());
+                let seen = seen.inspect_err(|fault| dirs.fail(held, fault))?;
                 let coming = match held.entry.kind {
-                    EntryKind::File { len, .. } if len > bundled_max => Coming::InChunks,
-                    _ => Coming::Whole,
+                    EntryKind::File { len, .. } if len > bundled_max => partials::Coming::InChunks,
+                    _ => partials::Coming::Whole,
                 };
                 let stands_for_itself = !matches!(held.entry.kind, EntryKind::DirEnd | EntryKind::Unsent { .. });
                 let ledger = ledger.as_ref().filter(|_| stands_for_itself);
@@ -49,11 +51,39 @@ impl Writing {
     }
 }
 
-/// What stands under a name; directories are made.
+/// Directories whose content is still coming: no more than a path has levels.
+#[derive(Debug, Default)]
+pub(super) struct Coming {
+    /// Those that this session made.
+    fresh: HashSet<RelPath>,
+    /// The outermost that could not be made or entered, and why: so nothing beneath it can.
+    failed: Option<(RelPath, Fault)>,
+}
+
+impl Coming {
+    /// Fails what lies beneath a directory that failed, with the reason of that.
+    fn pass(&mut self, held: &Held) -> Result<(), Fault> {
+        let Some((dir, fault)) = &self.failed else { return Ok(()) };
+        if held.placed == *dir {
+            self.failed.take_if(|_| held.entry.kind == EntryKind::DirEnd);
+            return Ok(());
+        }
+        let is_beneath = held.placed.as_bytes().strip_prefix(dir.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
+        if (is_beneath || dir.is_root()) && held.entry.kind != EntryKind::DirEnd { Err(fault.clone()) } else { Ok(()) }
+    }
+
+    fn fail(&mut self, held: &Held, fault: &Fault) {
+        if held.entry.kind == EntryKind::Dir {
+            self.failed.get_or_insert_with(|| (held.placed.clone(), fault.clone()));
+        }
+    }
+}
+
+/// What stands under a name; directories are made, and a file that is there already gets its mode.
 fn look(
     tree: &dyn TargetTree,
     held: &Held,
-    dry_run: bool,
+    options: &WritingOptions,
     fresh: &mut HashSet<RelPath>,
     ledger: Option<&Ledger>,
 ) -> Result<Seen, DiskError> {
@@ -63,7 +93,7 @@ fn look(
             Ok(Seen::Absent)
         }
         EntryKind::Unsent { .. } => Ok(Seen::Absent),
-        EntryKind::Dir if !dry_run => {
+        EntryKind::Dir if !options.dry_run => {
             match tree.make_dir(&held.placed)? {
                 Made::Created => drop(fresh.insert(held.placed.clone())),
                 Made::Stood => ledger.into_iter().for_each(|ledger| ledger.sweep(tree, &held.placed)),
@@ -75,7 +105,16 @@ fn look(
         _ if held.placed.parent().is_some_and(|parent| fresh.contains(&parent)) => Ok(Seen::Absent),
         _ => Ok(match tree.examine(&held.placed)? {
             None => Seen::Absent,
-            Some(Standing::File { len, meta, clock }) => Seen::File { len, mtime: meta.mtime, clock },
+            Some(Standing::File { .. } | Standing::Special { .. }) if held.entry.kind == EntryKind::Dir => {
+                return Err(DiskError::Exists { path: (&held.placed).into(), what: "it is no directory" });
+            }
+            Some(Standing::File { len, meta, clock }) => {
+                let seen = Seen::File { len, mtime: meta.mtime, clock };
+                if options.may_replace && options.preserve.mode && !options.dry_run && is_same(&held.entry, &seen) {
+                    tree.fit_mode(&held.placed, &meta, &held.entry.meta)?;
+                }
+                seen
+            }
             Some(Standing::Dir { .. }) => Seen::Dir,
             Some(Standing::Symlink { target, .. }) => Seen::Symlink { target },
             Some(Standing::Special { .. }) => Seen::Special,

@@ -24,6 +24,8 @@ pub struct Hello {
 pub const CAP_SYNCS_FILE_SYSTEM: u64 = 1;
 /// Bit of [`Welcome::caps`]: it syncs each of them by itself.
 pub const CAP_SYNCS_EACH: u64 = 2;
+/// Bit of [`Welcome::caps`]: the one source of this sender is a directory, which keeps its name beneath the destination.
+pub const CAP_SOURCE_DIRECTORY: u64 = 4;
 
 /// What an initiator asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,7 +183,7 @@ pub struct FarSource {
 pub enum Placing {
     /// Beneath the destination, which is made if it is missing.
     Beneath,
-    /// Beneath it if it is a directory; else the one source takes its name.
+    /// Beneath it if it is a directory; else the one source, which is a file or a link, takes its name.
     BeneathIfDir,
     /// The one source takes its name, whatever stands there: what an earlier session of the same run has made of
     /// [`Placing::BeneathIfDir`].
@@ -202,7 +204,8 @@ pub enum Protect {
 pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
-    /// Bits that say what the acceptor does: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`]; unknown ones mean nothing.
+    /// Bits that say what the acceptor does and has: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`], [`CAP_SOURCE_DIRECTORY`];
+    /// unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],

@@ -1,5 +1,7 @@
 //! Which locations go together, where placed paths begin, and how a command is printed to be run again.
 
+use std::os::unix::ffi::OsStringExt;
+
 use super::*;
 use crate::destination::tests::event;
 use longhaul_engine::FileStatus;
@@ -68,4 +70,6 @@ fn several_sources_and_the_content_of_a_directory_land_beneath() {
 fn a_command_is_printed_as_a_shell_takes_it() {
     let line = ["longhaul", "push", "a b", "it's", "", "lh://[::1]:1/r/x*"].map(OsString::from);
     assert_eq!(quoted(&line), "longhaul push 'a b' 'it'\\''s' '' 'lh://[::1]:1/r/x*'");
+    let odd = [OsString::from("a'\n\\1"), OsString::from_vec(vec![0xff, b'7'])];
+    assert_eq!(quoted(&odd), "$'a\\'\\0121' $'\\3777'".replace("\\0121", "\\012\\\\1"));
 }

@@ -13,7 +13,7 @@ fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> Str
 fn file(path: &[u8], status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
     let path = RelPath::new(path).unwrap();
     let placed = RelPath::new("in").unwrap().concat(&path).unwrap();
-    FileEvent { path, placed, status, bytes: 7, b3, regular: true }
+    FileEvent { path, placed, status, bytes: 7, b3, regular: true, renamed: false }
 }
 
 #[test]

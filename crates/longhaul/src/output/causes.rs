@@ -1,0 +1,103 @@
+//! One line for one cause: of a thousand files that fail for want of one directory, the first says why, the others are counted.
+//!
+//! In: the faults of files, named whole. Out: whether a fault is to be said, and at the end what was not. Says nothing itself.
+
+use std::collections::HashMap;
+
+use longhaul_core::{Fault, FaultCode, PlainText};
+
+/// The causes that were said, and how many files failed by each without a word of their own.
+#[derive(Debug, Default)]
+pub(super) struct Causes {
+    said: HashMap<Cause, usize>,
+    /// The first fault of each cause, about what all of them have in common, and how many more there were of it.
+    counted: Vec<(Fault, usize)>,
+}
+
+/// What makes two failures one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Cause {
+    code: FaultCode,
+    /// What it concerns: a directory that has failed for all that lies in it, or may not be written to.
+    object: PlainText,
+    message: String,
+}
+
+impl Causes {
+    /// Whether the fault of one file is new. `at_dest` if it was met there.
+    pub(super) fn is_news(&mut self, fault: &Fault, at_dest: bool) -> bool {
+        let cause = Cause::of(fault, at_dest);
+        if let Some(&at) = self.said.get(&cause) {
+            self.counted[at].1 += 1;
+            return false;
+        }
+        if self.counted.len() < CAUSES_MAX {
+            self.counted.push((fault.clone().about(&cause.object), 0));
+            self.said.insert(cause, self.counted.len() - 1);
+        }
+        true
+    }
+
+    /// A line for each cause by which more failed than was said.
+    pub(super) fn rest(&mut self) -> Vec<Fault> {
+        self.said.clear();
+        let counted = std::mem::take(&mut self.counted).into_iter().filter(|(_, more)| *more > 0);
+        counted.map(|(fault, more)| rest_of(&fault, more)).collect()
+    }
+}
+
+impl Cause {
+    fn of(fault: &Fault, at_dest: bool) -> Cause {
+        let (object, message) = (&fault.object, &fault.message);
+        let of_dir = at_dest && matches!(fault.code, FaultCode::Denied | FaultCode::ReadOnly);
+        match object.rsplit_once('/').filter(|_| of_dir && fault.names_object()) {
+            Some((dir, _)) => {
+                let message = message.replace(object.as_str(), "");
+                Cause { code: fault.code, object: dir.into(), message }
+            }
+            None => Cause { code: fault.code, object: object.clone(), message: message.to_string() },
+        }
+    }
+}
+
+fn rest_of(fault: &Fault, more: usize) -> Fault {
+    let files = if more == 1 { "1 file".to_owned() } else { format!("{more} files") };
+    Fault::new(fault.code, fault.blame, format_args!("and {files} more failed for this reason")).about(&fault.object)
+}
+
+/// Causes that are kept apart: any other is said for each file.
+const CAUSES_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::Blame;
+
+    use super::*;
+
+    fn fault(code: FaultCode, object: &str, message: &str) -> Fault {
+        Fault::new(code, Blame::Local, message).about(object)
+    }
+
+    #[test]
+    fn what_fails_for_one_directory_is_said_once_and_counted() {
+        let mut causes = Causes::default();
+        let dir = || fault(FaultCode::Exists, "dst/d", "'dst/d' exists: it is no directory");
+        assert!(causes.is_news(&dir(), true));
+        assert!((0..12).all(|_| !causes.is_news(&dir(), true)));
+        let rest = causes.rest();
+        assert_eq!(rest.len(), 1);
+        assert_eq!((&*rest[0].object, &*rest[0].message), ("dst/d", "and 12 files more failed for this reason"));
+        assert!(causes.rest().is_empty());
+    }
+
+    #[test]
+    fn files_of_a_directory_that_may_not_be_written_to_have_one_cause_and_unreadable_ones_have_one_each() {
+        let mut causes = Causes::default();
+        let denied = |name: &str| fault(FaultCode::Denied, name, &format!("cannot create '{name}': Permission denied"));
+        let news: Vec<bool> = ["d/a", "d/b", "e/a"].map(|name| causes.is_news(&denied(name), true)).into();
+        assert_eq!(news, [true, false, true]);
+        assert_eq!(causes.rest()[0].object, "d");
+        let news: Vec<bool> = ["s/a", "s/b"].map(|name| causes.is_news(&denied(name), false)).into();
+        assert_eq!(news, [true, true]);
+    }
+}
