@@ -147,8 +147,8 @@ fn a_run_with_nothing_to_do_says_so() {
 fn names_that_failed_are_listed_at_the_end() {
     let host = Host::new();
     for n in 0..12 {
-        files::make(host.path(&format!("d/f{n:02}")), 1, 10);
-        files::make(host.path(&format!("to/d/f{n:02}")), 2, 20);
+        files::make(host.path(format!("d/f{n:02}")), 1, 10);
+        files::make(host.path(format!("to/d/f{n:02}")), 2, 20);
     }
     files::make(host.path("d/good"), 1, 10);
     let outcome = host.run(["copy", "--if-exists", "fail", "d", "to/"]).fail(23);

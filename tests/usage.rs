@@ -131,10 +131,3 @@ fn a_listing_takes_several_locations_goes_down_and_shows_sizes_for_people() {
     let clean = site.client.run(["ls", "-R", &site.url("")]).succeed();
     assert!(clean.stdout_text().contains("sub/\\x1b[2J\n"), "{clean}");
 }
-
-#[test]
-fn partials_of_all_roots_are_listed_at_once() {
-    let site = Site::new();
-    let outcome = site.client.run(["ls", "--partials"]).arg(site.daemon.url("")).succeed();
-    assert!(outcome.stdout.is_empty(), "{outcome}");
-}

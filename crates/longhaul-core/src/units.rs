@@ -157,7 +157,7 @@ pub enum RateError {
         text: PlainText,
     },
     /// A number and a prefix that leave open whether bits or bytes are meant.
-    #[error("'{text}' says neither bits nor bytes a second: write {number}{prefix}bit/s or {number}{prefix}B/s")]
+    #[error("'{text}' is not a rate, bits or bytes a second: write {number}{prefix}bit/s or {number}{prefix}B/s")]
     Ambiguous {
         /// The text.
         text: PlainText,

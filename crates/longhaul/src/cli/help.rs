@@ -20,7 +20,7 @@ Examples:
   longhaul ls -l lh://node.example/              the roots that this key may see
   longhaul serve --root atlas=/srv/atlas:read    on the other host, for the clients of its serve.toml
 
-Every option of push, pull, copy and ls can also stand in the environment (--chunk-size as LONGHAUL_CHUNK_SIZE) or in \
+Every option of push, pull and copy can also stand in the environment (--chunk-size as LONGHAUL_CHUNK_SIZE) or in \
 $XDG_CONFIG_HOME/longhaul/config.toml (chunk-size = \"8MiB\"); a flag wins over the environment, the environment over the file.
 
 'longhaul COMMAND -h' shows what is used every day, 'longhaul COMMAND --help' everything, with examples.";

@@ -19,7 +19,7 @@ pub fn explain(error: &clap::Error, command: Option<&str>) -> Error {
             unknown_option(argument, command, &suggestions(error, ContextKind::SuggestedArg))
         }
         (ErrorKind::InvalidSubcommand, _, Some(name)) => {
-            unknown_command(name, &suggestions(error, ContextKind::SuggestedSubcommand))
+            unknown_command(name, command, &suggestions(error, ContextKind::SuggestedSubcommand))
         }
         _ => condensed(&error.render().to_string(), command),
     };
@@ -44,12 +44,13 @@ fn unknown_option(argument: &str, command: Option<&str>, similar: &[String]) -> 
     (message, hint)
 }
 
-fn unknown_command(name: &str, similar: &[String]) -> (String, String) {
+fn unknown_command(name: &str, command: Option<&str>, similar: &[String]) -> (String, String) {
+    let longhaul = command.map_or_else(|| "longhaul".to_owned(), |command| format!("longhaul {command}"));
     let hint = match likely(name, similar) {
-        Some(meant) => format!("did you mean 'longhaul {meant}'?"),
-        None => "'longhaul --help' lists the commands".to_owned(),
+        Some(meant) => format!("did you mean '{longhaul} {meant}'?"),
+        None => format!("'{longhaul} --help' lists the commands"),
     };
-    (format!("there is no command '{name}'"), hint)
+    (format!("there is no command '{longhaul} {name}'"), hint)
 }
 
 fn see(command: Option<&str>) -> String {
