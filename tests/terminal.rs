@@ -147,8 +147,8 @@ fn a_run_with_nothing_to_do_says_so() {
 fn names_that_failed_are_listed_at_the_end() {
     let host = Host::new();
     for n in 0..12 {
-        files::make(host.path(&format!("d/f{n:02}")), 1, 10);
-        files::make(host.path(&format!("to/d/f{n:02}")), 2, 20);
+        files::make(host.path(format!("d/f{n:02}")), 1, 10);
+        files::make(host.path(format!("to/d/f{n:02}")), 2, 20);
     }
     files::make(host.path("d/good"), 1, 10);
     let outcome = host.run(["copy", "--if-exists", "fail", "d", "to/"]).fail(23);
@@ -182,6 +182,7 @@ fn labels_are_coloured_where_that_is_asked_for_or_a_terminal_shows_it() {
     assert!(plain(&said(&["--color=never"], &[("LONGHAUL_COLOR", "always")])));
     assert!(colored(&said(&[], &[("CLICOLOR_FORCE", "1")])));
     let config = host.config("config.toml");
+    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
     files::write(&config, "color = 'always'\n");
     assert!(colored(&said(&[], &[])));
     files::write(&config, "color = 'pink'\n");

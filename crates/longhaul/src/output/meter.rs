@@ -137,7 +137,7 @@ mod tests {
         let mut meter = Meter::default();
         for second in 1..=8 {
             let now = f64::from(second);
-            let counted = heard.into_iter().filter(|at| *at <= now).next_back().unwrap_or(0.0);
+            let counted = heard.into_iter().rfind(|at| *at <= now).unwrap_or(0.0);
             let pace = meter.absorb(&Progress { counted_s: counted, ..at(now, (counted * 5e6) as u64, 0) });
             assert!((pace.bytes_per_s - 5e6).abs() < 1.0, "{second}: {pace:?}");
         }
