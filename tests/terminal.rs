@@ -182,6 +182,7 @@ fn labels_are_coloured_where_that_is_asked_for_or_a_terminal_shows_it() {
     assert!(plain(&said(&["--color=never"], &[("LONGHAUL_COLOR", "always")])));
     assert!(colored(&said(&[], &[("CLICOLOR_FORCE", "1")])));
     let config = host.config("config.toml");
+    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
     files::write(&config, "color = 'always'\n");
     assert!(colored(&said(&[], &[])));
     files::write(&config, "color = 'pink'\n");
