@@ -205,6 +205,14 @@ fn method_of(file_system_type: u64) -> SyncMethod {
     }
 }
 
+/// Whether a file system takes as much space for data as it is given. Some compress: what is longer than what is free may fit there,
+/// and none of them says in `statfs` whether it does.
+pub(crate) fn stores_all(file_system_type: u64) -> bool {
+    !matches!(file_system_type, ZFS | BTRFS | BCACHEFS)
+}
+
+const ZFS: u64 = 0x2FC1_2FC1;
+const BCACHEFS: u64 = 0xCA45_1A4E;
 const EXT4: u64 = 0xEF53;
 const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683E;
@@ -228,6 +236,13 @@ mod tests {
         ] {
             assert_eq!(method_of(number), method, "{number:#x}");
         }
+    }
+
+    #[test]
+    fn file_systems_that_may_compress_are_told_from_those_that_take_what_they_are_given() {
+        let compress = [0x2FC1_2FC1, 0x9123_683E, 0xCA45_1A4E];
+        assert!(compress.into_iter().all(|number| !stores_all(number)));
+        assert!([EXT4, XFS, TMPFS].into_iter().all(stores_all));
     }
 
     #[test]

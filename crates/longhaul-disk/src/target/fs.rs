@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Meta, Preserve, RelPath, SessionTag, TempName};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, fstatvfs, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfs, Statx, fstatvfs, statat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, ErrorKind};
@@ -17,7 +18,7 @@ use crate::kernel::{Interposer, Kernel};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::{Identity, Standing, node_of_statx, type_of};
 use crate::target::base;
-use crate::target::device::{Device, Mark, SyncMethod};
+use crate::target::device::{self, Device, Mark, SyncMethod};
 use crate::target::dirs::DirHandle;
 use crate::target::file::Began;
 use crate::target::links;
@@ -579,8 +580,8 @@ impl TargetTree for FsTarget {
             Err(_) => Arc::clone(self.walk.root()),
         };
         let stat = fstatvfs(&*dir).ok()?;
-        let inodes = (stat.f_files > 0).then_some(stat.f_favail);
-        Some(Room { device: dir.dev(), bytes: stat.f_bavail.saturating_mul(stat.f_frsize), inodes })
+        let is_firm = device::stores_all(self.kernel().file_system_type(&*dir).ok()?);
+        room_of(&stat, geteuid().is_root()).map(|(bytes, inodes)| Room { device: dir.dev(), bytes, inodes, is_firm })
     }
 
     fn sync_counts(&self) -> SyncCounts {
@@ -590,6 +591,18 @@ impl TargetTree for FsTarget {
     fn sync_method(&self) -> Option<SyncMethod> {
         self.syncer.watch(self.walk.root(), &RelPath::root()).ok().map(|device| device.method())
     }
+}
+
+/// Bytes and inodes that are free to this user. `None` where the file system reports no size: ramfs, a tmpfs without a limit and FUSE
+/// without `statfs` say that nothing is free, and take what comes.
+fn room_of(stat: &StatVfs, is_root: bool) -> Option<(u64, Option<u64>)> {
+    if stat.f_blocks == 0 {
+        return None;
+    }
+    // What is kept for root is taken by it as any other space.
+    let blocks = if is_root { stat.f_bfree } else { stat.f_bavail };
+    let inodes = (stat.f_files > 0).then_some(if is_root { stat.f_ffree } else { stat.f_favail });
+    Some((blocks.saturating_mul(stat.f_frsize), inodes))
 }
 
 #[cfg(test)]

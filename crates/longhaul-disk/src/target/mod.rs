@@ -68,7 +68,7 @@ pub struct Journalled {
     pub bytes: u64,
 }
 
-/// Free space and file entries of a file system, as far as this user may take them: without what is kept for root.
+/// Free space and file entries of a file system, as far as this user may take them: what is kept for root only if it is root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// The file system's device number.
@@ -77,6 +77,8 @@ pub struct Room {
     pub bytes: u64,
     /// Free inodes. `None` where their number is not fixed.
     pub inodes: Option<u64>,
+    /// Whether more than that cannot fit. It may where files are compressed.
+    pub is_firm: bool,
 }
 
 /// A temporary that an earlier session left, open again.

@@ -257,7 +257,8 @@ impl Writing {
     /// Measures the room where a file would go.
     pub(crate) fn measure_room(&self, held: Arc<Held>) {
         self.report(&self.room, move |tree| {
-            let room = tree.room(&held.placed);
+            // Where it may be compressed only a write tells whether a file fits.
+            let room = tree.room(&held.placed).filter(|room| room.is_firm);
             Report::Room(room.map(|room| Room { device: room.device, bytes: room.bytes, inodes: room.inodes }))
         });
     }

@@ -337,6 +337,36 @@ fn a_full_file_system_is_no_space_and_keeps_no_temporary() {
 }
 
 #[test]
+fn room_counts_what_is_kept_for_root_for_root_alone_and_is_unknown_where_no_size_is_said() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let opened = std::fs::File::open(dir.path()).expect("opened");
+    let said = fstatvfs(&opened).expect("statfs");
+    let stat = |f_blocks, f_files| StatVfs {
+        f_blocks,
+        f_frsize: 4096,
+        f_bfree: 7,
+        f_bavail: 5,
+        f_files,
+        f_ffree: 3,
+        f_favail: 2,
+        ..said
+    };
+    assert_eq!(room_of(&stat(10, 9), false), Some((5 * 4096, Some(2))));
+    assert_eq!(room_of(&stat(10, 9), true), Some((7 * 4096, Some(3))));
+    assert_eq!(room_of(&stat(10, 0), false), Some((5 * 4096, None)));
+    assert_eq!(room_of(&stat(0, 9), true), None);
+}
+
+#[test]
+fn nothing_is_known_of_the_room_of_a_file_system_without_a_size() {
+    let Some(ramfs) = Mounted::new(&["-t", "ramfs", "ramfs"]) else { return };
+    let target = FsTarget::open(&ramfs.path, DirectMode::Auto).expect("target");
+    let room = target.room(&path("f"));
+    drop(target);
+    assert_eq!(room, None);
+}
+
+#[test]
 fn file_systems_mounted_below_are_synced_as_well() {
     let (dir, target) = target();
     let Some(tmpfs) = Mounted::new(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"]) else { return };
