@@ -4,9 +4,10 @@
 //! before it stands; what is not believed of an old one is written down as lost before anything of it is written anew.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, TempName};
-use longhaul_disk::{Journalled, TargetFile, TargetTree};
+use longhaul_disk::{DiskError, ErrorKind, Journalled, TargetFile, TargetTree};
 use longhaul_proto::journal::{FileRecord, Record, Stretch};
 use longhaul_proto::receiver::{Created, Held, Partial, Source};
 
@@ -106,7 +107,8 @@ impl Ledger {
         let Found { book, taken } = found;
         let journalled = Journalled { node: taken.placed.map(|placed| placed.node), bytes: partial.bytes() };
         let len = partial.map().len();
-        let reopened = tree.reopen(&entry.placed, len, sparse, &taken.file.temp, &journalled);
+        let reopened =
+            once_let_go(|| tree.reopen(&entry.placed, len, sparse, &taken.file.temp, &journalled), LET_GO_WITHIN);
         let Some(reopened) = reopened.map_err(|e| e.fault())? else { return Ok(None) };
         let held = longhaul_core::ByteCount(partial.bytes());
         tracing::debug!(target: "longhaul::journal", path = %entry.placed.escaped(), %held, "a file is gone on with, as its journal stands");
@@ -139,6 +141,18 @@ impl Ledger {
     }
 }
 
+/// Opens a temporary, as soon as whoever had it has let go. Its journal is locked by us, so no session that lives has it: a process
+/// that was killed with I/O in flight, by `io_uring` above all, keeps its files for a moment after it is gone.
+fn once_let_go<T>(open: impl Fn() -> Result<T, DiskError>, within: Duration) -> Result<T, DiskError> {
+    let until = Instant::now() + within;
+    loop {
+        match open() {
+            Err(error) if error.kind() == ErrorKind::InUse && Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            outcome => return outcome,
+        }
+    }
+}
+
 /// A partial whose chunks no buffer holds is not continued: says what would.
 fn warn_of_large_chunks(entry: &Held, len: u64, found: &Found, chunk: ChunkSize) {
     let map = found.taken.file.map;
@@ -150,5 +164,30 @@ fn warn_of_large_chunks(entry: &Held, len: u64, found: &Found, chunk: ChunkSize)
             "what was received earlier of this file is sent again, as its chunks are too large for the buffers; with --memory {} or more on the receiving side it would have been continued",
             budget::memory_for(map.size()),
         );
+    }
+}
+
+/// The kernel takes milliseconds to end a process's I/O; on a loaded host, or a disk that stalls, seconds.
+const LET_GO_WITHIN: Duration = Duration::from_secs(5);
+/// How often a file that is in use is tried again.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_still_holds_is_opened_once_it_has_let_go() {
+        let in_use = || DiskError::InUse { path: (&longhaul_core::RelPath::root()).into() };
+        let tries = Cell::new(0);
+        let open = || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 { Err(in_use()) } else { Ok(tries.get()) }
+        };
+        assert_eq!(once_let_go(open, LET_GO_WITHIN).expect("it was let go"), 3);
+        let held = once_let_go(|| Err::<(), _>(in_use()), Duration::ZERO);
+        assert!(held.is_err_and(|error| error.kind() == ErrorKind::InUse), "not for ever");
     }
 }
