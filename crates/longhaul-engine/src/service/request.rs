@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use longhaul_core::limits::{MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, REQUEST_BYTES_MAX, SOURCE_COST_BYTES, SOURCES_MAX};
+use longhaul_core::limits::{
+    MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, PATH_BYTES_MAX, REQUEST_BYTES_MAX, SOURCE_COST_BYTES, SOURCES_MAX,
+};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathList};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
@@ -80,8 +82,9 @@ async fn hear_parts(
             Follows::Names => part.sources.is_empty() && part.names.len() <= PAGE_BYTES_MAX,
             _ => part.names.is_empty() && part.sources.len() <= SOURCES_MAX,
         };
-        // An empty one would cost only time: an empty list is one part.
-        if !fits || (part.sources.is_empty() && part.names.is_empty() && !part.last) {
+        let said = part.names.len() + part.sources.iter().map(said).sum::<usize>();
+        // A short one would cost only time: whoever has more to say fills a part.
+        if !fits || !part.last && said < PART_BYTES_MIN && part.sources.len() < SOURCES_MAX {
             return Err(Fault::protocol("a part of a request that is none"));
         }
         costs.add(part.names.len() as u64 + part.sources.iter().map(cost).sum::<u64>())?;
@@ -91,7 +94,7 @@ async fn hear_parts(
             let names = (follows == Follows::Names).then_some(names);
             return Ok(Rest { names, claim: costs.share });
         }
-        until += PATIENCE_A_PART;
+        until = (until + earned(said)).min(Instant::now() + PATIENCE);
     }
 }
 
@@ -104,6 +107,16 @@ async fn hear_part(reader: &mut ReadHalf, until: Instant) -> Result<RequestPart,
         Ok(Err(fault)) => Err(fault),
         Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the rest of the request did not come in time")),
     }
+}
+
+/// What a part's bytes earn the rest of the request in time.
+fn earned(bytes: usize) -> Duration {
+    PATIENCE_A_PART.mul_f64(bytes.min(PAGE_BYTES_MAX) as f64 / PAGE_BYTES_MAX as f64)
+}
+
+/// The bytes of a source in a part, but for its numbers.
+fn said(source: &FarSource) -> usize {
+    source.root.len() + source.path.as_bytes().len()
 }
 
 /// What holding a source costs: its path as it was sent, as it is opened and as it is named.
@@ -155,10 +168,17 @@ fn too_long(refusal: &Fault) -> Fault {
 
 /// What of a request is not claimed: as much as a hello may bring by itself.
 const UNCLAIMED_BYTES: u64 = 2 * MESSAGE_BYTES_MAX as u64;
-/// How long a request may take, and each part of it be waited for, ...
+/// How long a request may take, and the most that is left to it at any time however fast it came so far, ...
 const PATIENCE: Duration = Duration::from_secs(30);
-/// ... and for each part more: a full one is 64 KiB, so that 64 kbit/s are fast enough.
+/// ... and for a full part more, for a shorter one its share of that: a full one is 64 KiB, so that 64 kbit/s are fast enough.
 const PATIENCE_A_PART: Duration = Duration::from_secs(8);
+/// A part that others follow is no shorter, unless it has as many sources as there may be in one: it is closed only because one more
+/// path, of 4 KiB at most, would not fit in its 64 KiB.
+const PART_BYTES_MIN: usize = PAGE_BYTES_MAX / 4;
+const _: () = assert!(
+    PART_BYTES_MIN + PATH_BYTES_MAX < PAGE_BYTES_MAX,
+    "a part that one more path does not fit in is long enough"
+);
 
 #[cfg(test)]
 mod tests;

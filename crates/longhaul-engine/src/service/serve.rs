@@ -62,6 +62,7 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
     };
     let request = handshake::hear(&mut control.reader).await;
     let follows = request.as_ref().map_or(Follows::Nothing, request::follows);
+    let hung_up = request.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
     let admitted = match request {
         Ok(request) => admit(&daemon, &mut control, request).await,
         Err(fault) => Err(fault),
@@ -77,7 +78,7 @@ pub(super) async fn serve(daemon: Arc<Daemon>, mut control: Control) {
             run_session(&daemon, control, *prepared).await;
         }
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
-        Err(fault) if fault.code == FaultCode::Lost => {
+        Err(_) if hung_up => {
             drop(place);
             let why = "a client left before it asked for anything: it may not trust this daemon's key";
             tracing::info!(target: "longhaul::session", %peer, key = %control.peer_key, "{why}");

@@ -472,7 +472,9 @@ impl Writing {
     /// Gives up: what of open files is not worth another session's while goes.
     pub(crate) fn give_up(&mut self) {
         self.hurry();
-        self.digesters = None;
+        if let Some(digesters) = &self.digesters {
+            digesters.stop();
+        }
         let open: Vec<FileId> = self.files.keys().chain(self.staged.keys()).copied().collect();
         open.into_iter().for_each(|file| self.leave(file));
     }

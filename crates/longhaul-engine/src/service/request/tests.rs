@@ -41,12 +41,24 @@ fn sources(count: usize, last: bool) -> RequestPart {
 
 /// What comes of these parts at a daemon of so much memory; then nothing more comes.
 async fn heard(memory: &Shares, transfer: &mut Transfer, parts: Vec<RequestPart>) -> Result<Rest, Fault> {
+    heard_slowly(memory, transfer, parts.into_iter().map(|part| (Duration::ZERO, part)).collect()).await
+}
+
+/// The same of parts that come so long after one another.
+async fn heard_slowly(
+    memory: &Shares,
+    transfer: &mut Transfer,
+    parts: Vec<(Duration, RequestPart)>,
+) -> Result<Rest, Fault> {
     let (here, mut there) = duplex(64 << 10);
     let mut reader: ReadHalf = Box::new(here);
     let client = Identity::generate().expect("a key").public();
     let (_trigger, stop) = Stop::new();
     let telling = async move {
-        for part in parts {
+        for (pause, part) in parts {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
             if there.write_all(&Message::RequestPart(part).encode()).await.is_err() {
                 return;
             }
@@ -118,6 +130,9 @@ async fn parts_that_are_none_break_the_protocol() {
         (Follows::Names, vec![names(b"../a\0", true)]),
         (Follows::Names, vec![names(b"a", true)]),
         (Follows::Names, vec![names(b"", false)]),
+        (Follows::Names, vec![names(b"a\0", false)]),
+        (Follows::Names, vec![part_of(0, 70, false)]),
+        (Follows::Sources, vec![sources(70, false)]),
         (Follows::Sources, vec![RequestPart::default()]),
         (Follows::Names, vec![names("a/".repeat(40 << 10).as_bytes(), true)]),
     ] {
@@ -134,7 +149,35 @@ async fn parts_that_are_none_break_the_protocol() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_does_not_come_to_its_end_is_given_up() {
     let memory = memory(64 * MIB);
-    let fault = heard(&memory, &mut pull(Follows::Names), vec![names(b"a\0", false)]).await.err().expect("silence");
+    let fault = heard(&memory, &mut pull(Follows::Names), vec![part_of(0, 300, false)]).await.err().expect("silence");
     assert_eq!(fault.code, FaultCode::TimedOut);
     memory.all_given_back().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_earn_time_by_their_length_and_none_is_saved_up() {
+    let memory = memory(64 * MIB);
+    let came = async |first: u64, later: u64, names: usize| {
+        let part = |number: usize| {
+            let pause = Duration::from_secs(if number < 40 { first } else { later });
+            (pause, part_of(number, if number < 40 { 300 } else { names }, number == 79))
+        };
+        let begun = Instant::now();
+        let rest = heard_slowly(&memory, &mut pull(Follows::Names), (0..80).map(part).collect()).await;
+        (rest.map(|_| ()).map_err(|fault| fault.code), begun.elapsed().as_secs())
+    };
+    assert_eq!(came(7, 7, 300).await, (Ok(()), 80 * 7), "full ones, at 70 kbit/s");
+    let (result, seconds) = came(0, 8, 90).await;
+    assert_eq!(result, Err(FaultCode::TimedOut), "short ones, for as long as full ones may take");
+    assert!((30..=50).contains(&seconds), "{seconds} s: what came fast earns the rest no more than any request has");
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_come_in_drops_are_refused_at_the_first() {
+    let memory = memory(64 * MIB);
+    let drop = |n: u8| (Duration::from_secs(8), names(&[b'a' + n, 0], n == 25));
+    let begun = Instant::now();
+    let fault = heard_slowly(&memory, &mut pull(Follows::Names), (0..26).map(drop).collect()).await;
+    assert_eq!(fault.err().expect("refused").code, FaultCode::Protocol);
+    assert_eq!(begun.elapsed().as_secs(), 8);
 }

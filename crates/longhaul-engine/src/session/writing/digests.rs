@@ -38,11 +38,16 @@ impl Digesters {
             Workers::start("digest", DIGEST_SLOTS).map_err(|e| system_fault("threads that read what stands", &e))?;
         Ok(Digesters { slab, over: Arc::default(), workers })
     }
+
+    /// Tells the threads to end, and does not wait for that.
+    pub(super) fn stop(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Digesters {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop();
     }
 }
 
