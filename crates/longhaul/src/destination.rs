@@ -70,7 +70,10 @@ impl Destination {
 
     /// Whether a path of this host lies in the destination, by its name.
     pub fn holds(&self, path: &Path) -> bool {
-        self.local.as_ref().is_some_and(|(itself, _)| path.starts_with(itself))
+        let whole = |path: &Path| std::path::absolute(path).ok();
+        self.local.as_ref().is_some_and(|(itself, _)| {
+            whole(itself).is_some_and(|itself| whole(path).is_some_and(|path| path.starts_with(itself)))
+        })
     }
 
     /// The directories of this host that placed names begin in: of those that keep their names, and of one that takes another.

@@ -295,7 +295,14 @@ impl Narrator {
             }
             return Ok(());
         }
-        let omissions = manifest.finish()?;
+        let takes_stdout = manifest.takes_stdout();
+        let omissions = match manifest.finish() {
+            Err(Error::File { source, .. }) if takes_stdout => {
+                self.stdout_failed = Some(source);
+                return Ok(());
+            }
+            finished => finished?,
+        };
         closing::omissions(&omissions).iter().for_each(|line| talker.warn(line));
         Ok(())
     }
