@@ -30,6 +30,7 @@ mod skipped;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, MESSAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGES_UNANSWERED_MAX};
@@ -99,6 +100,8 @@ pub struct Receiver {
     bytes_resent: u64,
     /// A failure of one file that will be every other's, too.
     fatal: Option<Fault>,
+    /// Until then what has its place is waited for before a full disk ends the session.
+    end_by: Option<Timestamp>,
     /// More waits for the connection, or for the disk, than the sender is behind with.
     is_backlogged: bool,
     /// There is no memory for more entries.
@@ -198,6 +201,7 @@ impl Receiver {
             tally: Tally::default(),
             bytes_resent: 0,
             fatal: None,
+            end_by: None,
             is_backlogged: false,
             is_cramped: false,
             phase: Phase::Running,
@@ -224,16 +228,21 @@ impl Receiver {
             return Some(drain.deadline());
         }
         let group = self.unsynced.deadline(self.config.group);
-        [group, self.arrivals.deadline(), self.committer.deadline()].into_iter().flatten().min()
+        [group, self.arrivals_deadline(), self.committer.deadline(), self.end_by].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        if !self.is_draining() && self.arrivals.deadline().is_some_and(|deadline| now >= deadline) {
+        if !self.is_draining() && self.arrivals_deadline().is_some_and(|deadline| now >= deadline) {
             let fault = Fault::new(FaultCode::Lost, Blame::Path, "data arrived that the sender never announced");
             return self.abort(fault.hint("run the same command again, or with --protect private"));
         }
         self.settle_down(now);
+    }
+
+    /// When the oldest arrival has waited too long. Of a session that is to end none is waited for.
+    fn arrivals_deadline(&self) -> Option<Timestamp> {
+        self.arrivals.deadline().filter(|_| self.fatal.is_none())
     }
 
     /// A control message came.
@@ -322,8 +331,11 @@ impl Receiver {
     /// Restores the invariants after any change: credits given, wants issued, groups synced, batches moved, end said.
     fn settle_down(&mut self, now: Timestamp) {
         let is_ending = self.fatal.is_some();
-        // What has its place, or is about to, comes to its name before a full disk ends the session.
-        let waits = is_ending && self.is_short_of_room() && (self.committer.has_any() || self.is_staging());
+        // What has its place, or is about to, comes to its name before a full disk ends the session, unless the disk hangs.
+        let waits = is_ending
+            && self.is_short_of_room()
+            && (self.committer.has_any() || self.is_staging())
+            && now < *self.end_by.get_or_insert(now.after(ENDING_MAX));
         if !waits && let Some(fault) = self.fatal.take() {
             self.abort(fault);
         }
@@ -443,6 +455,8 @@ impl Receiver {
     }
 }
 
+/// A batch has 256 MiB at most that no sync has spoken for: a disk that takes 16 MB/s has them by then.
+const ENDING_MAX: Duration = Duration::from_secs(20);
 /// What the names of unsettled entries may cost: an ordinary window of 16 Ki entries needs a fifth of it.
 const ENTRIES_BYTES_MAX: usize = 16 << 20;
 /// What one page may add to that: names as sent, as placed (maybe under a longer top) and as reserved.

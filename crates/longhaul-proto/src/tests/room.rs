@@ -1,10 +1,12 @@
 //! Files are begun only while there is room for them on the target.
 
-use longhaul_core::{FaultCode, FileId};
+use std::time::Duration;
 
-use super::plan::{CHUNK, Plan, file, many, sparse};
+use longhaul_core::{Blame, ChunkIndex, EntryKind, Fault, FaultCode, FileId};
+
+use super::plan::{CHUNK, Plan, file, item, many, sparse};
 use super::scenarios::{left, play};
-use super::victim::{NOW, Victim, fault};
+use super::victim::{CV, NOW, Victim, chunk, fault};
 use super::world::World;
 use crate::receiver::{Action, Created, Room, Seen, Source};
 use crate::wire::message::Outcome;
@@ -108,4 +110,31 @@ fn one_measurement_serves_the_files_of_a_directory() {
         }
     }
     assert_eq!((measured, created), (2, 15));
+}
+
+#[test]
+fn a_batch_on_a_disk_that_hangs_does_not_keep_a_full_one_from_ending_the_session() {
+    let mut victim = Victim::new();
+    let link = item("link", EntryKind::Symlink { target: b"to".to_vec() });
+    victim.page(vec![file("large", 4 * CHUNK).entry, link.entry]);
+    victim.obey();
+    victim.receiver.handle_staged(NOW, vec![(FileId(1), Ok(()))]);
+    // Its end is never said.
+    let full = Fault::new(FaultCode::NoSpace, Blame::Local, "full");
+    let landed = victim.landed(chunk(0), 1, CV, Some(CV));
+    victim.land(landed);
+    victim.receiver.handle_written(NOW, FileId(0), ChunkIndex(0), Err(full));
+    assert!(victim.obey().iter().any(|action| matches!(action, Action::Barrier(_))));
+    let mut ended = Vec::new();
+    let mut at = NOW;
+    while !victim.receiver.is_over() {
+        let next = victim.receiver.poll_timeout().expect("it ends by itself");
+        assert!(next > at || at == NOW, "time passes");
+        at = next;
+        victim.receiver.handle_timeout(at);
+        ended.extend(victim.obey());
+    }
+    assert!(at < NOW.after(Duration::from_secs(60)));
+    let Some(Action::Abort(fault)) = ended.last() else { panic!("{ended:?}") };
+    assert_eq!(fault.code, FaultCode::NoSpace);
 }
