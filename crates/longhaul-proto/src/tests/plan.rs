@@ -139,7 +139,11 @@ impl Plan {
             restless: if rng.permille(200) { rng.below(100) as u32 } else { 0 },
             left,
             policy: Policy { if_exists, may_modify: rng.permille(700) },
-            landing: if rng.permille(200) { Landing::beneath().only(tops(&items).into_iter().collect()) } else { Landing::beneath() },
+            landing: if rng.permille(200) {
+                Landing::beneath().only(tops(&items).into_iter().collect())
+            } else {
+                Landing::beneath()
+            },
             dry_run: rng.permille(50),
             bundled_max: *rng.pick(&[0, 100, 256, 968, u64::MAX]),
             lanes: 1 + rng.below(4),
