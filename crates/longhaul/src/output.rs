@@ -28,6 +28,7 @@ pub use label::set_color;
 pub use log::{ClientLog, LogLines};
 pub use narrator::{End, Narrator, Telling};
 pub use progress::Show;
+pub use screen::leave_screen;
 pub use speaker::Speaker;
 pub use units::{count, time};
 

@@ -6,11 +6,17 @@ use std::io;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use longhaul_core::FaultCode;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Whether the user is being asked something: then nothing runs that could stop in order, and the first signal ends all.
+use crate::output;
+
+/// Whether nothing runs that could stop in order, as the user is being asked something or the run is over: then the first
+/// signal ends all.
 #[derive(Clone, Debug, Default)]
 pub struct Asking(Arc<AtomicBool>);
 
@@ -22,6 +28,11 @@ impl Asking {
     pub fn start(&self) -> Question<'_> {
         self.0.store(true, Ordering::Relaxed);
         Question(self)
+    }
+
+    /// The run is over: nothing is left that could stop in order.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -41,25 +52,41 @@ pub enum Hangup {
 }
 
 /// Calls `stop` at the first signal, with [`FaultCode::Interrupted`] or [`FaultCode::Terminated`]; ends the process with that
-/// code's exit at the second. Needs to be called within the runtime.
+/// code's exit at the second. Both hold until the process ends, whatever runtimes come and go: a signal that was listened to
+/// once has lost its default meaning for good.
 ///
 /// # Errors
-/// What the system says to a signal handler.
+/// What the system says to a signal handler or to the thread that waits for it.
 pub fn watch(asking: Asking, hangup: Hangup, stop: impl FnOnce(FaultCode) + Send + 'static) -> io::Result<()> {
-    // One that is ignored stays so only if it is never listened to.
-    let hup = if longhaul_engine::ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
-    let mut signals =
-        Signals { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())?, hup, hangup };
-    tokio::spawn(async move {
-        let first = signals.next().await;
-        if asking.0.load(Ordering::Relaxed) {
-            process::exit(first.exit().into());
-        }
-        stop(first);
-        process::exit(signals.next().await.exit().into());
-    });
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let mut signals = {
+        let _within = runtime.enter();
+        // One that is ignored stays so only if it is never listened to.
+        let hup = if longhaul_engine::ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+        Signals { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())?, hup, hangup }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async move {
+            let first = signals.next().await;
+            if !asking.0.load(Ordering::Relaxed) {
+                stop(first);
+                let second = signals.next().await;
+                leave(second);
+            }
+            leave(first);
+        });
+    })?;
     Ok(())
 }
+
+/// Ends the process at once. The bar would stay on the terminal; but a terminal that is stopped keeps nobody.
+fn leave(code: FaultCode) -> ! {
+    output::leave_screen(SCREEN_MAX);
+    process::exit(code.exit().into())
+}
+
+/// A terminal takes a line in no time; one that has not is stopped (`Ctrl-S`), or a slow link.
+const SCREEN_MAX: Duration = Duration::from_millis(200);
 
 struct Signals {
     int: Signal,
@@ -77,7 +104,8 @@ impl Signals {
                 _ = self.term.recv() => return FaultCode::Terminated,
                 () = received(self.hup.as_mut()) => match self.hangup {
                     Hangup::Stops => return FaultCode::Terminated,
-                    Hangup::Asks(asked) => asked(),
+                    // It says something, for which a blocked standard error may keep it: the next signal is heard all the same.
+                    Hangup::Asks(asked) => drop(tokio::task::spawn_blocking(asked)),
                 },
             }
         }

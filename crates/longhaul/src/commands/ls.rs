@@ -42,9 +42,10 @@ pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     let mut printing = Printing::new(style, Talker::new(talk));
     let wanted = Wanted { partials: args.partials, recursive: args.recursive };
     let several = locations.len() > 1;
+    let mut signals = None;
     for (name, location) in locations {
         printing.begin(several.then_some(&*name));
-        if let Err(error) = list(location, wanted, &keys, talk, context, &mut printing) {
+        if let Err(error) = list(location, wanted, &keys, talk, context, &mut signals, &mut printing) {
             let fault = Fault::from(error);
             printing.fault(&fault);
             if matches!(fault.code, FaultCode::Interrupted | FaultCode::Terminated) {
@@ -66,28 +67,49 @@ struct Wanted {
     recursive: bool,
 }
 
+/// The signals, watched from the first daemon on, for all locations: the process has no second watcher to lose them to.
+struct Signals {
+    asking: Asking,
+    stop: Stop,
+}
+
+impl Signals {
+    fn watch() -> Result<Signals, Error> {
+        let asking = Asking::default();
+        let (trigger, stop) = Stop::new();
+        signals::watch(asking.clone(), Hangup::Stops, move |code| trigger.stop(code))
+            .map_err(Error::file("watch the signals of", "this process"))?;
+        Ok(Signals { asking, stop })
+    }
+}
+
 fn list(
     location: Location,
     wanted: Wanted,
     keys: &Keys,
     talk: Talk,
     context: Context,
+    signals: &mut Option<Signals>,
     printing: &mut Printing<impl Write>,
 ) -> Result<(), Error> {
     let daemon = match location {
-        Location::Local(local) => return list_local(&local.path, wanted, printing),
+        Location::Local(local) => {
+            // Nothing here can be stopped in order.
+            let _alone = signals.as_ref().map(|signals| signals.asking.start());
+            return list_local(&local.path, wanted, printing);
+        }
         Location::Daemon(daemon) => daemon,
     };
-    let asking = Asking::default();
-    let remote = keys::remote(&daemon, keys, &context.places(), Talker::new(talk), &asking)?;
-    let (trigger, stop) = Stop::new();
+    let Signals { asking, stop } = match signals {
+        Some(signals) => signals,
+        None => signals.insert(Signals::watch()?),
+    };
+    let remote = keys::remote(&daemon, keys, &context.places(), Talker::new(talk), asking)?;
     super::block_on(async move {
-        signals::watch(asking, Hangup::Stops, move |code| trigger.stop(code))
-            .map_err(Error::file("watch the signals of", "this process"))?;
         match daemon.path {
-            Some(path) if wanted.partials => Ok(partials(&remote, path, "", &stop, printing).await?),
-            None if wanted.partials => partials_of_roots(&remote, &stop, printing).await,
-            path => names(&remote, path, wanted, &stop, printing).await,
+            Some(path) if wanted.partials => Ok(partials(&remote, path, "", stop, printing).await?),
+            None if wanted.partials => partials_of_roots(&remote, stop, printing).await,
+            path => names(&remote, path, wanted, stop, printing).await,
         }
     })?
 }

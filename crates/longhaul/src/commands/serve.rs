@@ -3,6 +3,7 @@
 //! In: the daemon's config and the roots of the command line. Out: log lines on standard error, `listening` events on
 //! standard output. The service itself is the engine's.
 
+use std::future::pending;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -132,11 +133,13 @@ async fn listen_until_stopped(
         service.shutdown();
         return Ok(output::stdout_failed(error));
     }
-    // The sender lives in the signal task for as long as the process does, so there is always a signal to wait for.
-    if let Ok(code) = stopped.await {
-        talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
-    }
+    // A watcher that is gone is no stop: the sessions have done nothing wrong.
+    let code = match stopped.await {
+        Ok(code) => code,
+        Err(_) => pending().await,
+    };
     service.shutdown();
+    talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
     service.wait().await;
     Ok(Exit::Complete)
 }

@@ -120,15 +120,15 @@ impl Prepared {
         let Prepared { job, settings, narrator, talker, stop, trigger, asking, sources, command } = self;
         let speaker = Speaker::start(narrator);
         let (observer, voice) = (speaker.observer(), speaker.voice(talker));
-        let report = super::block_on(async move {
-            let stop_run = move |code| {
-                voice.note(STOPPING);
-                trigger.stop(code);
-            };
-            signals::watch(asking, Hangup::Stops, stop_run)
-                .map_err(Error::file("watch the signals of", "this process"))?;
-            Ok::<_, Error>(longhaul_engine::run(job, settings, observer, stop).await)
-        })??;
+        let stop_run = move |code| {
+            trigger.stop(code);
+            voice.note(STOPPING);
+        };
+        signals::watch(asking.clone(), Hangup::Stops, stop_run)
+            .map_err(Error::file("watch the signals of", "this process"))?;
+        let report = super::block_on(longhaul_engine::run(job, settings, observer, stop))?;
+        // What is left to tell may wait for a reader that never comes.
+        asking.end();
         match speaker.finish() {
             Some(narrator) => Ok(narrator.conclude(&End { report: &report, sources, command })),
             None => Ok(Exit::of_report(&report, sources)),
@@ -136,7 +136,7 @@ impl Prepared {
     }
 }
 
-/// The answer to the first signal, before anything else is done about it.
+/// The answer to the first signal.
 const STOPPING: &str = "stopping: writing down what has come; once more to stop now";
 
 /// The two ends of a transfer, in a combination that is built.

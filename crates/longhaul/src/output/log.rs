@@ -72,16 +72,18 @@ impl<W: Write> LogLines<W> {
 }
 
 impl<W: Write> Write for LogLines<W> {
-    /// The subscriber hands over an event as one piece, its line end last.
+    /// The subscriber hands over an event as one piece, its line end last. A log that cannot be written is no error: there is
+    /// nobody left to tell, and the subscriber would panic over it in the middle of a session.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = PlainText::from(text.strip_suffix('\n').unwrap_or(&text));
-        self.out.write_all(format!("{line}\n").as_bytes())?;
+        let _ = self.out.write_all(format!("{line}\n").as_bytes());
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        let _ = self.out.flush();
+        Ok(())
     }
 }
 
@@ -95,6 +97,21 @@ mod tests {
         lines.write_all(b"INFO opened: push to x\n2026 INFO ended: complete\x1b[2J\xe2\x80\xae\xff\n").expect("memory");
         let said = "INFO opened: push to x\\x0a2026 INFO ended: complete\\x1b[2J\\xe2\\x80\\xae\u{fffd}\n";
         assert_eq!(String::from_utf8(lines.out).expect("text"), said);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_fails_nobody() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        }
+        let mut lines = LogLines::new(Gone);
+        assert!(lines.write_all(b"INFO opened\n").is_ok() && lines.flush().is_ok());
     }
 
     #[test]

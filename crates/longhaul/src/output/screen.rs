@@ -8,7 +8,10 @@
 //! the terminal echoes there (`^C`).
 
 use std::io::{self, Write};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
 
@@ -17,10 +20,12 @@ use rustix::termios::tcgetwinsize;
 struct Screen {
     /// The bar as it was drawn last.
     bar: Option<String>,
+    /// No bar comes any more.
+    over: bool,
 }
 
 /// Standard error is one for the whole process, and so is what stands on it.
-static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None });
+static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None, over: false });
 
 /// Prints whole lines.
 pub(super) fn print(lines: &str) {
@@ -32,9 +37,22 @@ pub(super) fn draw_bar(bar: String) {
     write(lock().draw(bar));
 }
 
-/// Takes the bar away for good.
+/// Takes the bar away.
 pub(super) fn clear_bar() {
     write(lock().clear());
+}
+
+/// Takes the bar away for good, as the process ends; waits no longer than `most` for a terminal that takes nothing.
+pub fn leave_screen(most: Duration) {
+    let (cleared, done) = sync_channel(1);
+    let clear = move || {
+        write(lock().end());
+        // Whoever waits may have given up.
+        let _ = cleared.send(());
+    };
+    if thread::Builder::new().spawn(clear).is_ok() {
+        let _ = done.recv_timeout(most);
+    }
 }
 
 /// Columns of the terminal behind standard error; 80 where it does not say.
@@ -65,6 +83,9 @@ impl Screen {
     }
 
     fn draw(&mut self, bar: String) -> String {
+        if self.over {
+            return String::new();
+        }
         let erase = if self.bar.is_some() { ERASE } else { "\r" };
         let text = format!("{erase}{bar}\r");
         self.bar = Some(bar);
@@ -73,6 +94,11 @@ impl Screen {
 
     fn clear(&mut self) -> String {
         self.bar.take().map_or(String::new(), |_| ERASE.to_owned())
+    }
+
+    fn end(&mut self) -> String {
+        self.over = true;
+        self.clear()
     }
 }
 
@@ -86,12 +112,14 @@ mod tests {
 
     #[test]
     fn lines_stand_above_the_bar_and_nothing_of_it_stays() {
-        let mut screen = Screen { bar: None };
+        let mut screen = Screen { bar: None, over: false };
         assert_eq!(screen.lines("a\n"), "a\n");
         assert_eq!(screen.draw("42%".to_owned()), "\r42%\r");
         assert_eq!(screen.lines("b\n"), "\r\x1b[Jb\n42%\r");
         assert_eq!(screen.draw("43%".to_owned()), "\r\x1b[J43%\r");
         assert_eq!(screen.clear(), "\r\x1b[J");
         assert_eq!((screen.clear().as_str(), screen.lines("c\n").as_str()), ("", "c\n"));
+        assert_eq!(screen.draw("44%".to_owned()), "\r44%\r");
+        assert_eq!((screen.end().as_str(), screen.draw("45%".to_owned()).as_str()), ("\r\x1b[J", ""));
     }
 }

@@ -59,10 +59,12 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Says it where the narrator does not, or has too much to tell.
+    /// Says it where the narrator does not, or has too much to tell. Waits for nobody: standard error may be blocked.
     pub fn note(&self, text: &'static str) {
         if self.ear.0.try_send(Heard::Note(text)).is_err() {
-            self.talker.note(text);
+            let talker = self.talker;
+            // Without a thread it is not said; what it says is done all the same.
+            let _ = thread::Builder::new().spawn(move || talker.note(text));
         }
     }
 }

@@ -30,10 +30,10 @@ pub(super) fn run(args: &BenchMatrixArgs, context: Context) -> Result<Exit, Erro
 
 fn measure(bench: MatrixBench, talk: Talk) -> Result<Exit, Error> {
     let (trigger, stop) = Stop::new();
+    // Before anything is made: from here on a signal ends the run, and not the process.
+    signals::watch(Asking::default(), Hangup::Stops, move |code| trigger.stop(code))
+        .map_err(Error::file("watch the signals of", "this process"))?;
     commands::block_on(async move {
-        // Before anything is made: from here on a signal ends the run, and not the process.
-        signals::watch(Asking::default(), Hangup::Stops, move |code| trigger.stop(code))
-            .map_err(Error::file("watch the signals of", "this process"))?;
         let matrix = Matrix { ground: Ground::new(&bench.dir, bench.bytes)?, bench, stop };
         let mut telling = MatrixTelling::new(talk, matrix.bench.rounds);
         let ended = matrix.measure(&mut telling).await;

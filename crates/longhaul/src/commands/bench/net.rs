@@ -46,11 +46,9 @@ fn measure(daemon: &DaemonPath, bench: NetBench, talk: Talk, context: Context) -
     let remote = keys::remote(daemon, &bench.keys, &context.places(), talker, &asking)?;
     let (trigger, stop) = Stop::new();
     let telling = NetTelling::new(talk, bench.cases.len());
-    commands::block_on(async move {
-        signals::watch(asking, Hangup::Stops, move |code| trigger.stop(code))
-            .map_err(Error::file("watch the signals of", "this process"))?;
-        Ok(sweep(remote, bench, telling, stop).await)
-    })?
+    signals::watch(asking, Hangup::Stops, move |code| trigger.stop(code))
+        .map_err(Error::file("watch the signals of", "this process"))?;
+    commands::block_on(sweep(remote, bench, telling, stop))
 }
 
 /// One run after the other.
