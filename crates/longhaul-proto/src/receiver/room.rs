@@ -3,9 +3,12 @@
 //!
 //! In: what the disk measures ([`Receiver::handle_room`]), bytes that are written, files that end. Out: whether a file may be begun, and
 //! [`Action::MeasureRoom`]. A measurement serves the files of one directory for a second. Small files are begun unmeasured: they take what
-//! they find. Knows no file system; a target that says nothing of its room has enough.
+//! they find. A file is refused only if nothing is under way that may give room back, and measurements that follow each other for a while
+//! find no more: file systems free what was removed behind the call that removes it. Knows no file system; a target that says nothing of
+//! its room has enough.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use longhaul_core::{Blame, ByteCount, EntryKind, Fault, FaultCode, FileId, RelPath};
 
@@ -43,12 +46,27 @@ pub(super) struct Rooms {
     refused: u64,
     /// The measurement that is under way.
     asked: Option<Question>,
+    /// The file that has no room, though nothing is under way that may give some back.
+    short: Option<Short>,
+    /// When to measure again, for that.
+    again: Option<Timestamp>,
+}
+
+/// How long a file has had no room.
+#[derive(Clone, Copy, Debug)]
+struct Short {
+    file: FileId,
+    /// Since when.
+    first: Timestamp,
+    /// Since when no more was found, and how much there was then.
+    since: Timestamp,
+    most: u64,
 }
 
 #[derive(Debug)]
 struct Question {
     dir: RelPath,
-    /// No file that will take room, or give some back, was open.
+    /// Nothing was under way that will take room, or give some back.
     alone: bool,
 }
 
@@ -64,6 +82,13 @@ struct Device {
     alone: bool,
     /// Bytes that open files will still take.
     reserved: u64,
+}
+
+/// What a file will take.
+#[derive(Clone, Copy)]
+struct Need {
+    file: FileId,
+    bytes: u64,
 }
 
 /// Whether a file may be begun.
@@ -86,6 +111,8 @@ impl Receiver {
     /// Whether the first file that waits may be begun now; has its room kept for it then. Fails it, and with it the session, if there is no
     /// room for it however long it waits.
     pub(super) fn admit(&mut self, now: Timestamp, id: FileId) -> bool {
+        // What is renamed may replace what gives room back.
+        let alone = self.large_open == 0 && !self.committer.has_any() && !self.is_staging();
         let Some(slot) = self.entries.get_mut(&id) else { return true };
         let (State::Large(large), EntryKind::File { sparse, .. }) = (&mut slot.state, &slot.held.entry.kind) else {
             return true;
@@ -98,15 +125,16 @@ impl Receiver {
         // How much of it are holes is not known.
         let need = if *sparse && self.config.preserve.sparse { 0 } else { large.map.len().saturating_sub(held) };
         let dir = slot.held.placed.parent().unwrap_or_default();
-        match self.rooms.admit(now, &dir, need, self.large_open == 0) {
+        let need = Need { file: id, bytes: need };
+        match self.rooms.admit(now, &dir, need, alone) {
             Admission::Begin(reserved) => {
                 large.room = reserved;
                 true
             }
             Admission::Wait => false,
             Admission::Measure => {
-                self.rooms.asked = Some(Question { dir, alone: self.large_open == 0 });
-                self.actions.push_back(Action::MeasureRoom(slot.held.clone()));
+                self.rooms.asked = Some(Question { dir, alone });
+                self.actions.push_back(Action::MeasureRoom { held: slot.held.clone(), behind_discards: alone });
                 false
             }
             Admission::Refuse(fault) => {
@@ -139,7 +167,8 @@ impl Receiver {
 }
 
 impl Rooms {
-    fn admit(&mut self, now: Timestamp, dir: &RelPath, need: u64, alone: bool) -> Admission {
+    fn admit(&mut self, now: Timestamp, dir: &RelPath, need: Need, alone: bool) -> Admission {
+        let Need { file, bytes: need } = need;
         if self.asked.is_some() {
             return Admission::Wait;
         }
@@ -157,14 +186,40 @@ impl Rooms {
             device.reserved += need;
             // It may take less than it is long, or replace what gives room back.
             device.alone = false;
+            self.short = None;
             return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need }));
         }
-        match (alone, device.alone) {
-            (true, true) => Admission::Refuse(shortage(&self.name, need, device)),
+        if !alone {
             // Files that end may give room back: what they replace, and what was kept for them and not needed.
-            (true, false) => Admission::Measure,
-            (false, _) => Admission::Wait,
+            self.short = None;
+            return Admission::Wait;
         }
+        if !device.alone || now >= device.at.after(AGAIN_AFTER) {
+            return Admission::Measure;
+        }
+        let fresh = Short { file, first: now, since: now, most: device.free };
+        let short = self.short.get_or_insert(fresh);
+        if short.file != file {
+            *short = fresh;
+        } else if device.free > short.most {
+            (short.since, short.most) = (now, device.free);
+        }
+        if now >= short.since.after(SHORT_FOR).min(short.first.after(SHORT_MAX)) {
+            self.short = None;
+            return Admission::Refuse(shortage(&self.name, need, device));
+        }
+        self.again = Some(device.at.after(AGAIN_AFTER));
+        Admission::Wait
+    }
+
+    /// Forgets when it was to be measured again: whether it is, is found out anew at each event.
+    pub(super) fn look_anew(&mut self) {
+        self.again = None;
+    }
+
+    /// When it is to be measured again.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.again
     }
 
     fn measured(&mut self, now: Timestamp, asked: Question, room: Option<Room>) {
@@ -219,4 +274,11 @@ fn shortage(name: &str, need: u64, device: &Device) -> Fault {
 }
 
 /// So long what was measured is believed: others write there as well.
-const ROOM_AGE: std::time::Duration = std::time::Duration::from_secs(1);
+const ROOM_AGE: Duration = Duration::from_secs(1);
+/// A file is refused when no more room was found for so long. XFS and ext4 free what was removed in the background, mostly within a
+/// second.
+const SHORT_FOR: Duration = Duration::from_secs(2);
+/// Where room grows all the time, by what others remove, it is waited for no longer.
+const SHORT_MAX: Duration = Duration::from_secs(10);
+/// Until then it is measured so often: one `statfs` each.
+const AGAIN_AFTER: Duration = Duration::from_millis(250);

@@ -71,7 +71,7 @@ fn a_file_that_ended_has_the_room_measured_again_before_another_is_refused() {
                 let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
                 victim.receiver.handle_surveyed(NOW, held[0].id, seen);
             }
-            Action::MeasureRoom(_) => room(&mut measured, &mut victim),
+            Action::MeasureRoom { .. } => room(&mut measured, &mut victim),
             Action::Create(held, _) => {
                 created.push(held.id);
                 victim.receiver.handle_created(NOW, held.id, Ok(Created::Fresh));
@@ -100,7 +100,7 @@ fn one_measurement_serves_the_files_of_a_directory() {
                 let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
                 victim.receiver.handle_surveyed(NOW, held[0].id, seen);
             }
-            Action::MeasureRoom(_) => {
+            Action::MeasureRoom { .. } => {
                 measured += 1;
                 let room = Room { device: 1, bytes: 1 << 40, inodes: Some(1 << 20) };
                 victim.receiver.handle_room(NOW, Some(room));
@@ -137,4 +137,50 @@ fn a_batch_on_a_disk_that_hangs_does_not_keep_a_full_one_from_ending_the_session
     assert!(at < NOW.after(Duration::from_secs(60)));
     let Some(Action::Abort(fault)) = ended.last() else { panic!("{ended:?}") };
     assert_eq!(fault.code, FaultCode::NoSpace);
+}
+
+/// Answers measurements of a receiver that has but a file of four chunks, as `room` says for each time, until it creates or refuses
+/// it. Gives whether it was created, and when that was decided.
+fn measured_over_time(room: impl Fn(Duration) -> u64) -> (bool, Duration) {
+    let mut victim = Victim::new();
+    victim.page(vec![file("a", 4 * CHUNK).entry]);
+    let mut at = NOW;
+    loop {
+        while let Some(action) = victim.receiver.poll_action() {
+            match action {
+                Action::Survey(held) => {
+                    victim.receiver.handle_surveyed(at, held[0].id, vec![Ok(Seen::Absent.into())]);
+                }
+                Action::MeasureRoom { behind_discards, .. } => {
+                    assert!(behind_discards, "nothing else is under way");
+                    let bytes = room(at.since(NOW));
+                    victim.receiver.handle_room(at, Some(Room { device: 1, bytes, inodes: None }));
+                }
+                Action::Create(..) => return (true, at.since(NOW)),
+                Action::Abort(fault) => {
+                    assert_eq!(fault.code, FaultCode::NoSpace);
+                    return (false, at.since(NOW));
+                }
+                _ => {}
+            }
+        }
+        let next = victim.receiver.poll_timeout().expect("it is decided in time");
+        assert!(next > at, "time passes");
+        at = next;
+        victim.receiver.handle_timeout(at);
+    }
+}
+
+#[test]
+fn room_that_is_given_back_late_is_waited_for_and_a_file_is_refused_once_no_more_comes() {
+    const WHOLE: u64 = 4 * CHUNK as u64;
+    let secs = Duration::from_secs;
+    let (created, at) = measured_over_time(|at| if at < secs(1) { WHOLE - 1 } else { WHOLE });
+    assert!(created && at < secs(2), "{at:?}");
+    let (created, at) = measured_over_time(|_| WHOLE - 1);
+    assert!(!created && at >= secs(2) && at < secs(3), "{at:?}");
+    let (created, at) = measured_over_time(|at| WHOLE - 4 + at.as_secs());
+    assert!(created && at >= secs(4) && at < secs(5), "{at:?}");
+    let (created, at) = measured_over_time(|at| at.as_secs());
+    assert!(!created && at >= secs(10) && at < secs(11), "{at:?}");
 }
