@@ -32,6 +32,8 @@ pub struct Room {
 pub(super) struct Reserved {
     device: u64,
     bytes: u64,
+    /// So many of those that it writes first take none.
+    standing: u64,
 }
 
 /// What is known of the room on the target.
@@ -89,6 +91,9 @@ struct Device {
 struct Need {
     file: FileId,
     bytes: u64,
+    /// Bytes that come to where there are blocks already.
+    standing: u64,
+    inode: bool,
 }
 
 /// Whether a file may be begun.
@@ -121,11 +126,12 @@ impl Receiver {
         if large.comparison.is_some() && large.partial.is_none() {
             return true;
         }
-        let held = large.partial.as_ref().map_or(0, |partial| partial.bytes());
+        let (held, occupied) = large.partial.as_ref().map_or((0, 0), |partial| (partial.bytes(), partial.occupied()));
         // How much of it are holes is not known.
-        let need = if *sparse && self.config.preserve.sparse { 0 } else { large.map.len().saturating_sub(held) };
+        let need = if *sparse && self.config.preserve.sparse { 0 } else { large.map.len().saturating_sub(occupied) };
         let dir = slot.held.placed.parent().unwrap_or_default();
-        let need = Need { file: id, bytes: need };
+        // What is written in the place of what was written and not journalled takes no room either.
+        let need = Need { file: id, bytes: need, standing: occupied - held, inode: large.partial.is_none() };
         match self.rooms.admit(now, &dir, need, alone) {
             Admission::Begin(reserved) => {
                 large.room = reserved;
@@ -168,7 +174,7 @@ impl Receiver {
 
 impl Rooms {
     fn admit(&mut self, now: Timestamp, dir: &RelPath, need: Need, alone: bool) -> Admission {
-        let Need { file, bytes: need } = need;
+        let Need { file, bytes: need, standing, inode } = need;
         if self.asked.is_some() {
             return Admission::Wait;
         }
@@ -180,14 +186,15 @@ impl Rooms {
         if now >= device.at.after(ROOM_AGE) {
             return Admission::Measure;
         }
-        if need <= device.free && device.inodes != Some(0) {
+        let lacks_inode = inode && device.inodes == Some(0);
+        if need <= device.free && !lacks_inode {
             device.free -= need;
-            device.inodes = device.inodes.map(|inodes| inodes - 1);
+            device.inodes = device.inodes.map(|inodes| inodes.saturating_sub(u64::from(inode)));
             device.reserved += need;
             // It may take less than it is long, or replace what gives room back.
             device.alone = false;
             self.short = None;
-            return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need }));
+            return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need, standing }));
         }
         if !alone {
             // Files that end may give room back: what they replace, and what was kept for them and not needed.
@@ -206,7 +213,8 @@ impl Rooms {
         }
         if now >= short.since.after(SHORT_FOR).min(short.first.after(SHORT_MAX)) {
             self.short = None;
-            return Admission::Refuse(shortage(&self.name, need, device));
+            let need = if lacks_inode { None } else { Some(need) };
+            return Admission::Refuse(shortage(&self.name, need, device.free));
         }
         self.again = Some(device.at.after(AGAIN_AFTER));
         Admission::Wait
@@ -233,7 +241,9 @@ impl Rooms {
     /// Bytes of a file were written: they are taken, and kept for it no longer.
     pub(super) fn written(&mut self, room: &mut Option<Reserved>, bytes: u64) {
         let Some(reserved) = room else { return };
-        let taken = bytes.min(reserved.bytes);
+        let free = bytes.min(reserved.standing);
+        reserved.standing -= free;
+        let taken = (bytes - free).min(reserved.bytes);
         reserved.bytes -= taken;
         if let Some(device) = self.devices.get_mut(&reserved.device) {
             device.reserved -= taken;
@@ -262,13 +272,14 @@ impl Reserved {
     }
 }
 
-fn shortage(name: &str, need: u64, device: &Device) -> Fault {
+/// `need`: bytes, if it is not a file entry that is lacking.
+fn shortage(name: &str, need: Option<u64>, free: u64) -> Fault {
     let fault = |message| Fault::new(FaultCode::NoSpace, Blame::Local, message);
-    if device.inodes == Some(0) {
+    let Some(need) = need else {
         return fault(format!("{name} has no inodes (file entries) left"))
             .hint("remove files there, or take a file system with more inodes, then run the same command again");
-    }
-    let (need, free) = (ByteCount(need), ByteCount(device.free));
+    };
+    let (need, free) = (ByteCount(need), ByteCount(free));
     fault(format!("{name} has no room for this file: it needs {need} more, and {free} are free"))
         .hint("free space or raise the quota, then run the same command again")
 }

@@ -1,14 +1,16 @@
 //! Files are begun only while there is room for them on the target.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, ChunkIndex, EntryKind, Fault, FaultCode, FileId};
+use longhaul_core::{Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId};
 
 use super::plan::{CHUNK, Plan, file, item, many, sparse};
 use super::scenarios::{left, play};
 use super::victim::{CV, NOW, Victim, chunk, fault};
 use super::world::World;
-use crate::receiver::{Action, Created, Room, Seen, Source};
+use crate::journal::HeldChunks;
+use crate::receiver::{Action, Created, Partial, Room, Seen, Source, Surveyed};
 use crate::wire::message::Outcome;
 
 fn committed(world: &World) -> usize {
@@ -183,4 +185,42 @@ fn room_that_is_given_back_late_is_waited_for_and_a_file_is_refused_once_no_more
     assert!(created && at >= secs(4) && at < secs(5), "{at:?}");
     let (created, at) = measured_over_time(|at| at.as_secs());
     assert!(!created && at >= secs(10) && at < secs(11), "{at:?}");
+}
+
+#[test]
+fn what_a_partial_occupies_needs_no_room_nor_an_inode() {
+    let decided = |chunks_free: u64| {
+        let mut victim = Victim::new();
+        let item = file("big", 20 * CHUNK);
+        victim.page(vec![item.entry]);
+        let size = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
+        let mut held = HeldChunks::new();
+        let digests: Vec<_> = (0..12).map(|at| [at; 32]).collect();
+        held.insert_run(ChunkIndex(0), &digests);
+        let partial = Partial::new(ChunkMap::new(20 * CHUNK as u64, size), Source::Same, held);
+        // Three more chunks were written and not journalled.
+        let partial = Some(Arc::new(partial.occupying(15 * CHUNK as u64)));
+        let room = Room { device: 1, bytes: chunks_free * CHUNK as u64, inodes: Some(0) };
+        let mut at = NOW;
+        loop {
+            while let Some(action) = victim.receiver.poll_action() {
+                match action {
+                    Action::Survey(of) => {
+                        let partial = partial.clone();
+                        let surveyed = Surveyed { partial, ..Seen::Absent.into() };
+                        victim.receiver.handle_surveyed(at, of[0].id, vec![Ok(surveyed)]);
+                    }
+                    Action::MeasureRoom { .. } => victim.receiver.handle_room(at, Some(room)),
+                    Action::Create(..) => return Ok(victim.receiver),
+                    Action::Abort(fault) => return Err(fault),
+                    _ => {}
+                }
+            }
+            at = victim.receiver.poll_timeout().expect("it is decided in time");
+            victim.receiver.handle_timeout(at);
+        }
+    };
+    decided(5).expect("five chunks are missing").audit();
+    let fault = decided(4).expect_err("one chunk too many");
+    assert!(!fault.message.as_str().contains("inodes"), "{fault}");
 }
