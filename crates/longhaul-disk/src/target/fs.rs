@@ -584,6 +584,12 @@ impl TargetTree for FsTarget {
         room_of(&stat, geteuid().is_root()).map(|(bytes, inodes)| Room { device: dir.dev(), bytes, inodes, is_firm })
     }
 
+    fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {
+        let (dir, _) = self.walk.parent(path).ok()?;
+        let stat = statat(&*dir, &temp.file_name()[..], AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        u64::try_from(stat.st_blocks).ok()?.checked_mul(512)
+    }
+
     fn sync_counts(&self) -> SyncCounts {
         self.syncer.counts()
     }

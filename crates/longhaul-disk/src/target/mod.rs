@@ -275,6 +275,12 @@ pub trait TargetTree: Send + Sync + 'static {
         None
     }
 
+    /// Bytes that the temporary of the file at `path` occupies on its file system. `None`: it is not there, or nothing is known of it.
+    fn occupied(&self, path: &RelPath, temp: &TempName) -> Option<u64> {
+        let _ = (path, temp);
+        None
+    }
+
     /// How many syncs there were.
     fn sync_counts(&self) -> SyncCounts;
 

@@ -373,7 +373,7 @@ impl Loop<'_> {
                 }
                 self.writing.survey(page, self.course.committed.before());
             }
-            Action::MeasureRoom(held) => self.writing.measure_room(held),
+            Action::MeasureRoom { held, behind_discards } => self.writing.measure_room(held, behind_discards),
             Action::Create(held, partial) => self.writing.create(held, partial),
             Action::MakeLink(held) => self.writing.make_link(held),
             Action::Write { file, index, ticket } => self.writing.write(file, index, ticket),

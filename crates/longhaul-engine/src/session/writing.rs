@@ -134,7 +134,7 @@ pub(crate) struct Writing {
     sync: Workers,
     commit: Workers,
     journal: Workers,
-    /// Measures room, behind nothing else.
+    /// Measures room while files are open, behind nothing else.
     room: Workers,
     whereabouts: Arc<Whereabouts>,
     /// What is written down; none where nothing outlives the session anyway.
@@ -254,9 +254,10 @@ impl Writing {
         Arc::strong_count(&self.chores) > CHORES_WAITING_MAX
     }
 
-    /// Measures the room where a file would go.
-    pub(crate) fn measure_room(&self, held: Arc<Held>) {
-        self.report(&self.room, move |tree| {
+    /// Measures the room where a file would go: at once, or when what is being discarded is.
+    pub(crate) fn measure_room(&self, held: Arc<Held>, behind_discards: bool) {
+        let pool = if behind_discards { &self.journal } else { &self.room };
+        self.report(pool, move |tree| {
             // Where it may be compressed only a write tells whether a file fits.
             let room = tree.room(&held.placed).filter(|room| room.is_firm);
             Report::Room(room.map(|room| Room { device: room.device, bytes: room.bytes, inodes: room.inodes }))

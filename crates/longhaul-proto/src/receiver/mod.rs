@@ -228,7 +228,8 @@ impl Receiver {
             return Some(drain.deadline());
         }
         let group = self.unsynced.deadline(self.config.group);
-        [group, self.arrivals_deadline(), self.committer.deadline(), self.end_by].into_iter().flatten().min()
+        let (batch, room) = (self.committer.deadline(), self.rooms.deadline());
+        [group, self.arrivals_deadline(), batch, room, self.end_by].into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -330,6 +331,7 @@ impl Receiver {
 
     /// Restores the invariants after any change: credits given, wants issued, groups synced, batches moved, end said.
     fn settle_down(&mut self, now: Timestamp) {
+        self.rooms.look_anew();
         let is_ending = self.fatal.is_some();
         // What has its place, or is about to, comes to its name before a full disk ends the session, unless the disk hangs.
         let waits = is_ending

@@ -137,7 +137,12 @@ pub enum Action {
     Survey(Vec<Arc<Held>>),
     /// Measure the room on the file system on which this file would lie: [`Receiver::handle_room`](super::Receiver::handle_room). One is
     /// under way at a time.
-    MeasureRoom(Arc<Held>),
+    MeasureRoom {
+        /// The file.
+        held: Arc<Held>,
+        /// Only when all that was to be discarded before is.
+        behind_discards: bool,
+    },
     /// Make the temporary file, or open the one of the partial: [`Receiver::handle_created`](super::Receiver::handle_created).
     /// It is in the journal before it exists; where the source has changed, what was journalled of it is no longer.
     Create(Arc<Held>, Option<Arc<Partial>>),

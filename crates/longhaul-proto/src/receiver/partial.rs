@@ -14,6 +14,8 @@ pub struct Partial {
     map: ChunkMap,
     source: Source,
     held: HeldChunks,
+    /// Bytes on the target that its temporary occupies, as far as that is known.
+    occupied: u64,
 }
 
 /// Whether a partial was made of what is offered now.
@@ -35,7 +37,14 @@ pub(super) enum Stretch {
 impl Partial {
     /// What `held` says of a file of `map`.
     pub const fn new(map: ChunkMap, source: Source, held: HeldChunks) -> Partial {
-        Partial { map, source, held }
+        Partial { map, source, held, occupied: 0 }
+    }
+
+    /// The same, with a temporary that occupies so many bytes on the target: more than are held where some were written and not
+    /// journalled, or room was reserved ahead.
+    #[must_use]
+    pub fn occupying(self, bytes: u64) -> Partial {
+        Partial { occupied: bytes, ..self }
     }
 
     /// The geometry of the file: its chunk size is the partial's own.
@@ -51,6 +60,11 @@ impl Partial {
     /// How many bytes are held.
     pub fn bytes(&self) -> u64 {
         self.held.bytes(self.map)
+    }
+
+    /// How many bytes of the file cost no room on the target any more.
+    pub(super) fn occupied(&self) -> u64 {
+        self.occupied.max(self.bytes())
     }
 
     /// The digest of a chunk, if it is held.

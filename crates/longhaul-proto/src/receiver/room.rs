@@ -3,9 +3,12 @@
 //!
 //! In: what the disk measures ([`Receiver::handle_room`]), bytes that are written, files that end. Out: whether a file may be begun, and
 //! [`Action::MeasureRoom`]. A measurement serves the files of one directory for a second. Small files are begun unmeasured: they take what
-//! they find. Knows no file system; a target that says nothing of its room has enough.
+//! they find. A file is refused only if nothing is under way that may give room back, and measurements that follow each other for a while
+//! find no more: file systems free what was removed behind the call that removes it. Knows no file system; a target that says nothing of
+//! its room has enough.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use longhaul_core::{Blame, ByteCount, EntryKind, Fault, FaultCode, FileId, RelPath};
 
@@ -29,6 +32,8 @@ pub struct Room {
 pub(super) struct Reserved {
     device: u64,
     bytes: u64,
+    /// So many of those that it writes first take none.
+    standing: u64,
 }
 
 /// What is known of the room on the target.
@@ -43,12 +48,27 @@ pub(super) struct Rooms {
     refused: u64,
     /// The measurement that is under way.
     asked: Option<Question>,
+    /// The file that has no room, though nothing is under way that may give some back.
+    short: Option<Short>,
+    /// When to measure again, for that.
+    again: Option<Timestamp>,
+}
+
+/// How long a file has had no room.
+#[derive(Clone, Copy, Debug)]
+struct Short {
+    file: FileId,
+    /// Since when.
+    first: Timestamp,
+    /// Since when no more was found, and how much there was then.
+    since: Timestamp,
+    most: u64,
 }
 
 #[derive(Debug)]
 struct Question {
     dir: RelPath,
-    /// No file that will take room, or give some back, was open.
+    /// Nothing was under way that will take room, or give some back.
     alone: bool,
 }
 
@@ -64,6 +84,16 @@ struct Device {
     alone: bool,
     /// Bytes that open files will still take.
     reserved: u64,
+}
+
+/// What a file will take.
+#[derive(Clone, Copy)]
+struct Need {
+    file: FileId,
+    bytes: u64,
+    /// Bytes that come to where there are blocks already.
+    standing: u64,
+    inode: bool,
 }
 
 /// Whether a file may be begun.
@@ -86,6 +116,8 @@ impl Receiver {
     /// Whether the first file that waits may be begun now; has its room kept for it then. Fails it, and with it the session, if there is no
     /// room for it however long it waits.
     pub(super) fn admit(&mut self, now: Timestamp, id: FileId) -> bool {
+        // What is renamed may replace what gives room back.
+        let alone = self.large_open == 0 && !self.committer.has_any() && !self.is_staging();
         let Some(slot) = self.entries.get_mut(&id) else { return true };
         let (State::Large(large), EntryKind::File { sparse, .. }) = (&mut slot.state, &slot.held.entry.kind) else {
             return true;
@@ -94,19 +126,21 @@ impl Receiver {
         if large.comparison.is_some() && large.partial.is_none() {
             return true;
         }
-        let held = large.partial.as_ref().map_or(0, |partial| partial.bytes());
+        let (held, occupied) = large.partial.as_ref().map_or((0, 0), |partial| (partial.bytes(), partial.occupied()));
         // How much of it are holes is not known.
-        let need = if *sparse && self.config.preserve.sparse { 0 } else { large.map.len().saturating_sub(held) };
+        let need = if *sparse && self.config.preserve.sparse { 0 } else { large.map.len().saturating_sub(occupied) };
         let dir = slot.held.placed.parent().unwrap_or_default();
-        match self.rooms.admit(now, &dir, need, self.large_open == 0) {
+        // What is written in the place of what was written and not journalled takes no room either.
+        let need = Need { file: id, bytes: need, standing: occupied - held, inode: large.partial.is_none() };
+        match self.rooms.admit(now, &dir, need, alone) {
             Admission::Begin(reserved) => {
                 large.room = reserved;
                 true
             }
             Admission::Wait => false,
             Admission::Measure => {
-                self.rooms.asked = Some(Question { dir, alone: self.large_open == 0 });
-                self.actions.push_back(Action::MeasureRoom(slot.held.clone()));
+                self.rooms.asked = Some(Question { dir, alone });
+                self.actions.push_back(Action::MeasureRoom { held: slot.held.clone(), behind_discards: alone });
                 false
             }
             Admission::Refuse(fault) => {
@@ -139,7 +173,8 @@ impl Receiver {
 }
 
 impl Rooms {
-    fn admit(&mut self, now: Timestamp, dir: &RelPath, need: u64, alone: bool) -> Admission {
+    fn admit(&mut self, now: Timestamp, dir: &RelPath, need: Need, alone: bool) -> Admission {
+        let Need { file, bytes: need, standing, inode } = need;
         if self.asked.is_some() {
             return Admission::Wait;
         }
@@ -151,20 +186,48 @@ impl Rooms {
         if now >= device.at.after(ROOM_AGE) {
             return Admission::Measure;
         }
-        if need <= device.free && device.inodes != Some(0) {
+        let lacks_inode = inode && device.inodes == Some(0);
+        if need <= device.free && !lacks_inode {
             device.free -= need;
-            device.inodes = device.inodes.map(|inodes| inodes - 1);
+            device.inodes = device.inodes.map(|inodes| inodes.saturating_sub(u64::from(inode)));
             device.reserved += need;
             // It may take less than it is long, or replace what gives room back.
             device.alone = false;
-            return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need }));
+            self.short = None;
+            return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need, standing }));
         }
-        match (alone, device.alone) {
-            (true, true) => Admission::Refuse(shortage(&self.name, need, device)),
+        if !alone {
             // Files that end may give room back: what they replace, and what was kept for them and not needed.
-            (true, false) => Admission::Measure,
-            (false, _) => Admission::Wait,
+            self.short = None;
+            return Admission::Wait;
         }
+        if !device.alone || now >= device.at.after(AGAIN_AFTER) {
+            return Admission::Measure;
+        }
+        let fresh = Short { file, first: now, since: now, most: device.free };
+        let short = self.short.get_or_insert(fresh);
+        if short.file != file {
+            *short = fresh;
+        } else if device.free > short.most {
+            (short.since, short.most) = (now, device.free);
+        }
+        if now >= short.since.after(SHORT_FOR).min(short.first.after(SHORT_MAX)) {
+            self.short = None;
+            let need = if lacks_inode { None } else { Some(need) };
+            return Admission::Refuse(shortage(&self.name, need, device.free));
+        }
+        self.again = Some(device.at.after(AGAIN_AFTER));
+        Admission::Wait
+    }
+
+    /// Forgets when it was to be measured again: whether it is, is found out anew at each event.
+    pub(super) fn look_anew(&mut self) {
+        self.again = None;
+    }
+
+    /// When it is to be measured again.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.again
     }
 
     fn measured(&mut self, now: Timestamp, asked: Question, room: Option<Room>) {
@@ -178,7 +241,9 @@ impl Rooms {
     /// Bytes of a file were written: they are taken, and kept for it no longer.
     pub(super) fn written(&mut self, room: &mut Option<Reserved>, bytes: u64) {
         let Some(reserved) = room else { return };
-        let taken = bytes.min(reserved.bytes);
+        let free = bytes.min(reserved.standing);
+        reserved.standing -= free;
+        let taken = (bytes - free).min(reserved.bytes);
         reserved.bytes -= taken;
         if let Some(device) = self.devices.get_mut(&reserved.device) {
             device.reserved -= taken;
@@ -207,16 +272,24 @@ impl Reserved {
     }
 }
 
-fn shortage(name: &str, need: u64, device: &Device) -> Fault {
+/// `need`: bytes, if it is not a file entry that is lacking.
+fn shortage(name: &str, need: Option<u64>, free: u64) -> Fault {
     let fault = |message| Fault::new(FaultCode::NoSpace, Blame::Local, message);
-    if device.inodes == Some(0) {
+    let Some(need) = need else {
         return fault(format!("{name} has no inodes (file entries) left"))
             .hint("remove files there, or take a file system with more inodes, then run the same command again");
-    }
-    let (need, free) = (ByteCount(need), ByteCount(device.free));
+    };
+    let (need, free) = (ByteCount(need), ByteCount(free));
     fault(format!("{name} has no room for this file: it needs {need} more, and {free} are free"))
         .hint("free space or raise the quota, then run the same command again")
 }
 
 /// So long what was measured is believed: others write there as well.
-const ROOM_AGE: std::time::Duration = std::time::Duration::from_secs(1);
+const ROOM_AGE: Duration = Duration::from_secs(1);
+/// A file is refused when no more room was found for so long. XFS and ext4 free what was removed in the background, mostly within a
+/// second.
+const SHORT_FOR: Duration = Duration::from_secs(2);
+/// Where room grows all the time, by what others remove, it is waited for no longer.
+const SHORT_MAX: Duration = Duration::from_secs(10);
+/// Until then it is measured so often: one `statfs` each.
+const AGAIN_AFTER: Duration = Duration::from_millis(250);

@@ -1,14 +1,16 @@
 //! Files are begun only while there is room for them on the target.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, ChunkIndex, EntryKind, Fault, FaultCode, FileId};
+use longhaul_core::{Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId};
 
 use super::plan::{CHUNK, Plan, file, item, many, sparse};
 use super::scenarios::{left, play};
 use super::victim::{CV, NOW, Victim, chunk, fault};
 use super::world::World;
-use crate::receiver::{Action, Created, Room, Seen, Source};
+use crate::journal::HeldChunks;
+use crate::receiver::{Action, Created, Partial, Room, Seen, Source, Surveyed};
 use crate::wire::message::Outcome;
 
 fn committed(world: &World) -> usize {
@@ -71,7 +73,7 @@ fn a_file_that_ended_has_the_room_measured_again_before_another_is_refused() {
                 let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
                 victim.receiver.handle_surveyed(NOW, held[0].id, seen);
             }
-            Action::MeasureRoom(_) => room(&mut measured, &mut victim),
+            Action::MeasureRoom { .. } => room(&mut measured, &mut victim),
             Action::Create(held, _) => {
                 created.push(held.id);
                 victim.receiver.handle_created(NOW, held.id, Ok(Created::Fresh));
@@ -100,7 +102,7 @@ fn one_measurement_serves_the_files_of_a_directory() {
                 let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
                 victim.receiver.handle_surveyed(NOW, held[0].id, seen);
             }
-            Action::MeasureRoom(_) => {
+            Action::MeasureRoom { .. } => {
                 measured += 1;
                 let room = Room { device: 1, bytes: 1 << 40, inodes: Some(1 << 20) };
                 victim.receiver.handle_room(NOW, Some(room));
@@ -137,4 +139,88 @@ fn a_batch_on_a_disk_that_hangs_does_not_keep_a_full_one_from_ending_the_session
     assert!(at < NOW.after(Duration::from_secs(60)));
     let Some(Action::Abort(fault)) = ended.last() else { panic!("{ended:?}") };
     assert_eq!(fault.code, FaultCode::NoSpace);
+}
+
+/// Answers measurements of a receiver that has but a file of four chunks, as `room` says for each time, until it creates or refuses
+/// it. Gives whether it was created, and when that was decided.
+fn measured_over_time(room: impl Fn(Duration) -> u64) -> (bool, Duration) {
+    let mut victim = Victim::new();
+    victim.page(vec![file("a", 4 * CHUNK).entry]);
+    let mut at = NOW;
+    loop {
+        while let Some(action) = victim.receiver.poll_action() {
+            match action {
+                Action::Survey(held) => {
+                    victim.receiver.handle_surveyed(at, held[0].id, vec![Ok(Seen::Absent.into())]);
+                }
+                Action::MeasureRoom { behind_discards, .. } => {
+                    assert!(behind_discards, "nothing else is under way");
+                    let bytes = room(at.since(NOW));
+                    victim.receiver.handle_room(at, Some(Room { device: 1, bytes, inodes: None }));
+                }
+                Action::Create(..) => return (true, at.since(NOW)),
+                Action::Abort(fault) => {
+                    assert_eq!(fault.code, FaultCode::NoSpace);
+                    return (false, at.since(NOW));
+                }
+                _ => {}
+            }
+        }
+        let next = victim.receiver.poll_timeout().expect("it is decided in time");
+        assert!(next > at, "time passes");
+        at = next;
+        victim.receiver.handle_timeout(at);
+    }
+}
+
+#[test]
+fn room_that_is_given_back_late_is_waited_for_and_a_file_is_refused_once_no_more_comes() {
+    const WHOLE: u64 = 4 * CHUNK as u64;
+    let secs = Duration::from_secs;
+    let (created, at) = measured_over_time(|at| if at < secs(1) { WHOLE - 1 } else { WHOLE });
+    assert!(created && at < secs(2), "{at:?}");
+    let (created, at) = measured_over_time(|_| WHOLE - 1);
+    assert!(!created && at >= secs(2) && at < secs(3), "{at:?}");
+    let (created, at) = measured_over_time(|at| WHOLE - 4 + at.as_secs());
+    assert!(created && at >= secs(4) && at < secs(5), "{at:?}");
+    let (created, at) = measured_over_time(|at| at.as_secs());
+    assert!(!created && at >= secs(10) && at < secs(11), "{at:?}");
+}
+
+#[test]
+fn what_a_partial_occupies_needs_no_room_nor_an_inode() {
+    let decided = |chunks_free: u64| {
+        let mut victim = Victim::new();
+        let item = file("big", 20 * CHUNK);
+        victim.page(vec![item.entry]);
+        let size = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
+        let mut held = HeldChunks::new();
+        let digests: Vec<_> = (0..12).map(|at| [at; 32]).collect();
+        held.insert_run(ChunkIndex(0), &digests);
+        let partial = Partial::new(ChunkMap::new(20 * CHUNK as u64, size), Source::Same, held);
+        // Three more chunks were written and not journalled.
+        let partial = Some(Arc::new(partial.occupying(15 * CHUNK as u64)));
+        let room = Room { device: 1, bytes: chunks_free * CHUNK as u64, inodes: Some(0) };
+        let mut at = NOW;
+        loop {
+            while let Some(action) = victim.receiver.poll_action() {
+                match action {
+                    Action::Survey(of) => {
+                        let partial = partial.clone();
+                        let surveyed = Surveyed { partial, ..Seen::Absent.into() };
+                        victim.receiver.handle_surveyed(at, of[0].id, vec![Ok(surveyed)]);
+                    }
+                    Action::MeasureRoom { .. } => victim.receiver.handle_room(at, Some(room)),
+                    Action::Create(..) => return Ok(victim.receiver),
+                    Action::Abort(fault) => return Err(fault),
+                    _ => {}
+                }
+            }
+            at = victim.receiver.poll_timeout().expect("it is decided in time");
+            victim.receiver.handle_timeout(at);
+        }
+    };
+    decided(5).expect("five chunks are missing").audit();
+    let fault = decided(4).expect_err("one chunk too many");
+    assert!(!fault.message.as_str().contains("inodes"), "{fault}");
 }

@@ -223,8 +223,8 @@ impl Target {
         match action {
             Action::Survey(held) => self.ops.push(Op::Survey(held)),
             // One that says nothing of its room says so at once.
-            Action::MeasureRoom(_) if self.room.0.is_none() => {}
-            Action::MeasureRoom(_) => self.ops.push(Op::MeasureRoom),
+            Action::MeasureRoom { .. } if self.room.0.is_none() => {}
+            Action::MeasureRoom { .. } => self.ops.push(Op::MeasureRoom),
             Action::Create(held, partial) => {
                 let created = self.open_temp(&held, partial.as_ref());
                 self.temp(held.id).outstanding = 1;

@@ -61,7 +61,7 @@ impl Victim {
     /// The next action, where the target says nothing of its room.
     pub(crate) fn poll(&mut self) -> Option<Action> {
         let action = self.receiver.poll_action()?;
-        if let Action::MeasureRoom(_) = action {
+        if let Action::MeasureRoom { .. } = action {
             self.receiver.handle_room(NOW, None);
         }
         Some(action)

@@ -359,7 +359,7 @@ impl World {
                     self.hear_receiver(&message);
                     self.to_sender.send(&message);
                 }
-                receiver::Action::MeasureRoom(_) if self.plan.room.is_none() => {
+                receiver::Action::MeasureRoom { .. } if self.plan.room.is_none() => {
                     self.receiver.handle_room(self.now, None);
                 }
                 receiver::Action::CloseLane(lane) => self.lanes[lane.0 as usize].close_far(),

@@ -22,7 +22,7 @@ impl RecvSession {
         match action {
             Action::Send(message) => self.say(env, &message),
             Action::Survey(page) => self.survey(env, page),
-            Action::MeasureRoom(_) => self.start_job(env, Job::new(Then::Measured)),
+            Action::MeasureRoom { .. } => self.start_job(env, Job::new(Then::Measured)),
             Action::Create(held, partial) => self.create(env, &held, partial.as_ref()),
             Action::MakeLink(held) => self.make_link(env, &held),
             Action::Write { file, index, ticket } => self.write(env, file, index, ticket),

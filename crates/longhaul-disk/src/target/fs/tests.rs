@@ -358,6 +358,17 @@ fn room_counts_what_is_kept_for_root_for_root_alone_and_is_unknown_where_no_size
 }
 
 #[test]
+fn what_a_temporary_occupies_counts_what_was_written_and_not_its_length() {
+    let (_dir, target) = target();
+    let name = temp();
+    assert_eq!(target.occupied(&path("f"), &name), None);
+    let file = target.create(&path("f"), 1 << 30, true, &name).expect("created");
+    let occupied = target.occupied(&path("f"), &name).expect("it stands");
+    assert!(occupied < 1 << 20, "{occupied}");
+    drop(file);
+}
+
+#[test]
 fn nothing_is_known_of_the_room_of_a_file_system_without_a_size() {
     let Some(ramfs) = Mounted::new(&["-t", "ramfs", "ramfs"]) else { return };
     let target = FsTarget::open(&ramfs.path, DirectMode::Auto).expect("target");

@@ -40,7 +40,8 @@ impl Ledger {
         let mut found = found?;
         let partial = found.as_mut().map(|Found { taken, .. }| {
             let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };
-            Arc::new(Partial::new(taken.file.map, source, std::mem::take(&mut taken.held)))
+            let occupied = tree.occupied(&entry.placed, &taken.file.temp).unwrap_or(0);
+            Arc::new(Partial::new(taken.file.map, source, std::mem::take(&mut taken.held)).occupying(occupied))
         });
         self.claims().insert(entry.id, Claim { path, found, entry: None });
         Ok(Known { partial: partial.filter(|_| coming == Coming::InChunks), committed, doubtful })
