@@ -343,6 +343,8 @@ pub struct Progress {
     pub bytes_committed: u64,
     /// Bytes of files that were skipped or failed: they will not come.
     pub bytes_done_without: u64,
+    /// Files and links that were skipped or failed.
+    pub files_done_without: u64,
     /// What limited the last second, as far as known.
     pub limited_by: Option<Limited>,
     /// Seconds since the other side was last heard of.

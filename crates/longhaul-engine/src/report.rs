@@ -24,6 +24,7 @@ pub(crate) struct Totals {
     files_mismatched: u64,
     bytes_committed: u64,
     bytes_done_without: u64,
+    files_done_without: u64,
     bytes_resent: u64,
     bytes_resumed: u64,
     bytes_held: u64,
@@ -277,6 +278,7 @@ impl Totals {
             FileStatus::Failed(fault) => self.failed(fault.code),
         }
         self.bytes_done_without = self.bytes_done_without.saturating_add(len);
+        self.files_done_without += counts;
     }
 
     fn failed(&mut self, code: FaultCode) {
@@ -310,6 +312,7 @@ impl Totals {
             bytes_total: self.bytes_total,
             scanned: self.scanned,
             bytes_done_without: self.bytes_done_without,
+            files_done_without: self.files_done_without,
             limited_by: session.limited_by,
             silent_s: session.silent_s,
             bytes_digested: before.bytes_digested.saturating_add(session.bytes_digested),
