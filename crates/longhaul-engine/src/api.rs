@@ -431,6 +431,8 @@ pub struct Report {
     pub bytes_holes: u64,
     /// Bytes of all files that the scan found, but for those that are there already.
     pub bytes_wanted: u64,
+    /// Whether the scan came to its end: else there are more files than were found.
+    pub scanned: bool,
     /// Bytes sent again: after a mismatch, over another lane, or in another session.
     pub bytes_resent: u64,
     /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood at the

@@ -335,6 +335,7 @@ impl Totals {
             bytes_moved: self.before.bytes_received,
             bytes_holes: self.bytes_holes,
             bytes_wanted: self.bytes_total.saturating_sub(self.bytes_skipped),
+            scanned: self.scanned,
             bytes_resent: self.bytes_resent,
             bytes_resumed: self.bytes_resumed,
             bytes_held: self.bytes_held,
