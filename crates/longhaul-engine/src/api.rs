@@ -353,6 +353,8 @@ pub struct Progress {
     pub bytes_committed: u64,
     /// Bytes of files that were skipped or failed: they will not come.
     pub bytes_done_without: u64,
+    /// Files and links that were skipped or failed.
+    pub files_done_without: u64,
     /// What limited the last second, as far as known.
     pub limited_by: Option<Limited>,
     /// Seconds since the other side was last heard of.
@@ -442,6 +444,8 @@ pub struct Report {
     pub bytes_holes: u64,
     /// Bytes of all files that the scan found, but for those that are there already.
     pub bytes_wanted: u64,
+    /// Whether the scan came to its end: else there are more files than were found.
+    pub scanned: bool,
     /// Bytes sent again: after a mismatch, over another lane, or in another session.
     pub bytes_resent: u64,
     /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood at the

@@ -27,6 +27,7 @@ pub(crate) struct Totals {
     failed_dirs: HashSet<RelPath>,
     bytes_committed: u64,
     bytes_done_without: u64,
+    files_done_without: u64,
     bytes_resent: u64,
     bytes_resumed: u64,
     bytes_held: u64,
@@ -290,6 +291,7 @@ impl Totals {
             FileStatus::Failed(fault) => self.failed(fault.code),
         }
         self.bytes_done_without = self.bytes_done_without.saturating_add(len);
+        self.files_done_without += counts;
     }
 
     fn failed(&mut self, code: FaultCode) {
@@ -323,6 +325,7 @@ impl Totals {
             bytes_total: self.bytes_total,
             scanned: self.scanned,
             bytes_done_without: self.bytes_done_without,
+            files_done_without: self.files_done_without,
             limited_by: session.limited_by,
             silent_s: session.silent_s,
             bytes_digested: before.bytes_digested.saturating_add(session.bytes_digested),
@@ -345,6 +348,7 @@ impl Totals {
             bytes_moved: self.before.bytes_received,
             bytes_holes: self.bytes_holes,
             bytes_wanted: self.bytes_total.saturating_sub(self.bytes_skipped),
+            scanned: self.scanned,
             bytes_resent: self.bytes_resent,
             bytes_resumed: self.bytes_resumed,
             bytes_held: self.bytes_held,

@@ -142,6 +142,7 @@ pub(crate) mod tests {
             bytes_holes: 0,
             bytes_held: 0,
             bytes_wanted: 0,
+            scanned: true,
             bytes_read_back: 0,
             bytes_digested: 0,
             bytes_misread: 0,

@@ -18,7 +18,7 @@ pub(super) struct View {
     pub(super) wanted: u64,
     /// Whether all files are known.
     pub(super) scanned: bool,
-    /// Files under their final names.
+    /// Files that are settled: under their final names, skipped or failed.
     pub(super) files_done: u64,
     /// Files that are known.
     pub(super) files_total: u64,
@@ -131,9 +131,19 @@ impl View {
     fn percent(&self) -> u64 {
         match self.wanted {
             0 if self.scanned && self.files_done >= self.files_total => 100,
-            0 => 0,
+            0 => self.percent_of_files(),
+            // Nothing has come, as what is there already is read.
+            _ if self.digested > 0 && self.arrived == 0 => self.percent_of_files(),
             wanted if self.scanned && self.durable >= wanted => 100,
             wanted => (u128::from(self.arrived) * 100 / u128::from(wanted)).min(99) as u64,
+        }
+    }
+
+    /// The same of files, where bytes do not show what is done.
+    fn percent_of_files(&self) -> u64 {
+        match self.files_total {
+            0 => 0,
+            total => (u128::from(self.files_done) * 100 / u128::from(total)).min(99) as u64,
         }
     }
 
@@ -259,6 +269,9 @@ mod tests {
         assert_eq!((arrived.percent(), View { durable: 248 << 20, ..arrived }.percent()), (99, 100));
         assert_eq!(View { scanned: true, ..View::default() }.percent(), 100);
         assert_eq!(View { scanned: true, files_total: 1, ..View::default() }.percent(), 0);
+        let reading = View { files_done: 3, files_total: 4, scanned: true, ..View::default() };
+        assert_eq!(reading.percent(), 75, "nothing is to come, and a name is not settled");
+        assert_eq!(View { wanted: 9, digested: 9, ..reading }.percent(), 75);
     }
 
     #[test]

@@ -102,14 +102,17 @@ pub(super) fn per_second(report: &Report) -> f64 {
     if report.seconds > 0.0 { report.bytes_moved as f64 / report.seconds } else { 0.0 }
 }
 
-/// What is safe at the receiver of a run that was ended early. `None` where nothing is wanted, or all is there.
-pub(super) fn held(report: &Report) -> Option<String> {
+/// What is safe at the receiver of a run that was ended early. `None` where nothing is wanted, as in a dry run, or all is there.
+pub(super) fn held(report: &Report, run: Run) -> Option<String> {
     let (safe, wanted) = (report.bytes_committed.saturating_add(report.bytes_held), report.bytes_wanted);
     let held = safe.min(wanted);
-    let ended_early = report.fault.is_some() && wanted > 0;
+    let ended_early = report.fault.is_some() && wanted > 0 && !run.dry;
+    // As in the bar: what was not found yet is wanted, too.
+    let more = if report.scanned { "" } else { "+" };
+    let wanted = ByteCount(wanted);
     ended_early.then(|| match held {
-        0 => format!("held: nothing yet of {}", ByteCount(wanted)),
-        _ => format!("held: {} of {}; what is held is not sent again", ByteCount(held), ByteCount(wanted)),
+        0 => format!("held: nothing yet of {wanted}{more}"),
+        _ => format!("held: {} of {wanted}{more}; what is held is not sent again", ByteCount(held)),
     })
 }
 
@@ -214,10 +217,14 @@ mod tests {
             bytes_wanted: 57 * MIB,
             ..report()
         };
+        let held = |report: &Report| held(report, Run::default());
         assert_eq!(held(&ended).as_deref(), Some("held: 38.0 MiB of 57.0 MiB; what is held is not sent again"));
         let nothing = Report { bytes_committed: 0, bytes_held: 0, ..ended.clone() };
         assert_eq!(held(&nothing).as_deref(), Some("held: nothing yet of 57.0 MiB"));
         assert_eq!(held(&Report { bytes_wanted: 0, ..ended.clone() }), None);
+        let scanning = Report { scanned: false, ..ended.clone() };
+        assert_eq!(held(&scanning).as_deref(), Some("held: 38.0 MiB of 57.0 MiB+; what is held is not sent again"));
+        assert_eq!(super::held(&ended, Run { dry: true, capped: false }), None);
         assert_eq!(held(&Report { fault: None, ..ended }), None);
     }
 

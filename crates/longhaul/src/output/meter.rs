@@ -27,7 +27,8 @@ struct Sample {
 pub(super) struct Pace {
     /// Payload bytes per second that arrived of late. What was resumed, and holes, never moved.
     pub(super) bytes_per_s: f64,
-    /// Seconds to go. `None` before the total is known and bytes have come for a while, and when nothing comes.
+    /// Seconds to go. `None` before the total is known and bytes have come for a while, when nothing comes, and while without a
+    /// byte to come files are not settled.
     pub(super) eta_s: Option<f64>,
     /// Bytes that the receiver is to have in the end, as far as known.
     pub(super) bytes_wanted: u64,
@@ -64,7 +65,8 @@ impl Meter {
     fn eta(&self, now: &Progress, sample: Sample, wanted: u64) -> Option<f64> {
         let left = wanted.saturating_sub(sample.durable);
         if !now.scanned || left == 0 {
-            return now.scanned.then_some(0.0);
+            // Without a byte to come there may be names to settle and skipped files to read, and nobody knows for how long.
+            return (now.scanned && settled(now) >= now.files_total).then_some(0.0);
         }
         let since = self.recent.front()?;
         let elapsed = sample.at - since.at;
@@ -77,6 +79,12 @@ impl Meter {
         };
         Some(left as f64 / per_second(moved, elapsed)).filter(|seconds| *seconds < ETA_MAX_SECONDS)
     }
+}
+
+/// Files and links of which it is known what became of them.
+pub(super) fn settled(now: &Progress) -> u64 {
+    // The receiver's count of what it committed runs ahead of what was found.
+    now.files_committed.saturating_add(now.files_done_without).min(now.files_total)
 }
 
 fn per_second(bytes: u64, seconds: f64) -> f64 {
@@ -161,6 +169,11 @@ mod tests {
         assert_eq!(last(unscanned).eta_s, None);
         assert_eq!(last([at(9.0, 0, 0)]).eta_s, None);
         assert_eq!(last([at(3.0, 1, 10_000 * MB)]).eta_s, Some(0.0));
+        let unsettled =
+            Progress { files_total: 3, files_committed: 1, files_done_without: 1, ..at(3.0, 1, 10_000 * MB) };
+        assert_eq!(last([unsettled]).eta_s, None, "a skipped file is read, perhaps");
+        let settled = Progress { files_done_without: 2, ..unsettled };
+        assert_eq!(last([settled]).eta_s, Some(0.0));
         let crawling = (1..=9).map(|s| at(f64::from(s), u64::from(s as u32), 0));
         assert_eq!(last(crawling).eta_s, None, "centuries are no promise");
     }

@@ -176,7 +176,7 @@ impl Narrator {
             let run = Run { dry: self.telling.dry_run, capped: self.shown.was_capped() };
             self.failed.lines().iter().for_each(|line| talker.say(line));
             talker.say(closing::summary(end.report, exit, run));
-            closing::held(end.report).iter().for_each(|line| talker.say(line));
+            closing::held(end.report, run).iter().for_each(|line| talker.say(line));
         }
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
             talker.say(closing::io(io));

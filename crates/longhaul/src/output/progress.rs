@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use longhaul_engine::Progress;
 
 use super::bar::View;
-use super::meter::Pace;
+use super::meter::{self, Pace};
 use super::{Talker, screen, words};
 use crate::settings::{Environment, ProgressForm, Talk};
 
@@ -127,7 +127,7 @@ impl Shown {
             durable: progress.bytes_durable,
             wanted: pace.bytes_wanted,
             scanned: progress.scanned,
-            files_done: progress.files_committed,
+            files_done: meter::settled(progress),
             files_total: progress.files_total,
             bytes_per_s: if silent { 0.0 } else { pace.bytes_per_s },
             elapsed_s: self.begun.elapsed().as_secs_f64(),
@@ -204,6 +204,12 @@ mod tests {
             shown.lose();
         }
         shown.view(&shown.latest.expect("counters"))
+    }
+
+    #[test]
+    fn what_is_there_already_is_done() {
+        let rerun = Progress { files_total: 10, files_committed: 1, files_done_without: 9, ..Progress::default() };
+        assert_eq!(view(rerun, false).files_done, 10);
     }
 
     #[test]
