@@ -13,6 +13,8 @@ use tokio::sync::Notify;
 pub(crate) struct Presence {
     /// Words heard so far.
     heard: Mutex<u64>,
+    /// When the last one was.
+    heard_at: Mutex<Option<Instant>>,
     spoken: Condvar,
     asked: AtomicBool,
     evicted: AtomicBool,
@@ -37,8 +39,14 @@ impl Question {
 impl Presence {
     /// The other side said something.
     pub(crate) fn hear(&self) {
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.spoken.notify_all();
+    }
+
+    /// When the other side said something for the last time.
+    pub(crate) fn heard_at(&self) -> Option<Instant> {
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether somebody asked since this was last called.

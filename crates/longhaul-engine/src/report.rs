@@ -103,6 +103,30 @@ pub(crate) struct Moved {
     pub(crate) lost: u64,
 }
 
+impl Moved {
+    /// What a sender knows of a session by the receiver's last counters. What these say is durable has in it what earlier sessions
+    /// brought of files that this one did not come to. That is held, but this session neither brought nor resumed it.
+    pub(crate) fn by_last_words(tally: &Tally) -> Moved {
+        let came = tally.received.saturating_add(tally.holes).saturating_add(tally.resumed);
+        Moved {
+            received: tally.received,
+            durable: tally.durable.min(came),
+            resumed: tally.resumed,
+            holes: tally.holes,
+            held: tally.held(),
+            read_back: tally.read_back,
+            misread: tally.misread,
+            digested: tally.standing,
+            ..Moved::default()
+        }
+    }
+
+    /// Bytes that this session itself made durable.
+    pub(crate) fn fresh(&self) -> u64 {
+        self.durable.saturating_sub(self.resumed)
+    }
+}
+
 /// Codes kept of single failures; beyond that only their number.
 const FAILURES_KEPT: usize = 1000;
 
@@ -414,6 +438,23 @@ mod tests {
         // It went on with 20 of them, of a file that it committed.
         totals.session_over(&Moved { durable: 20, resumed: 20, ..Moved::default() });
         assert_eq!(totals.bytes_held, 10);
+    }
+
+    #[test]
+    fn what_lies_there_unopened_is_held_and_is_durable_by_no_session_of_this_run() {
+        let mut totals = Totals::default();
+        // Two files of which earlier runs brought 60 and 40; the first is gone on with.
+        let first = Tally { received: 10, durable: 110, resumed: 60, ..Tally::default() };
+        totals.session_over(&Moved::by_last_words(&first));
+        assert_eq!((totals.before.bytes_durable, totals.bytes_held, totals.bytes_resumed), (70, 110, 60));
+        // Sessions that are lost before they open anything.
+        for _ in 0..3 {
+            totals.begin_session();
+            let moved = Moved::by_last_words(&Tally { durable: 110, ..Tally::default() });
+            assert_eq!((moved.durable, moved.fresh()), (0, 0));
+            totals.session_over(&moved);
+            assert_eq!((totals.before.bytes_durable, totals.bytes_held, totals.bytes_resumed), (70, 110, 60));
+        }
     }
 
     #[test]

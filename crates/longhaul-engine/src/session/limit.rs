@@ -112,6 +112,11 @@ impl Limiter {
         times: &StageTimes,
     ) -> Option<Option<Limited>> {
         let now = Instant::now();
+        // In an outage nothing is slow: nothing is there. Lanes to look at may not be there either.
+        let is_silent = self.heard.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER);
+        if is_silent {
+            self.limited = None;
+        }
         if self.looks.all < LOOKS_MIN {
             return None;
         }
@@ -132,14 +137,11 @@ impl Limiter {
             }
         };
         self.limited = match self.role {
+            _ if is_silent => None,
             Role::Sender => own,
             // What limits the whole is the sender's to say.
             Role::Receiver => heard.flatten(),
         };
-        // In an outage nothing is slow: nothing is there.
-        if self.heard.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER) {
-            self.limited = None;
-        }
         if let Some(limited) = self.limited {
             self.spent.add(limited.by, elapsed);
         }
@@ -304,6 +306,21 @@ mod tests {
                 "{ago} s"
             );
         }
+    }
+
+    #[test]
+    fn an_outage_without_a_lane_to_look_at_is_limited_by_nothing_either() {
+        let Some(long_ago) = Instant::now().checked_sub(Duration::from_secs(4)) else { return };
+        let mut limiter = Limiter::new(Role::Sender);
+        let mut second = |heard, looks| {
+            limiter.hear(heard, None);
+            (0..looks).for_each(|_| limiter.look(&[Doing::Paced], WaitsFor::Wants));
+            let said = limiter.second(std::iter::empty(), &StageTimes::default());
+            (said.is_some(), limiter.limited().is_some())
+        };
+        assert_eq!(second(Instant::now(), LOOKS_MIN), (true, true));
+        assert_eq!(second(Instant::now(), 0), (false, true), "no looks say nothing new");
+        assert_eq!(second(long_ago, 0), (false, false));
     }
 
     #[test]

@@ -330,6 +330,8 @@ impl Link {
                 // Others may stand meanwhile that were granted after the first.
                 if !self.ending && (!fault.retry() || self.lanes.count() == 0) {
                     self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
+                    // Whether it is there at all tells a firewall from an outage.
+                    self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: true }));
                 }
                 Wake::Time
             }

@@ -13,7 +13,7 @@ use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Held, Landing};
 use longhaul_proto::sender::{Action, Config, Sender, Small};
-use longhaul_proto::wire::message::{Ending, Finding, Outcome};
+use longhaul_proto::wire::message::{Ending, Finding, Outcome, Tally};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
@@ -443,6 +443,8 @@ impl Loop<'_> {
 
     fn progress(&mut self) -> Progress {
         let tally = self.machine.tally();
+        // A receiver that ends by a fault has said its last words already.
+        let tally = Tally { durable: Moved::by_last_words(&tally).durable, ..tally };
         let arrived = self.course.totals.arrived_of(&tally);
         let sent = self.machine.bytes_sent().0 + self.link.in_hand();
         // A unit that was sent whole is reported a moment after its lane has nothing in hand.
@@ -496,20 +498,15 @@ impl Loop<'_> {
         let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
         let came = tally.received.saturating_add(tally.arriving);
         let tally = link.end().await.unwrap_or(tally);
+        let moved = Moved::by_last_words(&tally);
         course.totals.session_over(&Moved {
             seconds,
             sent,
             // What was cut off in the middle came as well.
             received: came.max(tally.received),
-            durable: tally.durable,
-            resumed: tally.resumed,
-            held: tally.held(),
-            holes: tally.holes,
-            read_back: tally.read_back,
-            misread: tally.misread,
-            digested: tally.standing,
             resent,
-            lost: (sent - resent).saturating_sub(tally.durable.saturating_sub(tally.resumed)),
+            lost: (sent - resent).saturating_sub(moved.fresh()),
+            ..moved
         });
     }
 }

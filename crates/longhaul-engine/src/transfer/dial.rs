@@ -11,7 +11,7 @@ use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
-    Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, PublicKey,
+    Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, Over, PeerCheck, Protection, PublicKey,
     dial_control_over,
 };
 use longhaul_proto::join::JoinKey;
@@ -22,6 +22,7 @@ use super::Run;
 use super::paths::Chosen;
 use super::redial::Patience;
 use super::telling::Telling;
+use super::udp_way::Dialled;
 use super::wish::Wish;
 use crate::api::{Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
@@ -250,18 +251,21 @@ impl Run {
     fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Receiver<Connected>>) -> Dial {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
         let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
-        let (port, udp) = (control.peer_addr.port(), self.udp.clone());
+        let (port, udp, dials) = (control.peer_addr.port(), self.udp.clone(), self.udp.begin());
         Arc::new(move |id, transport| {
+            let mut silent = false;
             let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok()) {
                 Some((chosen, connected)) => (chosen, Some(connected)),
                 None => (paths.choose(), None),
             };
             let joined = segments.dial(chosen.as_ref().map_or(0, Chosen::place), |segment_max| {
-                let mut stream = match begun.take().filter(|_| segment_max.is_none()) {
-                    Some(connected) => connected?,
-                    None => connect(chosen.as_ref(), transport, segment_max)?,
+                let connected = match begun.take().filter(|_| segment_max.is_none()) {
+                    Some(connected) => connected,
+                    None => connect(chosen.as_ref(), transport, segment_max),
                 };
+                silent = matches!(connected, Err(NetError::NoAnswer { over: Over::Udp, .. }));
+                let mut stream = connected?;
                 let taken = join(&mut stream, &key, session, id)?;
                 Ok(JoinedLane { id, stream, taken })
             });
@@ -272,7 +276,12 @@ impl Run {
                 _ => fault,
             });
             if transport == message::Transport::Quic {
-                udp.dialled(&joined);
+                let dialled = match &joined {
+                    Ok(_) => Dialled::Joined,
+                    Err(_) if silent => Dialled::Silence(Instant::now()),
+                    Err(_) => Dialled::Failed,
+                };
+                udp.dialled(&dials, dialled);
             }
             match &joined {
                 Ok(lane) => tracing::debug!(

@@ -38,6 +38,7 @@ use crate::budget::{self, Machinery, Means};
 use crate::handshake;
 use crate::lane::join::nonce;
 use crate::place::{self, Destination, LocalSite, Opening};
+use crate::presence::Presence;
 use crate::report::Totals;
 use crate::session;
 use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
@@ -203,8 +204,10 @@ impl Run {
         let machinery = self.machinery(Role::Sender, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
         let sending = self.sending(tree.clone(), machinery, &agreed.welcome);
         let telling = agreed.telling.clone();
-        let link = self.link(agreed, Role::Sender, Arc::default());
+        let presence = Arc::<Presence>::default();
+        let link = self.link(agreed, Role::Sender, presence.clone());
         session::send::run(link, sending, course).await;
+        self.udp.session_over(presence.heard_at());
         telling.over(course.totals.fault.as_ref());
         course.totals.fault.take().map_or(Ok(()), Err)
     }
@@ -274,7 +277,8 @@ impl Run {
             self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
         let config = self.receiver_config(landing, &agreed.welcome, SkippedDigests::Kept);
         let telling = agreed.telling.clone();
-        let link = self.link(agreed, Role::Receiver, destination.presence);
+        let presence = destination.presence;
+        let link = self.link(agreed, Role::Receiver, presence.clone());
         let own = match paths {
             [source] if !contents(source) => source.path.name(),
             _ => None,
@@ -283,6 +287,7 @@ impl Run {
         let (asked, ledger) = (self.asked(own), destination.ledger);
         let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, place, ledger };
         session::receive::run(link, receiving, course).await;
+        self.udp.session_over(presence.heard_at());
         telling.over(course.totals.fault.as_ref());
         course.totals.fault.take().map_or(Ok(()), Err)
     }

@@ -113,7 +113,11 @@ impl Receiver {
     pub(super) fn move_batch(&mut self, now: Timestamp) {
         let begins = match self.committer.due(now, self.config.group) {
             Some(Due::Now) => true,
-            Some(Due::IfAlone) => self.fatal.is_some() || self.pages.last_seen && !self.others_may_join(),
+            // Where there is no memory for more entries none are asked for.
+            Some(Due::IfAlone) => {
+                let no_more = self.pages.last_seen || self.is_cramped;
+                self.fatal.is_some() || no_more && !self.others_may_join()
+            }
             None => false,
         };
         if begins {

@@ -273,9 +273,10 @@ impl Receiver {
         }
     }
 
-    /// Whether there is no memory for more entries: then no page is asked for. Those that are held go their way.
+    /// Whether there is no memory for more entries: then no page is asked for. Those that are held go their way, and wait for no
+    /// others to be committed with.
     pub fn handle_cramped(&mut self, now: Timestamp, is_cramped: bool) {
-        if std::mem::replace(&mut self.is_cramped, is_cramped) && !is_cramped && !self.is_over() {
+        if std::mem::replace(&mut self.is_cramped, is_cramped) != is_cramped && !self.is_over() {
             self.settle_down(now);
         }
     }

@@ -108,6 +108,25 @@ fn without_memory_for_more_entries_no_page_is_asked_for_and_those_that_are_held_
 }
 
 #[test]
+fn what_is_staged_waits_for_no_others_where_there_is_no_memory_for_them() {
+    for is_cramped in [false, true] {
+        let mut victim = Victim::new();
+        let links = ["a", "b"].map(|name| item(name, EntryKind::Symlink { target: b"x".to_vec() }).entry);
+        victim.page(links.to_vec());
+        victim.obey();
+        let barrier = |victim: &mut Victim| victim.obey().iter().any(|action| matches!(action, Action::Barrier(_)));
+        victim.receiver.handle_cramped(NOW, is_cramped);
+        victim.receiver.handle_staged(NOW, vec![(FileId(0), Ok(()))]);
+        assert!(!barrier(&mut victim), "another may join");
+        victim.receiver.handle_staged(NOW, vec![(FileId(1), Ok(()))]);
+        assert_eq!(barrier(&mut victim), is_cramped);
+        // The same when it is found out later.
+        victim.receiver.handle_cramped(NOW, true);
+        assert_eq!(barrier(&mut victim), !is_cramped);
+    }
+}
+
+#[test]
 fn long_names_narrow_the_window_before_they_fill_the_memory() {
     let mut victim = Victim::new();
     let mut held = 0;

@@ -2,10 +2,12 @@
 //! threads of their own.
 //!
 //! In: files that stand and are not sent. Out: how much was read so far, and each file's root. A file that is written to while it
-//! is read has none. Compares nothing, and is broken off when nobody wants to know any more.
+//! is read has none. Long jobs never take all threads: what is read in a moment is not kept waiting for hours by what is huge.
+//! Compares nothing, and is broken off when nobody wants to know any more.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::digest::{ChunkHasher, Hash32};
 use longhaul_core::{Blame, DigestKind, EntryKind, Fault, FaultCode, FileOffset};
@@ -24,7 +26,46 @@ pub(super) struct Digesters {
     slab: Arc<Slab>,
     /// Nobody wants to know any more.
     over: Arc<AtomicBool>,
+    long: Arc<Long>,
     workers: Workers,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Long jobs: how many are under way, and those that wait for one of them to end.
+#[derive(Default)]
+struct Long(Mutex<(usize, VecDeque<Job>)>);
+
+impl Long {
+    fn lock(&self) -> MutexGuard<'_, (usize, VecDeque<Job>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a job on a pool as soon as fewer than [`LONG_MAX`] are under way.
+    fn run(self: &Arc<Self>, workers: &Workers, job: Job) {
+        let mut state = self.lock();
+        if state.0 >= LONG_MAX {
+            return state.1.push_back(job);
+        }
+        state.0 += 1;
+        drop(state);
+        let this = self.clone();
+        workers.run(move || {
+            let mut next = Some(job);
+            while let Some(job) = next {
+                job();
+                next = this.next();
+            }
+        });
+    }
+
+    /// The next one, in the place of one that ended.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.lock();
+        let next = state.1.pop_front();
+        state.0 -= usize::from(next.is_none());
+        next
+    }
 }
 
 impl Digesters {
@@ -36,7 +77,7 @@ impl Digesters {
         })?;
         let workers =
             Workers::start("digest", DIGEST_SLOTS).map_err(|e| system_fault("threads that read what stands", &e))?;
-        Ok(Digesters { slab, over: Arc::default(), workers })
+        Ok(Digesters { slab, over: Arc::default(), long: Arc::default(), workers })
     }
 
     /// Tells the threads to end, and does not wait for that.
@@ -54,14 +95,15 @@ impl Drop for Digesters {
 impl Writing {
     /// Reads skipped files whole.
     pub(crate) fn digest_skipped(&self, files: Vec<Arc<Held>>) {
-        let Some(Digesters { slab, over, workers }) = &self.digesters else {
+        let Some(Digesters { slab, over, long, workers }) = &self.digesters else {
             let results = files.iter().map(|held| (held.id, Err(bug("a look at skipped files that nobody wants"))));
             return drop(self.sink.send(Event::Wrote(Report::SkippedDigested(results.collect()))));
         };
         let (slab, over) = (slab.clone(), over.clone());
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
         let under_way = self.reads.clone();
-        workers.run(move || {
+        let is_long = is_long(files.iter().map(|held| &held.entry.kind));
+        let job = move || {
             let _under_way = under_way;
             let Some(mut slot) = slab.claim() else { return };
             let (mut unsaid, mut results) = (0, Vec::with_capacity(files.len()));
@@ -77,8 +119,15 @@ impl Writing {
             }
             let _ = sink.send(Event::Wrote(Report::SkippedRead(unsaid)));
             let _ = sink.send(Event::Wrote(Report::SkippedDigested(results)));
-        });
+        };
+        if is_long { long.run(workers, Box::new(job)) } else { workers.run(job) }
     }
+}
+
+/// Whether files that are read one after the other are more than [`SHORT_BYTES`].
+fn is_long<'a>(files: impl Iterator<Item = &'a EntryKind>) -> bool {
+    let len = |kind: &EntryKind| if let EntryKind::File { len, .. } = kind { *len } else { 0 };
+    files.map(len).fold(0, u64::saturating_add) > SHORT_BYTES
 }
 
 /// The root of what stands under a name; nothing if it is over before that is known.
@@ -128,3 +177,48 @@ fn restless(held: &Held) -> Fault {
 
 /// What is read of skipped files is told whenever it is so much: often enough for a figure each second, seldom enough to cost nothing.
 const SAID_BYTES: u64 = 8 << 20;
+/// Long jobs at a time: one thread is left for short ones.
+const LONG_MAX: usize = DIGEST_SLOTS - 1;
+/// A job is short up to this: a disk gives so much in a second or less, and small files are ordered together up to a quarter of it.
+const SHORT_BYTES: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn long_jobs_leave_a_thread_for_short_ones_and_all_have_their_turn() {
+        let (digesters, (done, ends)) = (Digesters::start(4096).expect("threads"), channel());
+        let Digesters { long, workers, .. } = &digesters;
+        let holds: Vec<_> = (0..2 * DIGEST_SLOTS)
+            .map(|n| {
+                let ((hold, held), done) = (channel::<()>(), done.clone());
+                let job = move || {
+                    let _ = held.recv();
+                    done.send(n).expect("a test that listens");
+                };
+                long.run(workers, Box::new(job));
+                hold
+            })
+            .collect();
+        workers.run(move || done.send(usize::MAX).expect("a test that listens"));
+        let patience = Duration::from_secs(30);
+        assert_eq!(ends.recv_timeout(patience), Ok(usize::MAX), "long ones have every thread");
+        drop(holds);
+        let mut all: Vec<_> = (0..2 * DIGEST_SLOTS).map(|_| ends.recv_timeout(patience).expect("its turn")).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..2 * DIGEST_SLOTS));
+        assert_eq!((digesters.long.lock().1.len(), ends.recv_timeout(Duration::ZERO).is_err()), (0, true));
+    }
+
+    #[test]
+    fn a_job_is_long_by_all_of_its_files() {
+        let file = |len| EntryKind::File { len, sparse: false, inode: longhaul_core::Inode::default() };
+        assert!(!is_long([file(SHORT_BYTES)].iter()));
+        assert!(is_long([file(SHORT_BYTES), file(1)].iter()));
+        assert!(is_long([file(u64::MAX), file(u64::MAX)].iter()));
+    }
+}
