@@ -45,7 +45,9 @@ fn unknown_option(argument: &str, command: Option<&str>, similar: &[String]) -> 
 }
 
 fn unknown_command(name: &str, command: Option<&str>, similar: &[String]) -> (String, String) {
-    let longhaul = command.map_or_else(|| "longhaul".to_owned(), |command| format!("longhaul {command}"));
+    // Of a command that does not exist the first word is the name itself.
+    let above = command.filter(|command| *command != name);
+    let longhaul = above.map_or_else(|| "longhaul".to_owned(), |command| format!("longhaul {command}"));
     let hint = match likely(name, similar) {
         Some(meant) => format!("did you mean '{longhaul} {meant}'?"),
         None => format!("'{longhaul} --help' lists the commands"),
@@ -161,6 +163,8 @@ mod tests {
             (&["push", "--nonsense", "a", "b"], "'longhaul push --help' lists its options"),
             (&["push", "-Q", "a", "b"], "a name that begins with '-' is written ./-Q"),
             (&["frobnicate"], "'longhaul --help' lists the commands"),
+            (&["key", "genrate"], "did you mean 'longhaul key generate'?"),
+            (&["key", "frobnicate"], "'longhaul key --help' lists the commands"),
             (&["ls", "-a", "b"], "every name is listed"),
             (&["serve", "--port", "1"], "listen ="),
         ] {

@@ -52,17 +52,13 @@ fn what_does_not_go_together_is_a_usage_error() {
 }
 
 #[test]
-fn several_sources_and_the_content_of_a_directory_land_beneath() {
-    let file = event(b"s/a", b"new/a", FileStatus::Planned, None);
-    for (line, shown) in [
-        (&["copy", "s", "no/new"][..], "no/new/a"),
-        (&["copy", "s", "t", "no/new"], "no/new/new/a"),
-        (&["copy", "s/", "no/new"], "no/new/new/a"),
-        (&["pull", "lh://h/r/s", "no/new"], "no/new/a"),
-        (&["pull", "lh://h/r", "no/new"], "no/new/new/a"),
-        (&["pull", "lh://h/r/s/", "no/new"], "no/new/new/a"),
-    ] {
-        assert_eq!(ends(line).ok().map(|ends| ends.destination().shown(&file)).as_deref(), Some(shown), "{line:?}");
+fn what_takes_the_destinations_name_is_shown_beside_it_and_all_else_beneath() {
+    let beneath = event(b"s/a", b"new/a", FileStatus::Planned, None);
+    let renamed = longhaul_engine::FileEvent { renamed: true, ..beneath.clone() };
+    for line in [&["copy", "s", "no/new"][..], &["pull", "lh://h/r/s", "no/new"]] {
+        let destination = ends(line).unwrap().destination();
+        assert_eq!(destination.shown(&renamed), "no/new/a", "{line:?}");
+        assert_eq!(destination.shown(&beneath), "no/new/new/a", "{line:?}");
     }
 }
 
