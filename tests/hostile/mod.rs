@@ -74,9 +74,11 @@ impl Wired {
     /// Moves `f` through the proxy: one lane, chunks of 1 MiB, one try, events told.
     pub(crate) fn run(&self, direction: Direction, protect: &str, engine: &str) -> Run {
         let far = format!("lh://{}/data/f", self.proxy.addr());
+        // What lies in a directory, so that it stands under the same name at both ends.
+        let slash = if self.end(direction, End::From).is_dir() { "/" } else { "" };
         let (verb, from, to) = match direction {
-            Direction::Push => ("push", "f", far.as_str()),
-            Direction::Pull => ("pull", far.as_str(), "f"),
+            Direction::Push => ("push", format!("f{slash}"), far),
+            Direction::Pull => ("pull", format!("{far}{slash}"), "f".to_owned()),
         };
         let run = self.site.client.run([verb, "--json", "--retry-for", "0", "--peer-key", self.site.daemon.key()]);
         run.args(["--lanes", "1", "--chunk-size", "1MiB", "--memory", "8MiB"]).args([
@@ -84,8 +86,8 @@ impl Wired {
             protect,
             "--engine",
             engine,
-            from,
-            to,
+            &from,
+            &to,
         ])
     }
 

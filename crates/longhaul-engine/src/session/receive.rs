@@ -313,6 +313,7 @@ impl Loop<'_> {
     fn settle(&mut self) {
         let entries_bytes = self.machine.names_bytes() + self.machine.unsettled() * ENTRY_BYTES;
         let is_cramped = self.link.is_cramped(entries_bytes);
+        self.course.totals.scanned = self.machine.has_every_name();
         self.machine.handle_cramped(self.link.now(), is_cramped);
         let is_backlogged = self.link.is_backlogged() || self.writing.is_swamped();
         self.machine.handle_backlog(self.link.now(), is_backlogged);

@@ -316,6 +316,11 @@ impl Receiver {
         self.entries.len()
     }
 
+    /// Whether the sender has named everything.
+    pub fn has_every_name(&self) -> bool {
+        self.pages.last_seen
+    }
+
     /// Bytes of their names.
     pub fn names_bytes(&self) -> usize {
         self.entries_bytes

@@ -181,7 +181,8 @@ impl Rooms {
         let Some((_, device)) = self.measured.as_ref().filter(|(measured, _)| measured == dir) else {
             return Admission::Measure;
         };
-        let Some(number) = *device else { return Admission::Begin(None) };
+        // What no file system holds is the disk's to refuse, at once.
+        let Some(number) = device.filter(|_| need <= FILE_BYTES_MAX) else { return Admission::Begin(None) };
         let Some(device) = self.devices.get_mut(&number) else { return Admission::Measure };
         if now >= device.at.after(ROOM_AGE) {
             return Admission::Measure;
@@ -284,6 +285,8 @@ fn shortage(name: &str, need: Option<u64>, free: u64) -> Fault {
         .hint("free space or raise the quota, then run the same command again")
 }
 
+/// The longest file that the system can name an offset in.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// So long what was measured is believed: others write there as well.
 const ROOM_AGE: Duration = Duration::from_secs(1);
 /// A file is refused when no more room was found for so long. XFS and ext4 free what was removed in the background, mostly within a

@@ -34,16 +34,27 @@ impl Link {
         self.outbox = None;
         let farewell = if self.deserted { Duration::ZERO } else { FAREWELL_MAX };
         let mut tally = None;
-        let hears = self.refused && self.role == Role::Sender && !self.deserted;
+        // One that was silent already has no last words.
+        let is_there = !self.deserted && self.heard.elapsed() < HOLDING_MAX;
+        let hears = self.refused && self.role == Role::Sender && is_there;
         if hears {
-            let heard = hear_out(&mut self.events, &mut tally);
-            let _ = tokio::time::timeout(HOLDING_MAX, heard).await;
+            let said = async {
+                tokio::select! {
+                    () = hear_out(&mut self.events, &mut tally) => {}
+                    // The connection has ended, perhaps long ago.
+                    _ = &mut self.reader => {}
+                }
+            };
+            let _ = tokio::time::timeout(HOLDING_MAX, said).await;
+            while let Ok(event) = self.events.try_recv() {
+                keep_counters(event, &mut tally);
+            }
         }
         self.inbox.close();
         let _ = tokio::time::timeout(farewell, &mut self.writer).await;
         self.writer.abort();
         // A connection that is closed with words unread is reset, and our last ones are lost with it: hear the other side out.
-        if self.refused && !self.deserted && !hears {
+        if self.refused && is_there && !hears {
             let _ = tokio::time::timeout(HEARING_OUT_MAX, &mut self.reader).await;
         }
         self.reader.abort();
@@ -56,11 +67,16 @@ impl Link {
 /// Takes in what the other side says until it ends, and keeps its latest counters.
 async fn hear_out(events: &mut UnboundedReceiver<Event>, tally: &mut Option<Tally>) {
     while let Some(event) = events.recv().await {
-        match event {
-            Event::Inbound(Inbound { message: Message::Tally(said), .. }) => *tally = Some(said),
-            Event::ControlEnded(_) => return,
-            _ => {}
+        if matches!(event, Event::ControlEnded(_)) {
+            return;
         }
+        keep_counters(event, tally);
+    }
+}
+
+fn keep_counters(event: Event, tally: &mut Option<Tally>) {
+    if let Event::Inbound(Inbound { message: Message::Tally(said), .. }) = event {
+        *tally = Some(said);
     }
 }
 
