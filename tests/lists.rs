@@ -32,7 +32,7 @@ fn more_sources_than_a_message_or_descriptors_hold_are_sent_each_way() {
         let named: Vec<String> = (0..SOURCES).map(|n| format!("d/file-{n:05}")).collect();
         named.iter().for_each(|name| files::write(trip.source().join(name), ""));
         let each_in_its_own: Vec<String> = (0..SOURCES).map(|n| format!("dir-{n:05}/")).collect();
-        (0..SOURCES).for_each(|n| files::write(trip.source().join(format!("dir-{n:05}/in-{n:05}/f")), ""));
+        (0..SOURCES).for_each(|n| files::write(trip.source().join(format!("dir-{n:05}/f-{n:05}")), ""));
         for (sources, dest) in [(named, "one/"), (each_in_its_own, "each/")] {
             let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
             let run = trip.run(&[], &sources, dest).beneath(["prlimit", "--nofile=1024:1024"]);
