@@ -108,6 +108,7 @@ struct Filling {
     verb: &'static str,
     mode: Mode,
     target: PathBuf,
+    slash: &'static str,
 }
 
 impl Filling {
@@ -117,8 +118,11 @@ impl Filling {
         let config = DaemonConfig::default().root("data", &root, "read,create,modify");
         let config = config.line(&format!("engine = '{}'\nio = '{}'", mode.engine, mode.io));
         let daemon = config.client("tester", client.key(), &[("data", "read,create,modify")]).start(&server);
-        make(&if verb == "pull" { root.join("f") } else { client.path("f") });
-        Filling { client, _server: server, daemon, verb, mode, target: small.path("f") }
+        let source = if verb == "pull" { root.join("f") } else { client.path("f") };
+        make(&source);
+        // What lies in a directory goes to the target itself.
+        let slash = if source.is_dir() { "/" } else { "" };
+        Filling { slash, client, _server: server, daemon, verb, mode, target: small.path("f") }
     }
 
     fn run(&self) -> Outcome {
@@ -138,6 +142,7 @@ impl Filling {
             "pull" => (far.as_str(), target),
             _ => (near, target),
         };
+        let from = &format!("{from}{}", self.slash);
         let key = self.daemon.key();
         let run = self.client.run([self.verb, "--json", "--retry-for", "0", "--peer-key", key, "--chunk-size", "1MiB"]);
         run.args(self.mode.args()).args(["--memory", "16MiB", from, to])

@@ -241,7 +241,7 @@ impl Narrator {
     fn fault(&mut self, fault: Fault) {
         // Stopping for want of a reader is this side's own doing.
         let own = self.stdout_failed.is_some() && fault.code == FaultCode::Terminated;
-        if own || self.told.as_ref() == Some(&fault) {
+        if own || self.told.as_ref().is_some_and(|told| is_the_same(told, &fault)) {
             return;
         }
         // A thousand files may fail alike: what to do about it is said once.
@@ -356,4 +356,13 @@ fn file_line(file: &FileEvent) -> String {
         FileStatus::Failed(_) => "failed",
     };
     format!("{what}: {} ({})", file.placed.escaped(), ByteCount(file.bytes))
+}
+
+/// Whether a fault was said before: with its object's whole path, if it has a shorter one now.
+fn is_the_same(told: &Fault, fault: &Fault) -> bool {
+    let cause = |fault: &Fault| (fault.code, fault.blame, fault.message.clone(), fault.author);
+    let object = fault.object.as_str();
+    let whole = told.object.as_str();
+    cause(told) == cause(fault)
+        && (whole == object || whole.strip_suffix(object).is_some_and(|above| above.ends_with('/')))
 }
