@@ -137,8 +137,10 @@ impl Limiter {
             }
         };
         self.limited = match self.role {
-            _ if is_silent => None,
+            // A process that stands still has its kernel say so: it takes nothing more.
+            Role::Sender if is_silent => own.filter(|limited| limited.by == Limit::Receiver),
             Role::Sender => own,
+            Role::Receiver if is_silent => None,
             // What limits the whole is the sender's to say.
             Role::Receiver => heard.flatten(),
         };
