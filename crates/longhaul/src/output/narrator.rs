@@ -360,9 +360,9 @@ fn file_line(file: &FileEvent) -> String {
 
 /// Whether a fault was said before: with its object's whole path, if it has a shorter one now.
 fn is_the_same(told: &Fault, fault: &Fault) -> bool {
-    let cause = |fault: &Fault| (fault.code, fault.blame, fault.message.clone(), fault.author);
-    let object = fault.object.as_str();
-    let whole = told.object.as_str();
-    cause(told) == cause(fault)
-        && (whole == object || whole.strip_suffix(object).is_some_and(|above| above.ends_with('/')))
+    let (whole, object) = (told.object.as_str(), fault.object.as_str());
+    let is_shorter = !object.is_empty() && whole.strip_suffix(object).is_some_and(|above| above.ends_with('/'));
+    let cause = |fault: &Fault| (fault.code, fault.blame, fault.author);
+    told == fault
+        || is_shorter && cause(told) == cause(fault) && told.message.replace(whole, object) == fault.message.as_str()
 }
