@@ -231,11 +231,14 @@ fn a_disk_without_a_byte_is_full_each_time_and_no_empty_journal_stays() {
             for (load, make) in LOADS {
                 let context = format!("{verb} of {load}, {mode}");
                 let small = Small::new(24 << 20);
+                let filling = Filling::new(&small, verb, mode, make);
+                if !filling.slash.is_empty() {
+                    fs::create_dir(&filling.target).unwrap();
+                }
                 let mut other = fs::File::create(small.path("ballast")).unwrap();
                 for piece in [vec![7; 1 << 20], vec![7; 4096], vec![7; 1]] {
                     while std::io::Write::write_all(&mut other, &piece).is_ok() {}
                 }
-                let filling = Filling::new(&small, verb, mode, make);
                 for again in 0..2 {
                     let outcome = filling.run();
                     assert_eq!(outcome.code, 7, "{context}, {again}: {outcome}");
