@@ -114,7 +114,7 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
-    /// What lies in a source was asked for, and it is no directory.
+    /// The content of a source was asked for, and it is no directory.
     #[error("'{path}' is not a directory")]
     NoContents {
         /// The source.

@@ -32,13 +32,13 @@ pub(super) struct Bases {
     named: HashMap<PathBuf, BaseId>,
     beneath: HashMap<(usize, RelPath), BaseId>,
     held_max: usize,
-    /// Those that were used last, where there are more than may be held.
+    /// The ones that were used last, where there are more than may be held.
     recent: Mutex<Recent>,
 }
 
 struct Known {
     base: Base,
-    /// What people call it; empty where it goes without saying.
+    /// The name that people use for it; empty where it goes without saying.
     prefix: Vec<u8>,
     /// Held from the first use on, where there are few.
     walk: OnceLock<Arc<Walk>>,
@@ -53,7 +53,7 @@ struct Recent {
 }
 
 impl Bases {
-    /// Of which so many may be held at a time.
+    /// At most so many of them are held at a time.
     pub(super) fn holding(held_max: usize) -> Bases {
         Bases { held_max, ..Bases::default() }
     }
@@ -86,7 +86,7 @@ impl Bases {
         }
     }
 
-    /// What people call a directory: paths in it are told behind that.
+    /// The name that people use for a directory: paths in it are told behind that.
     pub(super) fn prefix(&self, id: BaseId) -> &[u8] {
         &self.bases[id as usize].prefix
     }
