@@ -4,22 +4,17 @@
 //! an [`Observer`] and a [`Report`]. Must not know the command line, the environment or JSON.
 
 mod api;
-mod asked;
 mod budget;
-mod control;
+mod client;
 mod cpu;
+mod daemon;
 mod faults;
-mod handshake;
-mod lane;
-mod list;
-mod outbox;
-mod partials;
+mod journals;
+mod lanes;
+mod measure;
 mod place;
-mod presence;
-mod report;
-mod service;
+mod random;
 mod session;
-mod transfer;
 mod workers;
 
 pub use api::{
@@ -28,7 +23,9 @@ pub use api::{
     Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
-pub use list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
+pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
+pub use client::{Observers, run, run_between, run_into};
+pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::Rights;
 pub use longhaul_disk::{
     DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, ModePolicy, SourceTree, TargetTree, TreePolicy,
@@ -39,12 +36,10 @@ pub use longhaul_proto::receiver::SyncGroup;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
 pub use longhaul_sys::ignores_hangup;
-pub use service::{ClientConfig, RootConfig, ServeConfig, Service};
-pub use transfer::bench::{
+pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, NOISE_NAME, NetReport, NetRun, SentFigures, Way, bench_cell,
     bench_net, io_mode,
 };
-pub use transfer::{Observers, run, run_between, run_into};
 
 /// Prepares the process: as many open files as the system allows, and limits on file sizes that are errors, not deaths.
 pub fn prepare_process() {

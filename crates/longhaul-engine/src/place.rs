@@ -17,10 +17,10 @@ use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
 use crate::api::{LocalDest, LocalSource, Settings};
-use crate::asked::Asked;
-use crate::lane::join::nonce;
-use crate::partials::{Ledger, Store, Who};
-use crate::presence::Presence;
+use crate::journals::presence::Presence;
+use crate::journals::{Ledger, Store, Who};
+use crate::random::nonce;
+use crate::session::allowed::Asked;
 use crate::session::course::Wanted;
 
 /// A destination that is ready to be written to.

@@ -17,9 +17,9 @@ use longhaul_proto::receiver::Held;
 use longhaul_proto::wire::message::Outcome;
 use tokio::sync::mpsc;
 
-use super::reading::Origin;
+use super::source::Origin;
+use super::totals::Totals;
 use crate::faults::system_fault;
-use crate::report::Totals;
 
 /// The course of a sending side.
 #[derive(Default)]

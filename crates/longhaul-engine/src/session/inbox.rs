@@ -1,7 +1,7 @@
 //! What the other side said and the session loop has not dealt with yet, counted in bytes.
 //!
 //! In: the control channel. Out: messages in the loop's queue of events, each with the room that it takes there. The reader waits for the loop,
-//! which waits for nobody, and at a receiver for an [`Outbox`](crate::outbox::Outbox) that holds more than may follow from what it was asked for.
+//! which waits for nobody, and at a receiver for an [`Outbox`](super::outbox::Outbox) that holds more than may follow from what it was asked for.
 //! Knows nothing of what messages mean.
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Event;
-use crate::control::{ReadHalf, decode, read_frame};
-use crate::outbox::Queue;
+use super::channel::{ReadHalf, decode, read_frame};
+use super::outbox::Queue;
 
 /// A message, and the room in the inbox that it gives back when it was dealt with.
 #[derive(Debug)]

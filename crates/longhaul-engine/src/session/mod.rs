@@ -1,39 +1,38 @@
 //! A session on one side: one loop that owns one machine, hears everything that happens, and has it done.
 //!
-//! `send` and `receive` are the two loops; `reading` and `writing` do what their machines order on disks; `link` is
-//! what both have in common: control channel, heartbeats, the way to an end; `inbox` bounds what a peer has said and nobody dealt with, `bare` what
-//! its lanes bring without payload; `lanes`, `regrow` and `tuning` keep the
-//! lanes going, `limit` names what they wait for; `drain` ends what ends by the clock. `course` is what of a transfer outlives a session,
-//! `unsent` what is told of names that are not sent.
+//! `sender` and `receiver` are the two loops; `source` and `destination` do what their machines order on disks; `control` is what
+//! both have in common: heartbeats, silence, the way to an end, over the messages of `channel`, which begin with a `handshake`. `outbox` bounds
+//! what the other side has not read yet, `inbox` what it has said and nobody dealt with, `bare` what its lanes bring without payload,
+//! `overhead` what all that may hold. `orders` are chunks to read, `dirs` what is said of directories, `unsent` what is told of names
+//! that are not sent; `allowed` checks what comes against what was asked for; `idle` tells a session that moves nothing;
+//! `timed_source` ends what ends by the clock. `course` is what of a transfer outlives a session, `totals` what there is to report.
 
+pub(crate) mod allowed;
 mod bare;
+pub(crate) mod channel;
+pub(crate) mod control;
 pub(crate) mod course;
+mod destination;
 mod dirs;
-mod drain;
+pub(crate) mod handshake;
 pub(crate) mod idle;
 mod inbox;
-mod lanes;
-mod limit;
-mod link;
 mod orders;
+pub(crate) mod outbox;
 pub(crate) mod overhead;
-mod reading;
-pub(crate) mod receive;
-pub(crate) mod regrow;
-pub(crate) mod send;
-mod tuning;
+pub(crate) mod receiver;
+pub(crate) mod sender;
+mod source;
+mod timed_source;
+pub(crate) mod totals;
 mod unsent;
-mod writing;
-
-pub(crate) use lanes::{LaneEnd, LaneRules};
-pub(crate) use link::{Link, LinkParts};
-pub(crate) use tuning::TuningRules;
 
 use longhaul_core::{Fault, FileId};
 use longhaul_proto::sender::Sent;
 
-use crate::lane::JoinedLane;
-use crate::lane::receive::Arrival;
+use crate::lanes::JoinedLane;
+use crate::lanes::pool::LaneEnd;
+use crate::lanes::worker::receive::Arrival;
 
 /// What a session loop hears. The queue is not bounded by itself: everything in it has its room in the inbox, or is owed under a
 /// credit, a slot or a pool of threads.
@@ -56,9 +55,9 @@ pub(crate) enum Event {
     /// A sending lane sent a unit.
     Sent(Sent),
     /// The source side reports.
-    Read(reading::Report),
+    Read(source::Report),
     /// The target side reports.
-    Wrote(writing::Report),
+    Wrote(destination::Report),
 }
 
 /// A file's result.

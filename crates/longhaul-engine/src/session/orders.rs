@@ -13,7 +13,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkMap, FileId};
 use longhaul_proto::sender::Small;
 
-use super::reading::{Origin, Pending};
+use super::source::{Origin, Pending};
 
 /// An order to read.
 #[derive(Debug)]

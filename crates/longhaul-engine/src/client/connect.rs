@@ -1,0 +1,357 @@
+//! Reaches a daemon: dials, shows keys, asks, and has lanes dialled.
+//!
+//! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to `transfer`, or a bare control connection to `list`. Lanes are not
+//! waited for: the session begins, and they come to it. Knows no disks and moves no payload.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role, Word};
+use longhaul_disk::SyncMethod;
+use longhaul_net::{
+    Congestion, Control, Identity, LaneOptions, LaneStream, NetError, NetPath, Over, PeerCheck, Protection, PublicKey,
+    dial_control_over,
+};
+use longhaul_proto::join::JoinKey;
+use longhaul_proto::wire::message::{self, Flow, Request, Transfer, Welcome};
+use tokio::sync::mpsc;
+
+use super::Run;
+use super::retry::Patience;
+use super::start_event::Telling;
+use super::udp_way::Dialled;
+use super::wish::Wish;
+use crate::api::{Remote, Transport, Verify};
+use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
+use crate::faults::{dial_fault, net_fault};
+use crate::lanes::JoinedLane;
+use crate::lanes::dial::paths::Chosen;
+use crate::lanes::join::join;
+use crate::lanes::replace::{Dial, Regrow};
+use crate::session;
+use crate::session::handshake;
+
+/// A session that was agreed on, its lanes being dialled.
+pub(crate) struct Agreed {
+    pub(crate) control: Control,
+    pub(crate) welcome: Welcome,
+    /// Where lanes come in.
+    pub(crate) events: (mpsc::UnboundedSender<session::Event>, mpsc::UnboundedReceiver<session::Event>),
+    /// Lanes that there should be at first.
+    pub(crate) granted: u32,
+    /// Lanes that there may come to be.
+    pub(crate) lanes_max: u32,
+    /// Dials lanes of the session.
+    pub(crate) regrow: Regrow,
+    /// Hears of the session.
+    pub(crate) telling: Arc<Telling>,
+}
+
+/// What all dials of one run have in common.
+pub(crate) struct Dialling {
+    /// Shown with each dial, so that the daemon knows the run's own earlier session.
+    pub(crate) run: [u8; 16],
+    pub(crate) patience: Patience,
+    /// How what is pulled is made durable here.
+    pub(crate) sync: Option<SyncMethod>,
+}
+
+impl Run {
+    /// Dials, shows keys, asks, begins to dial lanes.
+    pub(crate) async fn agree(
+        &self,
+        remote: &Remote,
+        role: Role,
+        wish: Wish,
+        slots: usize,
+        chunk_max: ChunkSize,
+        dialling: &mut Dialling,
+    ) -> Result<Agreed, Fault> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
+            agreed = self.agree_unhurried(remote, role, wish, slots, chunk_max, dialling) => agreed,
+        }
+    }
+
+    async fn agree_unhurried(
+        &self,
+        remote: &Remote,
+        role: Role,
+        wish: Wish,
+        slots: usize,
+        chunk_max: ChunkSize,
+        dialling: &mut Dialling,
+    ) -> Result<Agreed, Fault> {
+        // No lane would join: nothing shall be begun.
+        let tried = match self.settings.transport {
+            Transport::Quic => self.settings.congestion.try_over_quic(),
+            Transport::Auto | Transport::Tcp => self.settings.congestion.try_out(),
+        };
+        tried.map_err(|e| net_fault(&e))?;
+        let again = dialling.patience.met();
+        let mut control = connect_over(remote, self.paths.as_slice(), again).await?;
+        tracing::debug!(
+            target: "longhaul::session",
+            peer = %control.peer_addr,
+            from = %control.local_addr,
+            round_trip_ms = control.rtt.as_micros() as f64 / 1000.0,
+            "connected over TCP, keys are proved"
+        );
+        self.paths.lead_to(control.peer_addr)?;
+        let protection = self.protection();
+        let (first, most) = match self.settings.transport {
+            Transport::Quic => (LANES_QUIC, LANES_QUIC),
+            _ if control.rtt >= budget::FAR => (LANES_FAR, LANES_AUTO_MAX),
+            _ => (LANES_DEFAULT, LANES_AUTO_MAX),
+        };
+        let mut lanes_max = budget::lanes(self.settings.lanes.unwrap_or(most), slots);
+        if self.settings.transport == Transport::Quic {
+            lanes_max = budget::lanes_quic(lanes_max, self.settings.memory.get());
+        }
+        let wanted = self.settings.lanes.unwrap_or(first).min(lanes_max);
+        let why = match self.settings.lanes {
+            Some(_) => "as --lanes says, or what fits the memory",
+            None if first == LANES_FAR => "a round trip of 5 ms or more begins with more",
+            None => "the number to begin with",
+        };
+        tracing::debug!(target: "longhaul::session", lanes = wanted, at_most = lanes_max, why, "lanes are asked for");
+        let request = Request::Transfer(Box::new(Transfer {
+            role,
+            initiator: true,
+            protect: handshake::to_wire(protection),
+            chunk: self.settings.chunk,
+            chunk_max,
+            lanes: wanted,
+            preserve: self.settings.preserve,
+            dry_run: self.settings.dry_run,
+            set: 0,
+            far: wish.far.clone(),
+            run: dialling.run,
+            read_back: self.settings.verify == Verify::Disk,
+            flow: self.flow(lanes_max)?,
+            digests: self.settings.digests && role == Role::Sender,
+        }));
+        // On a long path their handshakes need not wait for the answer. A daemon that has an earlier session to end takes its time.
+        let connect = self.connect_of(remote, &control);
+        let long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
+        let mut ahead = self.connect_ahead(&connect, self.transport(), if long { wanted } else { 0 });
+        let asked = Instant::now();
+        let patience = if again { TAKE_OVER } else { HANDSHAKE };
+        let (welcome, granted) =
+            handshake::ask(&mut control.reader, &mut control.writer, request, wish.parts(), patience).await?;
+        let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), chunk_max.bytes()];
+        if welcome.chunk.bytes() > self.settings.chunk.bytes() || !sizes.is_sorted() {
+            return Err(Fault::protocol("the other side chose larger chunks than were offered"));
+        }
+        if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > wanted {
+            return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
+        }
+        dialling.patience.has_met();
+        let hex: String = welcome.session.iter().map(|byte| format!("{byte:02x}")).collect();
+        tracing::debug!(
+            target: "longhaul::session",
+            session = %hex,
+            chunks = %ByteCount(welcome.chunk.bytes()),
+            chunks_at_most = %ByteCount(welcome.chunk_max.bytes()),
+            files_in_bundles_up_to = %ByteCount(welcome.bundled_max),
+            lanes = granted.count,
+            lanes_at_most = welcome.lanes_max,
+            daemons_rate = welcome.rate,
+            protection = ?protection,
+            answered_after_ms = asked.elapsed().as_millis() as u64,
+            "the daemon agrees to a session"
+        );
+        let stands = self.stands(again, role, (&welcome, &granted), dialling.sync);
+        let telling = Arc::new(Telling::new(self.observer.clone(), stands));
+        // The acceptor waits so long for a lane to say where it belongs, or there are fewer than were asked for.
+        ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
+        let dial = self.dial_of(&control, &welcome, connect, ahead);
+        let told = telling.clone();
+        let regrow = Regrow::dialling(Arc::new(move |id, transport| {
+            let joined = dial(id, transport);
+            told.dialled(&joined);
+            joined
+        }));
+        let events = mpsc::unbounded_channel();
+        regrow.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &events.0);
+        let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
+        Ok(Agreed { control, welcome, events, granted: granted.count, lanes_max, regrow, telling })
+    }
+
+    /// How lanes of a session with a daemon are protected.
+    pub(crate) fn protection(&self) -> Protection {
+        self.settings.protect.unwrap_or(Protection::Private)
+    }
+
+    /// What lanes run over at first.
+    pub(crate) fn transport(&self) -> message::Transport {
+        match self.settings.transport {
+            Transport::Quic => message::Transport::Quic,
+            Transport::Tcp | Transport::Auto => message::Transport::Tcp,
+        }
+    }
+
+    /// Whether lanes may come to run over something else. QUIC has none without encryption, and other congestion controls.
+    pub(crate) fn may_change_transport(&self) -> bool {
+        self.settings.transport == Transport::Auto
+            && self.protection() == Protection::Private
+            && self.settings.congestion == Congestion::Auto
+    }
+
+    /// How the data may flow.
+    fn flow(&self, lanes_max: u32) -> Result<Flow, Fault> {
+        let congestion = match &self.settings.congestion {
+            Congestion::Auto => Word::default(),
+            Congestion::Named(name) => Word::try_from(name.as_str()).map_err(|e| {
+                Fault::new(FaultCode::Usage, Blame::Local, format_args!("not a congestion control: {e}"))
+            })?,
+        };
+        let (transport, choose) = (self.transport(), self.may_change_transport());
+        Ok(Flow { lanes_max, congestion, rate: self.settings.rate.unwrap_or(0), transport, choose })
+    }
+
+    /// How lanes are connected, to whichever session they will belong.
+    fn connect_of(&self, remote: &Remote, control: &Control) -> Connect {
+        let options = LaneOptions { congestion: self.settings.congestion.clone(), ..LaneOptions::default() };
+        let identity = remote.identity.clone();
+        let (addr, pinned) = (control.peer_addr, control.peer_key);
+        let several = self.paths.as_slice().len() > 1;
+        let (protection, first, may_change) = (self.protection(), self.transport(), self.may_change_transport());
+        Arc::new(move |chosen, asked, segment_max| {
+            // What is granted is the other side's wish; what may be, this side's.
+            let transport = if may_change { asked } else { first };
+            let (local, addr) = chosen.map_or((None, addr), |path| path.addresses(addr));
+            let mut options = LaneOptions { local, segment_max, ..options.clone() };
+            if several {
+                options.deadline = PATH_ANSWERS;
+            }
+            dial_lane((transport, protection), addr, &identity, pinned, &options)
+        })
+    }
+
+    /// Begins to connect so many lanes. Those that are not taken are closed.
+    fn connect_ahead(&self, connect: &Connect, transport: message::Transport, count: u32) -> Vec<Receiver<Connected>> {
+        let one = |_| {
+            let ((tell, told), connect, paths) = (bounded(1), connect.clone(), self.paths.clone());
+            tokio::task::spawn_blocking(move || {
+                let chosen = paths.choose();
+                let connected = connect(chosen.as_ref(), transport, None);
+                let _ = tell.send((chosen, connected));
+            });
+            told
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// How lanes of a session are dialled and joined to it: those first whose connections were begun before it was agreed on.
+    fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Receiver<Connected>>) -> Dial {
+        let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
+        let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
+        let (port, udp, dials) = (control.peer_addr.port(), self.udp.clone(), self.udp.begin());
+        Arc::new(move |id, transport| {
+            let mut silent = false;
+            let begun = ahead.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let (chosen, mut begun) = match begun.and_then(|lane| lane.recv().ok()) {
+                Some((chosen, connected)) => (chosen, Some(connected)),
+                None => (paths.choose(), None),
+            };
+            let joined = segments.dial(chosen.as_ref().map_or(0, Chosen::place), |segment_max| {
+                let connected = match begun.take().filter(|_| segment_max.is_none()) {
+                    Some(connected) => connected,
+                    None => connect(chosen.as_ref(), transport, segment_max),
+                };
+                silent = matches!(connected, Err(NetError::NoAnswer { over: Over::Udp, .. }));
+                let mut stream = connected?;
+                let taken = join(&mut stream, &key, session, id)?;
+                Ok(JoinedLane { id, stream, taken })
+            });
+            let joined = joined.map_err(|fault| match (transport, fault.code) {
+                (message::Transport::Quic, FaultCode::TimedOut) if fault.hint.is_empty() => fault.hint(format_args!(
+                    "a firewall may drop UDP to port {port}: let it through, or use --transport tcp"
+                )),
+                _ => fault,
+            });
+            if transport == message::Transport::Quic {
+                let dialled = match &joined {
+                    Ok(_) => Dialled::Joined,
+                    Err(_) if silent => Dialled::Silence(Instant::now()),
+                    Err(_) => Dialled::Failed,
+                };
+                udp.dialled(&dials, dialled);
+            }
+            match &joined {
+                Ok(lane) => tracing::debug!(
+                    target: "longhaul::session",
+                    lane = id.0,
+                    over = ?transport,
+                    congestion = %lane.stream.congestion(),
+                    largest_segment = lane.stream.segment_max(),
+                    "a lane joined"
+                ),
+                Err(fault) => {
+                    tracing::debug!(target: "longhaul::session", lane = id.0, over = ?transport, %fault, "a lane did not join")
+                }
+            }
+            if let (Some(watch), Ok(lane)) = (&watch, &joined) {
+                watch.joined(id, lane.stream.handle());
+            }
+            if let Some(path) = chosen {
+                match &joined {
+                    Ok(lane) => path.joined(lane.stream.handle()),
+                    Err(fault) if matches!(fault.code, FaultCode::Unreachable | FaultCode::TimedOut) => path.failed(),
+                    // It answered: what went wrong there is not the path's.
+                    Err(_) => {}
+                }
+            }
+            joined
+        })
+    }
+}
+
+/// Connects a lane over a path, over what, with segments no larger than that; blocks for as long as that takes.
+type Connect =
+    Arc<dyn Fn(Option<&Chosen>, message::Transport, Option<u32>) -> Result<LaneStream, NetError> + Send + Sync>;
+/// A lane that has not joined, or why there is none, and the path that was chosen for it.
+type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
+
+/// A control connection to a daemon whose key was judged.
+pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
+    connect_over(remote, &[], false).await
+}
+
+/// Dials, for the first time in this run or `again`.
+async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result<Control, Fault> {
+    let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
+    let addr = format!("{host}:{}", remote.port);
+    let dialled = dial_control_over(&addr, paths, &remote.identity, PeerCheck::Observe).await;
+    let control = dialled.map_err(|e| dial_fault(&e, again))?;
+    remote.trust.judge(&remote.host, remote.port, &control.peer_key)?;
+    Ok(control)
+}
+
+fn dial_lane(
+    (transport, protection): (message::Transport, Protection),
+    addr: std::net::SocketAddr,
+    identity: &Identity,
+    pinned: PublicKey,
+    options: &LaneOptions,
+) -> Result<LaneStream, NetError> {
+    match (transport, protection) {
+        (message::Transport::Quic, _) => LaneStream::dial_quic(addr, identity, pinned, options),
+        (message::Transport::Tcp, Protection::Private) => LaneStream::dial_private(addr, identity, pinned, options),
+        (message::Transport::Tcp, Protection::Safe) => LaneStream::dial_safe(addr, options),
+    }
+}
+
+/// A lane that was connected longer ago than this is not used: the daemon closes it 10 s after its handshake.
+const AHEAD_MAX: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX / 2);
+/// Where there are several paths, one that does not answer a lane within this is left for now.
+const PATH_ANSWERS: Duration = Duration::from_secs(4);
+/// A daemon answers within this, ...
+const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+/// ... unless it first has to end this run's own earlier session, for which it takes up to 30 s.
+const TAKE_OVER: Duration = Duration::from_secs(40);

@@ -1,0 +1,194 @@
+//! Listing: what stands at a path of a daemon, its roots, or a path of this host.
+//!
+//! In: a location. Out: names in order, a page at a time as they come, to a sink that may break off. Holds one page, however
+//! many there are.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use longhaul_core::{Blame, Fault, FaultCode, RelPath};
+use longhaul_disk::{ErrorKind, Lister, Tree};
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::Request;
+pub use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
+use tokio::time::timeout;
+
+use super::connect;
+use crate::api::{Remote, RemotePath, Stop};
+use crate::daemon::{NAMES_BYTES, list_page};
+use crate::journals::{Store, Who};
+use crate::session::channel::{ReadHalf, read_message, write_message};
+use crate::session::handshake;
+
+/// Gives `sink` what stands at `path` of a daemon; without one, the roots that this key may see.
+///
+/// # Errors
+/// A [`Fault`] as for a transfer; names may have been given before.
+pub async fn list(
+    remote: Remote,
+    path: Option<RemotePath>,
+    stop: Stop,
+    sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    let request = path.map_or(Request::Roots, |p| Request::List { root: p.root, path: p.path });
+    ask_or_stop(remote, request, stop, sink).await
+}
+
+/// Gives `sink` what is left of this key's unfinished files at `path` of a daemon and beneath it.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_partials(
+    remote: Remote,
+    path: RemotePath,
+    stop: Stop,
+    sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    ask_or_stop(remote, Request::Partials { root: path.root, path: path.path }, stop, sink).await
+}
+
+async fn ask_or_stop(
+    remote: Remote,
+    request: Request,
+    mut stop: Stop,
+    sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    tokio::select! {
+        biased;
+        code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the listing was complete")),
+        listed = ask(remote, request, sink) => listed,
+    }
+}
+
+async fn ask(remote: Remote, request: Request, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
+    let mut control = connect(&remote).await?;
+    write_message(&mut control.writer, &handshake::hello(request)).await?;
+    hear_names(&mut control.reader, sink).await
+}
+
+async fn hear_names(reader: &mut ReadHalf, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
+    loop {
+        let Ok(heard) = timeout(SILENCE_MAX, read_message(reader)).await else {
+            let why = format_args!("the daemon said nothing for {} s", SILENCE_MAX.as_secs());
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint("run the same command again"));
+        };
+        let listing = match heard? {
+            Some(Message::Listing(listing)) => listing,
+            Some(Message::Refuse(fault)) => return Err(fault.seen_from_afar()),
+            Some(_) => return Err(Fault::protocol("a listing was asked for and something else came")),
+            None => {
+                let why = "the daemon ended the listing before it was complete";
+                return Err(Fault::new(FaultCode::Lost, Blame::Peer, why)
+                    .hint("it waits half a minute at most for what it says to be read; its log says more"));
+            }
+        };
+        if sink(listing.names).is_break() || listing.last {
+            return Ok(());
+        }
+    }
+}
+
+/// Gives `sink` what stands at a path of this host.
+///
+/// # Errors
+/// A [`Fault`] that names the path; names may have been given before.
+pub fn list_local(path: &Path, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
+    let failed = |e: longhaul_disk::DiskError| e.fault();
+    match Tree::open(path) {
+        Ok(tree) => list_tree(&tree, &RelPath::root(), sink),
+        // Not a directory: its parent lists it.
+        Err(e) => {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(failed(e)) };
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            let name = RelPath::new(std::os::unix::ffi::OsStrExt::as_bytes(name))
+                .map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?;
+            list_tree(&*Tree::open(parent).map_err(failed)?, &name, sink)
+        }
+    }
+}
+
+/// What is left of this user's unfinished files at a path of this host and beneath it, sorted by name. Written down at the
+/// top of the destination that the transfer was given: looked for in the directory itself and in those above it.
+///
+/// # Errors
+/// A [`Fault`] that names the path.
+pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
+    let (place, stands) = crate::place::resolved(path)?;
+    let who = Who::local();
+    let mut found = Vec::new();
+    for dir in place.ancestors() {
+        let beneath = place.strip_prefix(dir).unwrap_or(Path::new(""));
+        // Where no destination can be any more, neither can any above.
+        let Ok(beneath) = RelPath::new(std::os::unix::ffi::OsStrExt::as_bytes(beneath.as_os_str())) else { break };
+        match partials_at(dir, &who.principal, &beneath) {
+            Ok(partials) => found.extend(partials),
+            Err(fault) if beneath.is_root() => return Err(fault),
+            // What is above may be anybody's: a shelf that is not ours to open tells of nothing of ours.
+            Err(fault) => tracing::debug!(target: "longhaul::journal", %fault, "nothing is looked for there"),
+        }
+    }
+    if found.is_empty() && !stands {
+        list_local(path, |_| ControlFlow::Break(()))?;
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// What the shelf of a directory tells; nothing where there is no directory.
+fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
+    match Tree::open(dir) {
+        Ok(tree) => Store::new(tree.shelf()).partials(principal, beneath),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(e) => Err(e.fault()),
+    }
+}
+
+fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
+    let mut lister = Lister::new(tree, path).map_err(|e| e.fault())?;
+    while !lister.is_over() {
+        if sink(list_page(&mut lister, NAMES_BYTES)?).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A daemon that reads a large directory says something every few seconds: one that does not for so long is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::Meta;
+    use longhaul_proto::wire::message::Listing;
+    use tokio::io::duplex;
+
+    use super::*;
+    use crate::session::channel::{ReadHalf, WriteHalf};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_falls_silent_in_the_middle_is_waited_for_no_longer_than_half_a_minute() {
+        let (here, there) = duplex(1 << 16);
+        let (mut writer, mut reader): (WriteHalf, ReadHalf) = (Box::new(there), Box::new(here));
+        let name = Listed { name: b"n".to_vec(), kind: ListedKind::File, len: 0, meta: Meta::default() };
+        let page = Message::Listing(Listing { names: vec![name], last: false });
+        write_message(&mut writer, &page).await.expect("said");
+        let (began, mut names) = (tokio::time::Instant::now(), 0);
+        let sink = |page: Vec<Listed>| {
+            names += page.len();
+            ControlFlow::Continue(())
+        };
+        let fault = hear_names(&mut reader, sink).await.expect_err("it says nothing more");
+        assert_eq!((fault.code, names), (FaultCode::TimedOut, 1));
+        assert_eq!(began.elapsed(), SILENCE_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_listing_that_ends_in_the_middle_says_why_that_may_be() {
+        let (here, there) = duplex(1 << 16);
+        drop(there);
+        let mut reader: ReadHalf = Box::new(here);
+        let fault = hear_names(&mut reader, |_| ControlFlow::Continue(())).await.expect_err("it is over");
+        assert!(fault.code == FaultCode::Lost && fault.hint.contains("read"), "{fault:?}");
+    }
+}

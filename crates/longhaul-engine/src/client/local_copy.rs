@@ -1,0 +1,256 @@
+//! Both ends of a transfer in this process: the same machines, digests and commits as between hosts, over socket pairs.
+//!
+//! In: a source tree and a destination. Out: the totals of both halves in one. No daemon, no keys, no network.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
+use longhaul_disk::{EngineKind, SourceTree, SyncMethod};
+use longhaul_net::{Identity, LaneStream, NetError, Protection};
+use longhaul_proto::receiver::SkippedDigests;
+use longhaul_proto::wire::message::{self, VERSION, Welcome};
+
+use super::Run;
+use super::missing;
+use super::session::start;
+use crate::api::{Event, FileEvent, FileStatus, LocalDest, LocalSource, Observer, Start};
+use crate::budget::{self, LANES_DEFAULT, Machinery, Means};
+use crate::faults::net_fault;
+use crate::journals::presence::Presence;
+use crate::lanes::JoinedLane;
+use crate::lanes::pool::LaneRules;
+use crate::lanes::replace::Regrow;
+use crate::lanes::worker::pacer::Rates;
+use crate::place::{self, Destination, LocalSite, Opening};
+use crate::random::nonce;
+use crate::session::allowed::Asked;
+use crate::session::control::Link;
+use crate::session::course::{ReceiveCourse, SendCourse};
+use crate::session::handshake;
+use crate::session::receiver::Receiving;
+use crate::session::totals::Totals;
+use crate::session::{receiver, sender};
+
+/// What moves the chunks of each half.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Engines {
+    /// What reads.
+    pub(crate) sender: EngineKind,
+    /// What writes.
+    pub(crate) receiver: EngineKind,
+    /// What is sent was never read: its buffers hold noise.
+    pub(crate) noise: bool,
+}
+
+impl Run {
+    /// Both halves in this process.
+    pub(crate) async fn copy(self, sources: &[LocalSource], dest: &LocalDest) -> Result<Totals, Fault> {
+        let contents = sources.iter().any(|s| s.contents);
+        // Checked before anything is made.
+        self.half_slots()?;
+        let (source, shape) = self.local_sources(sources.to_vec()).await?;
+        if let Some(totals) = missing::here(&shape, &*self.observer) {
+            return Ok(totals);
+        }
+        let opening = Opening {
+            direct: self.settings.io,
+            dry_run: self.settings.dry_run,
+            placing: place::placing(dest.slash, sources.len(), contents, &shape),
+            may_modify: true,
+        };
+        let own = match sources {
+            [source] if !source.contents => source.path.file_name().map(OsStr::as_bytes),
+            _ => None,
+        };
+        place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
+        let destination = LocalSite::new(dest, opening)?.open()?;
+        self.embedded(source, destination, Arc::new(Nobody)).await
+    }
+
+    /// Each half of a copy has half of the memory; the least that is allowed for both leaves two buffers to each.
+    fn half_slots(&self) -> Result<usize, Fault> {
+        budget::slots(self.settings.memory, self.settings.chunk).map(|slots| slots / 2)
+    }
+
+    /// The same machines, digests and commits as between hosts, over socket pairs. `receiver` hears the receiving half.
+    pub(crate) async fn embedded(
+        self,
+        tree: Arc<dyn SourceTree>,
+        destination: Destination,
+        receiver: Arc<dyn Observer>,
+    ) -> Result<Totals, Fault> {
+        let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
+        let (mut totals, received) = self.halves(tree, destination, engines, receiver).await?;
+        merge_halves(&mut totals, received);
+        Ok(totals)
+    }
+
+    /// The same, and what each half counted: of the sender's, processor time is that of the whole process.
+    pub(crate) async fn halves(
+        self,
+        tree: Arc<dyn SourceTree>,
+        destination: Destination,
+        engines: Engines,
+        hears_receiver: Arc<dyn Observer>,
+    ) -> Result<(Totals, Totals), Fault> {
+        let half = ByteCount(self.settings.memory.get() / 2);
+        // As for a whole side, two buffers are enough for each half.
+        let limit = budget::largest_chunk(self.settings.memory, self.settings.chunk);
+        let chunk_max = destination.chunk_max(self.settings.chunk).min(limit);
+        let slots = usize::try_from(half.get() / chunk_max.bytes()).unwrap_or(usize::MAX);
+        let protection = self.settings.protect.unwrap_or(Protection::Safe);
+        let welcome = Welcome {
+            version: VERSION,
+            caps: 0,
+            session: nonce()?,
+            chunk: self.settings.chunk,
+            chunk_max,
+            bundled_max: handshake::bundled_max(self.settings.chunk),
+            lanes_max: 0,
+            rate: 0,
+            memory_bytes: 0,
+        };
+        let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
+        let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
+        let lanes = near.len() as u32;
+        let means = |engine| Means { slots, lanes, depth: self.settings.depth, engine, chunk: chunk_max };
+        let sender = Machinery::start(Role::Sender, means(engines.sender))?;
+        let receiver = Machinery::start(Role::Receiver, means(engines.receiver))?;
+        if engines.noise {
+            sender.fill_with_noise();
+        }
+        let congestion = near.first().map_or_else(|| "-".to_owned(), |lane| lane.stream.congestion());
+        let facts = start("copy", "pair", &welcome, (lanes, wanted), protection);
+        let sync = destination.tree.sync_method().map(SyncMethod::name);
+        self.observer.event(Event::Start(Start { congestion, sync, ..facts }));
+        let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
+        let sending = self.sending(tree, sender, &welcome);
+        let config = self.receiver_config(destination.landing, &welcome, SkippedDigests::Told);
+        let receiving = Receiving {
+            tree: destination.tree,
+            slab: receiver.slab,
+            io: receiver.io,
+            config,
+            asked: Asked::default(),
+            base: destination.base,
+            place: destination.place,
+            ledger: destination.ledger,
+        };
+        let hears_sender = Arc::new(OneHost(self.observer.clone()));
+        let near = self.half_link(ours, near, Role::Sender, hears_sender, Arc::default());
+        let far = self.half_link(theirs, far, Role::Receiver, Arc::new(OneHost(hears_receiver)), destination.presence);
+        let receiver = tokio::spawn(async move {
+            let mut course = ReceiveCourse::default();
+            receiver::run(far, receiving, &mut course).await;
+            said_here(course.totals)
+        });
+        let mut course = SendCourse::default();
+        sender::run(near, sending, &mut course).await;
+        let received = receiver
+            .await
+            .map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the receiving half died: {e}")))?;
+        Ok((said_here(course.totals), received))
+    }
+
+    /// The link of one half of a copy.
+    fn half_link(
+        &self,
+        pipe: tokio::io::DuplexStream,
+        lanes: Vec<JoinedLane>,
+        role: Role,
+        observer: Arc<dyn Observer>,
+        presence: Arc<Presence>,
+    ) -> Link {
+        let (reader, writer) = tokio::io::split(pipe);
+        let target = lanes.len() as u32;
+        let rules = LaneRules {
+            role,
+            target,
+            lanes_max: target,
+            transport: message::Transport::Tcp,
+            windows: 0,
+            tuning: None,
+            rates: Rates { own: self.settings.rate, asked: None },
+            stall_after: self.settings.stall_after,
+            regrow: Regrow::Never,
+        };
+        self.link_over((Box::new(reader), Box::new(writer)), lanes, observer, presence, rules)
+    }
+}
+
+/// Lanes between two halves of this process.
+fn lane_pairs(protection: Protection, count: u32) -> Result<(Vec<JoinedLane>, Vec<JoinedLane>), Fault> {
+    let identities = match protection {
+        Protection::Safe => None,
+        Protection::Private => {
+            let new = || Identity::generate().map_err(|e| net_fault(&e));
+            Some((new()?, new()?))
+        }
+    };
+    let pair = |n: u32| {
+        let (a, b) = match &identities {
+            None => LaneStream::pair(),
+            Some((a, b)) => LaneStream::pair_private(a, b),
+        }
+        .map_err(|e| pair_fault(&e))?;
+        let joined = |stream| JoinedLane { id: LaneId(n), stream, taken: true };
+        Ok((joined(a), joined(b)))
+    };
+    (0..count).map(pair).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().unzip())
+}
+
+/// Lanes within a process fail only where it has too many files open already.
+fn pair_fault(error: &NetError) -> Fault {
+    let fault = net_fault(error);
+    Fault { code: FaultCode::Exhausted, ..fault }
+        .hint("raise the limit of open files (ulimit -n), then run the same command again")
+}
+
+/// The sender's half is the one observed; the receiver's adds what only it knows.
+pub(crate) fn merge_halves(totals: &mut Totals, received: Totals) {
+    totals.take_held(&received);
+    if let Some(theirs) = received.fault {
+        let ours = totals.fault.as_ref().map(|f| f.code);
+        if ours.is_none_or(|code| matches!(code, FaultCode::Lost)) {
+            totals.fault = Some(theirs);
+        }
+    }
+    // One process: its CPU time cannot be told apart but by stage.
+    let cpu_us = |stages: &[(&str, f64)]| Some((stages.iter().map(|(_, s)| s).sum::<f64>() * 1e6) as u64);
+    totals.sender_cpu_us = cpu_us(&totals.stages);
+    totals.receiver_cpu_us = cpu_us(&received.stages);
+    totals.stages = totals.stages.iter().zip(&received.stages).map(|((name, a), (_, b))| (*name, a + b)).collect();
+}
+
+/// The observer of a half of a copy: the other half is no stranger whose words were to be quoted.
+struct OneHost(Arc<dyn Observer>);
+
+impl Observer for OneHost {
+    fn event(&self, event: Event) {
+        self.0.event(match event {
+            Event::File(FileEvent { status: FileStatus::Failed(fault), path, placed, regular, renamed, bytes, b3 }) => {
+                let status = FileStatus::Failed(fault.said_here());
+                Event::File(FileEvent { status, path, placed, regular, renamed, bytes, b3 })
+            }
+            Event::Fault(fault) => Event::Fault(fault.said_here()),
+            other => other,
+        });
+    }
+}
+
+fn said_here(mut totals: Totals) -> Totals {
+    totals.fault = totals.fault.map(Fault::said_here);
+    totals
+}
+
+/// An observer for the half of a copy that nobody watches.
+pub(crate) struct Nobody;
+
+impl Observer for Nobody {
+    fn event(&self, _event: Event) {}
+}
+
+/// Bytes in flight between the control channels of two halves of one process.
+const CONTROL_PIPE_BYTES: usize = 256 << 10;

@@ -1,0 +1,52 @@
+//! Runs none of whose sources exists: each is named and counted as a failure, no session begins, and no destination is made.
+//!
+//! In: what the sources turned out to be, or a daemon's refusal. Out: the totals of such a run. Asks nobody and makes nothing.
+
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode, RelPath};
+use longhaul_disk::Shape;
+
+use crate::api::{Event, FileEvent, FileStatus, Observer, Remote, RemotePath};
+use crate::session::totals::Totals;
+
+/// The totals of a run with sources of this host, if none of them exists.
+pub(crate) fn here(shape: &Shape, observer: &dyn Observer) -> Option<Totals> {
+    let Shape::Missing(missing) = shape else { return None };
+    Some(tell(missing.iter().map(|(name, error)| (name.clone(), error.fault().hint(globs(name)))), observer))
+}
+
+/// The totals of a pull from a daemon that refused it, if it did because it has none of the sources.
+pub(crate) fn there(refusal: &Fault, remote: &Remote, paths: &[RemotePath], observer: &dyn Observer) -> Option<Totals> {
+    if refusal.code != FaultCode::NotFound {
+        return None;
+    }
+    let faults = paths.iter().map(|path| {
+        let location = remote.location(path);
+        let fault = Fault::new(
+            FaultCode::NotFound,
+            Blame::Peer,
+            format_args!("cannot examine {location}: No such file or directory"),
+        );
+        (path.path.clone(), fault.about(location).hint(globs(&path.path)))
+    });
+    Some(tell(faults, observer))
+}
+
+fn tell(missing: impl Iterator<Item = (RelPath, Fault)>, observer: &dyn Observer) -> Totals {
+    let mut totals = Totals::default();
+    for (path, fault) in missing {
+        let placed = path.name().and_then(|name| RelPath::new(name).ok()).unwrap_or_default();
+        let status = FileStatus::Failed(fault);
+        totals.settled(&EntryKind::Dir, &status);
+        let (bytes, b3, regular, renamed) = (0, None, false, false);
+        observer.event(Event::File(FileEvent { path: placed.clone(), placed, status, bytes, b3, regular, renamed }));
+    }
+    totals
+}
+
+/// Advice for a name that is missing and looks like a pattern that a shell should have expanded.
+fn globs(path: &RelPath) -> &'static str {
+    if path.as_bytes().iter().any(|byte| b"*?[".contains(byte)) { GLOBS } else { "" }
+}
+
+const GLOBS: &str = "a source is a name and no pattern: leave the quotes out so that the shell expands it here; at a daemon, send the \
+                     directory with --include PATTERN --exclude '*'";

@@ -1,0 +1,403 @@
+//! Runs a job from its initiator's side: push, pull, and copy within one process.
+//!
+//! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `connect` reaches a daemon and agrees with it, by the request that `wish` makes;
+//! `local_copy` plays both sides here, `session` sets one up, `start_event` keeps what is told of it in order; `retry` decides
+//! whether a lost session is followed by another, `udp_way` that none is where datagrams are dropped, `missing` reports sources that
+//! do not exist. `list` asks what is there. The session loops do the rest.
+
+pub(crate) mod connect;
+pub(crate) mod list;
+pub(crate) mod local_copy;
+mod missing;
+mod retry;
+mod session;
+mod start_event;
+pub(crate) mod udp_way;
+mod wish;
+
+pub(crate) use connect::connect;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
+use longhaul_disk::{FsTarget, Shape, SourceTree, TargetTree};
+use longhaul_net::Protection;
+use longhaul_proto::receiver::{Config, Landing, Policy, SkippedDigests};
+use longhaul_proto::wire::message::{Far, Placing, Welcome};
+
+use crate::api::{
+    Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To, Transport,
+    Verify,
+};
+use crate::budget::{self, Machinery, Means};
+use crate::journals::presence::Presence;
+use crate::lanes::dial::paths::{Paths, WithPaths};
+use crate::lanes::dial::segments::Segments;
+use crate::measure::LaneWatch;
+use crate::place::{self, Destination, LocalSite, Opening};
+use crate::random::nonce;
+use crate::session::allowed::Asked;
+use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
+use crate::session::handshake;
+use crate::session::receiver::Receiving;
+use crate::session::sender::Sending;
+use crate::session::totals::Totals;
+use crate::session::{receiver, sender};
+use crate::workers::blocking;
+use connect::{Agreed, Dialling};
+use local_copy::Nobody;
+use retry::Patience;
+use udp_way::UdpWay;
+use wish::Wish;
+
+/// Runs a job to its end. Always gives a report; what ended it early is in there.
+pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
+    let begun = Instant::now();
+    if let Err(fault) = possible(&settings, &job) {
+        return conclude(Err(fault), &*observer, begun);
+    }
+    let paths = Paths::new(&settings.paths);
+    let telling = Arc::new(WithPaths { observer: observer.clone(), paths: paths.clone() });
+    let segments = Segments::new(settings.paths.len());
+    let run =
+        Run { settings, observer: telling, stop, paths: paths.clone(), segments, udp: UdpWay::default(), watch: None };
+    let result = match (job.from, job.to) {
+        (From::Local(sources), To::Remote(remote, path)) => run.push(sources, &remote, path).await,
+        (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
+        (From::Local(sources), To::Local(dest)) => run.copy(&sources, &dest).await,
+        (From::Remote(..), To::Remote(..)) => {
+            Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet")
+                .hint("pull, then push"))
+        }
+    };
+    Report { paths: paths.figures(), ..conclude(result, &*observer, begun) }
+}
+
+/// Copies between two trees that a library user made, in this process: any [`SourceTree`] to any [`TargetTree`], with
+/// [`EngineKind::Void`](longhaul_disk::EngineKind::Void) for trees without a disk. No peer can ask for it.
+pub async fn run_between(
+    source: Arc<dyn SourceTree>,
+    target: Arc<dyn TargetTree>,
+    settings: Settings,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Report {
+    let begun = Instant::now();
+    let destination = Destination::fleeting(target, Landing::beneath(), String::new());
+    let (paths, segments) = (Paths::new(&[]), Segments::new(0));
+    let run = Run { settings, observer: observer.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
+    let result = run.embedded(source, destination, Arc::new(Nobody)).await;
+    conclude(result, &*observer, begun)
+}
+
+/// Copies into a directory that a library user opened, in this process, with the journal that a destination named on the
+/// command line has: what is cut off is gone on with by the next run. Each half has an observer of its own.
+pub async fn run_into(
+    source: Arc<dyn SourceTree>,
+    target: FsTarget,
+    settings: Settings,
+    observers: Observers,
+    stop: Stop,
+) -> Report {
+    let begun = Instant::now();
+    let Observers { sender, receiver } = observers;
+    let (paths, segments) = (Paths::new(&[]), Segments::new(0));
+    let result = match place::opened_destination(target, &settings) {
+        Ok(destination) => {
+            let run =
+                Run { settings, observer: sender.clone(), stop, paths, segments, udp: UdpWay::default(), watch: None };
+            run.embedded(source, destination, receiver).await
+        }
+        Err(fault) => Err(fault),
+    };
+    conclude(result, &*sender, begun)
+}
+
+/// Who hears the two halves of a copy within one process.
+#[derive(Clone)]
+pub struct Observers {
+    /// Hears the sending half, and what ended the run.
+    pub sender: Arc<dyn Observer>,
+    /// Hears the receiving half: of each file before the sender does.
+    pub receiver: Arc<dyn Observer>,
+}
+
+/// What no session could keep.
+fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
+    budget::possible(settings.memory)?;
+    let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
+        (Transport::Quic, _, From::Local(_), To::Local(_)) => {
+            ("between two local directories no lane runs over QUIC", "leave --transport out")
+        }
+        (Transport::Quic, Some(Protection::Safe), ..) => {
+            ("lanes over QUIC are always encrypted", "leave --protect safe out, or use --transport tcp")
+        }
+        _ => return Ok(()),
+    };
+    Err(Fault::new(FaultCode::Usage, Blame::Local, what).hint(hint))
+}
+
+fn conclude(result: Result<Totals, Fault>, observer: &dyn Observer, begun: Instant) -> Report {
+    let totals = result.unwrap_or_else(Totals::ended_by);
+    if let Some(fault) = &totals.fault {
+        observer.event(Event::Fault(fault.clone()));
+    }
+    totals.into_report(begun.elapsed().as_secs_f64())
+}
+
+pub(crate) struct Run {
+    pub(crate) settings: Settings,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) stop: Stop,
+    pub(crate) paths: Paths,
+    pub(crate) segments: Segments,
+    pub(crate) udp: UdpWay,
+    /// Looks at the lanes that this side dials.
+    pub(crate) watch: Option<Arc<LaneWatch>>,
+}
+
+impl Run {
+    async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
+        let contents = sources.iter().any(|s| s.contents);
+        let count = sources.len();
+        let slots = budget::slots(self.settings.memory, self.settings.chunk)?;
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk);
+        let (tree, shape) = self.local_sources(sources).await?;
+        if let Some(totals) = missing::here(&shape, &*self.observer) {
+            return Ok(totals);
+        }
+        let asked = place::placing(path.slash, count, contents, &shape);
+        let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
+        loop {
+            // What the first session found there decides for all: it may since have made a directory of that name.
+            let placing = match &course.renamed {
+                None => asked,
+                Some(None) => Placing::Beneath,
+                Some(Some(_)) => Placing::Named,
+            };
+            let (root, path) = (path.root.clone(), path.path.clone());
+            let far = Far::Destination { root, path, placing, if_exists: self.settings.if_exists };
+            let ended = match self.agree(remote, Role::Sender, far.into(), slots, chunk_max, &mut dialling).await {
+                Ok(agreed) => self.push_once(agreed, &tree, &mut course).await,
+                Err(fault) => Err(fault),
+            };
+            let Err(fault) = ended else { return Ok(course.totals) };
+            if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
+                course.totals.fault = Some(fault);
+                return Ok(course.totals);
+            }
+        }
+    }
+
+    /// One session of a push.
+    async fn push_once(
+        &self,
+        agreed: Agreed,
+        tree: &Arc<dyn SourceTree>,
+        course: &mut SendCourse,
+    ) -> Result<(), Fault> {
+        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
+        let machinery = self.machinery(Role::Sender, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
+        let sending = self.sending(tree.clone(), machinery, &agreed.welcome);
+        let telling = agreed.telling.clone();
+        let presence = Arc::<Presence>::default();
+        let link = self.link(agreed, Role::Sender, presence.clone());
+        sender::run(link, sending, course).await;
+        self.udp.session_over(presence.heard_at());
+        telling.over(course.totals.fault.as_ref());
+        course.totals.fault.take().map_or(Ok(()), Err)
+    }
+
+    async fn pull(self, remote: &Remote, paths: Vec<RemotePath>, dest: &LocalDest) -> Result<Totals, Fault> {
+        let wish = Wish::pull(&paths, self.settings.filter.rules().to_vec(), self.settings.files_from.clone());
+        let again = !self.settings.retry_for.is_zero();
+        let mut course = if again { ReceiveCourse::remembering() } else { ReceiveCourse::default() };
+        let mut dialling = self.dialling()?;
+        let opening = Opening {
+            direct: self.settings.io,
+            dry_run: self.settings.dry_run,
+            // Of one source the daemon says in its answer whether it is a directory.
+            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents), &Shape::Other),
+            may_modify: true,
+        };
+        // Resolved once: the first session may make a directory of that name.
+        let mut site = Site { at: LocalSite::new(dest, opening)?, dest, is_settled: false };
+        dialling.sync = site.at.sync_method();
+        loop {
+            let ended = self.pull_once(remote, &wish, &paths, &mut site, (&mut course, &mut dialling)).await;
+            let Err(fault) = ended else { return Ok(course.totals) };
+            if !site.is_settled
+                && let Some(totals) = missing::there(&fault, remote, &paths, &*self.observer)
+            {
+                return Ok(totals);
+            }
+            if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
+                course.totals.fault = Some(fault);
+                return Ok(course.totals);
+            }
+        }
+    }
+
+    /// One session of a pull.
+    async fn pull_once(
+        &self,
+        remote: &Remote,
+        wish: &Wish,
+        paths: &[RemotePath],
+        site: &mut Site<'_>,
+        (course, dialling): (&mut ReceiveCourse, &mut Dialling),
+    ) -> Result<(), Fault> {
+        let (memory, chunk) = (self.settings.memory, self.settings.chunk);
+        // What is left in a destination that stands says how large buffers must be; one that does not is made only when the
+        // daemon has agreed.
+        let mut standing = if site.at.stands() { Some(site.at.open()?) } else { None };
+        let limit = budget::largest_chunk(memory, chunk);
+        let chunk_max = standing.as_ref().map_or(chunk, |d| d.chunk_max(chunk).min(limit));
+        let slots = budget::slots(memory, chunk_max)?;
+        let agreed = self.agree(remote, Role::Receiver, wish.clone(), slots, chunk_max, dialling).await?;
+        let slots = budget::slots(memory, agreed.welcome.chunk_max)?;
+        if site.settle(agreed.welcome.caps) {
+            standing = None;
+        }
+        let destination = match standing {
+            Some(destination) => destination,
+            None => site.at.open()?,
+        };
+        let tops: Option<BTreeSet<Vec<u8>>> =
+            paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
+        let landing = match tops {
+            Some(tops) => destination.landing.only(tops),
+            None => destination.landing,
+        };
+        let Machinery { slab, io, .. } =
+            self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
+        let config = self.receiver_config(landing, &agreed.welcome, SkippedDigests::Kept);
+        let telling = agreed.telling.clone();
+        let presence = destination.presence;
+        let link = self.link(agreed, Role::Receiver, presence.clone());
+        let own = match paths {
+            [source] if !contents(source) => source.path.name(),
+            _ => None,
+        };
+        let (base, place) = (destination.base, destination.place);
+        let (asked, ledger) = (self.asked(own), destination.ledger);
+        let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, place, ledger };
+        receiver::run(link, receiving, course).await;
+        self.udp.session_over(presence.heard_at());
+        telling.over(course.totals.fault.as_ref());
+        course.totals.fault.take().map_or(Ok(()), Err)
+    }
+
+    /// What all sessions of this run have in common.
+    pub(crate) fn dialling(&self) -> Result<Dialling, Fault> {
+        let run = nonce()?;
+        let mut dice = [0; 8];
+        dice.copy_from_slice(&nonce()?[..8]);
+        let dice = u64::from_le_bytes(dice);
+        Ok(Dialling { run, patience: Patience::new(self.settings.retry_for, Instant::now(), dice), sync: None })
+    }
+
+    pub(crate) async fn wait(
+        &self,
+        fault: Fault,
+        progressed: Option<Instant>,
+        dialling: &mut Dialling,
+    ) -> Result<(), Fault> {
+        if self.settings.transport == Transport::Quic && fault.code == FaultCode::TimedOut && self.udp.is_closed() {
+            return Err(fault);
+        }
+        dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
+    }
+
+    pub(crate) fn machinery(&self, role: Role, slots: usize, lanes: u32, chunk: ChunkSize) -> Result<Machinery, Fault> {
+        Machinery::start(role, Means { slots, lanes, depth: self.settings.depth, engine: self.settings.engine, chunk })
+    }
+
+    /// What may come from sources of which the only one, if only one is named, keeps its `own` name.
+    pub(crate) fn asked(&self, own: Option<&[u8]>) -> Asked {
+        let mut asked = Asked::passing(self.settings.filter.clone());
+        if !self.settings.preserve.links {
+            asked = asked.without_links();
+        }
+        match &self.settings.files_from {
+            Some(names) => asked.named(own.and_then(|name| RelPath::new(name).ok()).unwrap_or_default(), names.clone()),
+            None => asked,
+        }
+    }
+
+    pub(crate) fn sending(
+        &self,
+        tree: Arc<dyn SourceTree>,
+        Machinery { slab, io, depth }: Machinery,
+        welcome: &Welcome,
+    ) -> Sending {
+        Sending {
+            tree,
+            slab,
+            io,
+            depth,
+            chunk: welcome.chunk,
+            chunk_max: welcome.chunk_max,
+            bundled_max: welcome.bundled_max,
+            wanted: self.wanted(),
+            timed: false,
+        }
+    }
+
+    /// What of the sources is sent.
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            filter: self.settings.filter.clone(),
+            names: self.settings.files_from.clone(),
+            preserve: self.settings.preserve,
+        }
+    }
+
+    /// Opens sources of this host, of which no two may have one name.
+    async fn local_sources(&self, sources: Vec<LocalSource>) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
+        let (direct, wanted) = (self.settings.io, self.wanted());
+        blocking(move || place::local_sources(&sources, direct, &wanted)).await
+    }
+
+    /// `digests` says who learns the roots of skipped files, if they are wanted.
+    pub(crate) fn receiver_config(&self, landing: Landing, welcome: &Welcome, digests: SkippedDigests) -> Config {
+        Config {
+            chunk: welcome.chunk,
+            chunk_max: welcome.chunk_max,
+            bundled_max: welcome.bundled_max,
+            policy: Policy { if_exists: self.settings.if_exists, may_modify: true },
+            landing,
+            preserve: self.settings.preserve,
+            dry_run: self.settings.dry_run,
+            group: self.settings.sync,
+            read_back: self.settings.verify == Verify::Disk,
+            digests: if self.settings.digests { digests } else { SkippedDigests::Unwanted },
+        }
+    }
+}
+
+/// Where what is pulled goes, for all sessions of a run.
+struct Site<'a> {
+    at: LocalSite,
+    dest: &'a LocalDest,
+    /// Whether the daemon has said what the source is.
+    is_settled: bool,
+}
+
+impl Site<'_> {
+    /// Hears what the daemon says of its sources, once. Gives whether that moved the place.
+    fn settle(&mut self, caps: u64) -> bool {
+        if std::mem::replace(&mut self.is_settled, true) || !handshake::source_is_directory(caps) {
+            return false;
+        }
+        let moved = self.at.for_directory(self.dest);
+        std::mem::replace(&mut self.at, moved.clone()).is_renamed() != moved.is_renamed()
+    }
+}
+
+/// A whole root is pulled as what lies in it: it has no name of its own beneath itself.
+fn contents(source: &RemotePath) -> bool {
+    source.slash || source.path.is_root()
+}

@@ -1,0 +1,131 @@
+//! What carries a session of `transfer`: the link that its loop talks over, and what there is to say when it stands.
+//!
+//! In: a control channel, and lanes that have joined or are being dialled. Out: a [`Link`], and the facts of the start event.
+
+use std::sync::Arc;
+
+use longhaul_core::Role;
+use longhaul_disk::SyncMethod;
+use longhaul_net::{Congestion, Protection};
+use longhaul_proto::wire::message::{self, Lanes, Welcome};
+use tokio::sync::mpsc;
+
+use super::Run;
+use super::connect::Agreed;
+use crate::api::{Event, Observer, Start};
+use crate::budget;
+use crate::journals::presence::Presence;
+use crate::lanes::JoinedLane;
+use crate::lanes::pool::LaneRules;
+use crate::lanes::tune::TuningRules;
+use crate::lanes::worker::pacer::Rates;
+use crate::session;
+use crate::session::channel::{ReadHalf, WriteHalf};
+use crate::session::control::{Link, LinkParts};
+use crate::session::handshake;
+
+impl Run {
+    /// The link of a session with a daemon.
+    pub(crate) fn link(&self, agreed: Agreed, role: Role, presence: Arc<Presence>) -> Link {
+        let rules = LaneRules {
+            role,
+            target: agreed.granted,
+            lanes_max: agreed.lanes_max,
+            transport: self.transport(),
+            windows: budget::windows(self.settings.memory.get()),
+            tuning: (role == Role::Sender).then(|| TuningRules {
+                lanes: agreed.granted,
+                lanes_max: agreed.lanes_max,
+                unit: agreed.welcome.chunk.bytes(),
+                choose_congestion: self.settings.congestion == Congestion::Auto,
+                choose_transport: self.may_change_transport(),
+            }),
+            rates: Rates { own: self.settings.rate, asked: Rates::from_wire(agreed.welcome.rate) },
+            stall_after: self.settings.stall_after,
+            regrow: agreed.regrow,
+        };
+        let (reader, writer) = (agreed.control.reader, agreed.control.writer);
+        let (observer, events, stop) = (agreed.telling, agreed.events, self.stop.clone());
+        Link::start(LinkParts { reader, writer, observer, stop, presence, events, rules })
+    }
+
+    /// The link of one half of a copy, whose lanes stand.
+    pub(crate) fn link_over(
+        &self,
+        control: (ReadHalf, WriteHalf),
+        lanes: Vec<JoinedLane>,
+        observer: Arc<dyn Observer>,
+        presence: Arc<Presence>,
+        rules: LaneRules,
+    ) -> Link {
+        let events = mpsc::unbounded_channel();
+        for lane in lanes {
+            let _ = events.0.send(session::Event::Lane(lane));
+        }
+        let (reader, writer) = control;
+        Link::start(LinkParts { reader, writer, observer, stop: self.stop.clone(), presence, events, rules })
+    }
+
+    /// That a session with a daemon stands, of whose lanes nothing is known as yet.
+    pub(crate) fn stands(
+        &self,
+        again: bool,
+        role: Role,
+        (welcome, granted): (&Welcome, &Lanes),
+        local: Option<SyncMethod>,
+    ) -> Event {
+        if again {
+            return Event::Redialled(hex(&welcome.session));
+        }
+        let (direction, sync) = match role {
+            Role::Sender => ("push", handshake::sync_said(welcome.caps)),
+            Role::Receiver => ("pull", local.map(SyncMethod::name)),
+        };
+        let wanted = self.settings.lanes.unwrap_or(granted.count);
+        let transport = match self.transport() {
+            message::Transport::Tcp => "tcp",
+            message::Transport::Quic => "quic",
+        };
+        let facts = start(direction, transport, welcome, (granted.count, wanted), self.protection());
+        Event::Start(Start { sync, ..facts })
+    }
+}
+
+/// What is known of a session when it is agreed on: so many lanes are granted, so many were wanted.
+pub(crate) fn start(
+    direction: &'static str,
+    transport: &'static str,
+    welcome: &Welcome,
+    (lanes, wanted): (u32, u32),
+    protection: Protection,
+) -> Start {
+    let mut notes = Vec::new();
+    if lanes < wanted {
+        let plural = if lanes == 1 { "" } else { "s" };
+        notes.push(format!("{lanes} lane{plural} instead of {wanted}: more do not fit the memory of one side"));
+    }
+    if protection == Protection::Safe && transport != "pair" {
+        notes.push(
+            "NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified"
+                .to_owned(),
+        );
+    }
+    if transport == "pair" && protection == Protection::Safe {
+        notes.push("between two local directories data is not encrypted: nothing leaves this process".to_owned());
+    }
+    Start {
+        session: hex(&welcome.session),
+        direction,
+        transport,
+        protect: protection,
+        lanes,
+        chunk: welcome.chunk,
+        congestion: "-".to_owned(),
+        sync: None,
+        notes,
+    }
+}
+
+fn hex(session: &[u8; 16]) -> String {
+    session.iter().map(|b| format!("{b:02x}")).collect()
+}

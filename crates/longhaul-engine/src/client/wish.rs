@@ -1,0 +1,137 @@
+//! What a transfer asks of a daemon, cut to what one message holds: the hello, and the parts of the request that follow it.
+//!
+//! In: sources, rules and names of a pull, or a destination. Out: the far end of a hello, and messages one after the other. Holds the
+//! list of names once, whatever is sent of it.
+
+use std::sync::Arc;
+
+use longhaul_core::PathList;
+use longhaul_core::filter::Rule;
+use longhaul_core::limits::{PAGE_BYTES_MAX, SOURCES_MAX};
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{Far, FarSource, Follows, RequestPart};
+
+use super::contents;
+use crate::api::RemotePath;
+
+/// The far end of a transfer.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// What the hello says of it.
+    pub(crate) far: Far,
+    /// Sources that follow it.
+    sources: Arc<[FarSource]>,
+    /// Names that follow it.
+    names: Option<Arc<PathList>>,
+}
+
+impl From<Far> for Wish {
+    fn from(far: Far) -> Wish {
+        Wish { far, sources: Arc::default(), names: None }
+    }
+}
+
+impl Wish {
+    /// To be sent what is at these paths, as far as rules and names say so.
+    pub(crate) fn pull(paths: &[RemotePath], rules: Vec<Rule>, names: Option<Arc<PathList>>) -> Wish {
+        let source = |p: &RemotePath| FarSource { root: p.root.clone(), path: p.path.clone(), contents: contents(p) };
+        let mut sources: Vec<FarSource> = paths.iter().map(source).collect();
+        let rest = sources.split_off(in_one_part(&sources, HELLO_SOURCES_BYTES));
+        let follows = match (&names, rest.is_empty()) {
+            (Some(_), _) => Follows::Names,
+            (None, true) => Follows::Nothing,
+            (None, false) => Follows::Sources,
+        };
+        Wish { far: Far::Sources { sources, rules, follows }, sources: rest.into(), names }
+    }
+
+    /// The messages that follow the hello, the last of which says so.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Message> + '_ {
+        let (mut sources, names) = (&self.sources[..], self.names.as_deref());
+        let of_sources = std::iter::from_fn(move || {
+            if sources.is_empty() {
+                return None;
+            }
+            let (part, rest) = sources.split_at(in_one_part(sources, PAGE_BYTES_MAX));
+            sources = rest;
+            Some(RequestPart { sources: part.to_vec(), ..RequestPart::default() })
+        });
+        let of_names = names.into_iter().flat_map(|names| names.parts(PAGE_BYTES_MAX));
+        let of_names = of_names.map(|part| RequestPart { names: part.to_vec(), ..RequestPart::default() });
+        let mut parts = of_sources.chain(of_names).peekable();
+        std::iter::from_fn(move || {
+            let part = parts.next()?;
+            Some(Message::RequestPart(RequestPart { last: parts.peek().is_none(), ..part }))
+        })
+    }
+}
+
+/// How many of these go into one message: one at least.
+fn in_one_part(sources: &[FarSource], bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |source: &&FarSource| {
+        bytes += source.root.len() + source.path.as_bytes().len() + SOURCE_NUMBERS_BYTES;
+        bytes <= bytes_max
+    };
+    sources.iter().take(SOURCES_MAX).take_while(fits).count().max(1).min(sources.len())
+}
+
+/// Sources of a hello, in bytes: beside them there is room for as many bytes of rules as ever.
+const HELLO_SOURCES_BYTES: usize = 16 << 10;
+/// What a source adds to a message beside the bytes of its names.
+const SOURCE_NUMBERS_BYTES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::{RelPath, Word};
+
+    use super::*;
+
+    fn paths(count: usize) -> Vec<RemotePath> {
+        let path = |n: usize| RemotePath {
+            root: Word::try_from("data").expect("a word"),
+            path: RelPath::new(format!("run/file-{n:08}")).expect("a path"),
+            slash: false,
+        };
+        (0..count).map(path).collect()
+    }
+
+    fn heard(wish: &Wish) -> (Vec<FarSource>, PathList, Vec<bool>) {
+        let Far::Sources { sources, .. } = &wish.far else { panic!("a pull") };
+        let (mut sources, mut names, mut lasts) = (sources.clone(), PathList::default(), Vec::new());
+        for message in wish.parts() {
+            assert!(message.try_encode().is_ok(), "every part fits a message");
+            let Message::RequestPart(part) = message else { panic!("a part") };
+            assert!(part.sources.len() <= SOURCES_MAX && part.names.len() <= PAGE_BYTES_MAX);
+            sources.extend(part.sources);
+            names.append(&part.names).expect("in order");
+            lasts.push(part.last);
+        }
+        (sources, names, lasts)
+    }
+
+    #[test]
+    fn any_number_of_sources_is_told_in_messages_of_a_bounded_length() {
+        for (count, follows) in [(1, Follows::Nothing), (400, Follows::Nothing), (20_000, Follows::Sources)] {
+            let paths = paths(count);
+            let wish = Wish::pull(&paths, Vec::new(), None);
+            assert!(matches!(&wish.far, Far::Sources { follows: said, .. } if *said == follows), "{count}");
+            let (sources, _, lasts) = heard(&wish);
+            assert!(sources.iter().map(|source| &source.path).eq(paths.iter().map(|path| &path.path)), "{count}");
+            assert_eq!(lasts.iter().filter(|last| **last).count(), usize::from(follows != Follows::Nothing));
+            assert!(lasts.last().copied().unwrap_or(true));
+        }
+    }
+
+    #[test]
+    fn names_are_told_in_parts_and_none_at_all_in_one() {
+        for count in [0, 1, 5000] {
+            let names: Vec<RelPath> = paths(count).into_iter().map(|path| path.path).collect();
+            let names = Arc::new(PathList::new(&names));
+            let wish = Wish::pull(&paths(1), Vec::new(), Some(names.clone()));
+            let (sources, told, lasts) = heard(&wish);
+            assert_eq!((sources.len(), &told), (1, &*names), "{count}");
+            assert!(lasts.last() == Some(&true) && lasts.iter().filter(|last| **last).count() == 1);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The daemon's door: what it listens at, and who is brought to whom when somebody comes in.
+//!
+//! In: addresses; connections from the network. Out: conversations to `serve`, lanes to `lanes`. Must not know what is said.
+
+use std::fmt::Display;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Blame, Escaped, Fault, FaultCode};
+use longhaul_net::{
+    GreetLimits, Greeted, LaneStream, Listener, NetError, PublicKey, QuicListener, Seldom, ServerTls, greet,
+    system_words,
+};
+use longhaul_proto::join::OPENING_BYTES;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use super::notices::LOOK_EVERY;
+use super::{Daemon, ServeConfig, serve};
+
+/// What listens at one address.
+pub(super) type Listening = (Listener, QuicListener);
+
+/// How much is spent on those who are not known yet, in a process that may have so many descriptors (`None`: any number). If those
+/// will not do for the sessions that the configuration admits, the log says so.
+pub(super) fn limits(config: &ServeConfig, descriptors: Option<u64>) -> GreetLimits {
+    let limits = GreetLimits { opening_bytes: OPENING_BYTES, ..GreetLimits::within(descriptors) };
+    let sessions = config.sessions as u64;
+    let need = limits.descriptors() + sessions * SESSION_DESCRIPTORS + DAEMON_DESCRIPTORS;
+    if let Some(limit) = descriptors.filter(|limit| *limit < need) {
+        tracing::warn!(
+            target: "longhaul::serve",
+            limit,
+            need,
+            "too few open files are allowed for {sessions} sessions of {SESSION_DESCRIPTORS} each: raise the hard limit \
+             (ulimit -Hn, LimitNOFILE= of systemd), or lower sessions in [limits]"
+        );
+    }
+    limits
+}
+
+/// Listens over TCP, and over UDP at the port of the same number.
+pub(super) fn listen(addresses: &[String], tls: &ServerTls) -> Result<Vec<Listening>, Fault> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        for addr in address.to_socket_addrs().map_err(|e| misnamed(address, &e))? {
+            listeners.push(listen_twice(addr, tls).map_err(|e| cannot_listen(address, addr, &e))?);
+        }
+    }
+    Ok(listeners)
+}
+
+/// Where any port will do, one that is free for both is looked for.
+fn listen_twice(addr: SocketAddr, tls: &ServerTls) -> Result<Listening, NetError> {
+    let mut tries = if addr.port() == 0 { PORTS_TRIED } else { 1 };
+    loop {
+        tries -= 1;
+        let listener = Listener::bind(addr)?;
+        match QuicListener::bind(listener.local_addr(), tls) {
+            Ok(quic) => return Ok((listener, quic)),
+            Err(error) if tries == 0 => return Err(error),
+            Err(_) => {}
+        }
+    }
+}
+
+fn misnamed(address: &str, error: &io::Error) -> Fault {
+    refusal(Escaped(address.as_bytes()), system_words(error))
+        .hint("listen takes HOST:PORT, as \"[::]:7214\"; port 0 takes any free one")
+}
+
+/// What the system said, and what can be done about that.
+fn cannot_listen(address: &str, addr: SocketAddr, error: &NetError) -> Fault {
+    let NetError::Socket { doing, source, .. } = error else {
+        return refusal(Escaped(address.as_bytes()), error);
+    };
+    let words = system_words(source);
+    let port = addr.port();
+    let hint = match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!(
+                "another process listens there (ss -lntup 'sport = :{port}' shows which): stop it or choose another port"
+            )
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this host has no such address: ip address shows those that it has".to_owned()
+        }
+        io::ErrorKind::PermissionDenied if port < 1024 => {
+            "a port below 1024 needs the capability CAP_NET_BIND_SERVICE: choose another".to_owned()
+        }
+        _ => String::new(),
+    };
+    let over = if doing.contains("UDP") { " over UDP" } else { "" };
+    // A name, or a port that was to be any, stands for what was really tried.
+    let tried = if addr.to_string() == address { String::new() } else { format!("{addr}: ") };
+    refusal(format_args!("{}{over}", Escaped(address.as_bytes())), format_args!("{tried}{words}")).hint(hint)
+}
+
+fn refusal(address: impl Display, why: impl Display) -> Fault {
+    Fault::new(FaultCode::Usage, Blame::Local, format_args!("cannot listen on {address}: {why}"))
+}
+
+/// Begins to accept.
+pub(super) fn open(daemon: &Arc<Daemon>, listeners: Vec<Listening>, tls: &Arc<ServerTls>) -> Vec<JoinHandle<()>> {
+    let mut tasks = vec![tokio::spawn(tell(daemon.clone(), tls.clone()))];
+    for (tcp, quic) in listeners {
+        tasks.push(tokio::spawn(accept(daemon.clone(), tcp, tls.clone())));
+        tasks.push(tokio::spawn(accept_quic(daemon.clone(), quic)));
+    }
+    tasks
+}
+
+/// Tells the log of floods, for as long as the daemon accepts.
+async fn tell(daemon: Arc<Daemon>, tls: Arc<ServerTls>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let mut lost = tls.take_lost();
+        lost.merge(daemon.lobby.take_lost());
+        lost.merge(daemon.registry.take_lost());
+        daemon.notices.tell(lost);
+    }
+}
+
+async fn accept(daemon: Arc<Daemon>, listener: Listener, tls: Arc<ServerTls>) {
+    let mut failures = Seldom::new(FAILURES_TOLD_EVERY);
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                tokio::spawn(receive(daemon.clone(), stream, peer, tls.clone()));
+            }
+            Err(e) => {
+                if let Some(untold) = failures.once_more(Instant::now()) {
+                    tracing::warn!(target: "longhaul::serve", error = %e, untold, "cannot accept connections");
+                }
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// QUIC carries lanes alone.
+async fn accept_quic(daemon: Arc<Daemon>, mut listener: QuicListener) {
+    while let Some((stream, key)) = listener.accept().await {
+        let daemon = daemon.clone();
+        tokio::spawn(async move { bring_private(&daemon, stream, key).await });
+    }
+}
+
+/// Greets a connection and hands it to whom it is for.
+async fn receive(daemon: Arc<Daemon>, stream: TcpStream, peer: SocketAddr, tls: Arc<ServerTls>) {
+    match greet(stream, &tls).await {
+        // A box, so that those who say nothing do not need room for a conversation.
+        Ok(Greeted::Control(control)) => Box::pin(serve::serve(daemon, control)).await,
+        Ok(Greeted::PrivateLane(stream, key)) => bring_private(&daemon, stream, key).await,
+        Ok(Greeted::SafeLane(stream, opening)) => daemon.registry.bring_safe(stream, &opening).await,
+        Err(e) => tracing::debug!(target: "longhaul::serve", %peer, error = %e, "a connection came to nothing"),
+    }
+}
+
+/// Brings a private lane to its session, if its key is a client's.
+async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
+    if daemon.knows(&key) {
+        return daemon.registry.bring_private(stream, key).await;
+    }
+    tracing::debug!(target: "longhaul::serve", peer = ?stream.peer_addr(), %key, "a lane with an unknown key");
+}
+
+/// Free ports for TCP of which the UDP port of the same number may be taken.
+const PORTS_TRIED: u32 = 16;
+/// A listener that fails for another reason than a shortage is tried again after this.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+const FAILURES_TOLD_EVERY: Duration = Duration::from_secs(60);
+/// A session's at most, as counted in one that wrote as many files as it may: 256 large ones and small ones in batches, lanes,
+/// directories, journals.
+const SESSION_DESCRIPTORS: u64 = 700;
+/// Roots, sockets, logs, and connections of clients that have not begun a session.
+const DAEMON_DESCRIPTORS: u64 = 256;

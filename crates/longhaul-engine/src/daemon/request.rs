@@ -1,0 +1,184 @@
+//! The rest of a pull's request: sources and names that did not fit its hello, taken in part by part.
+//!
+//! In: messages behind a hello. Out: all sources, the list of names, and what holding them costs, claimed out of the daemon's memory
+//! for as long as the session runs. Each part is claimed before it is kept, comes within its time, and all of them are bounded,
+//! so that no client makes a daemon grow beyond its share. Opens nothing.
+
+use std::time::Duration;
+
+use longhaul_core::limits::{
+    MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, PATH_BYTES_MAX, REQUEST_BYTES_MAX, SOURCE_COST_BYTES, SOURCES_MAX,
+};
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathList};
+use longhaul_net::PublicKey;
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{Far, FarSource, Follows, Request, RequestPart, Transfer};
+use tokio::time::{Instant, timeout};
+
+use super::shares::{Share, Shares};
+use crate::api::Stop;
+use crate::session::channel::{ReadHalf, read_message};
+
+/// What a request names beside what stands in its hello.
+#[derive(Default)]
+pub(super) struct Rest {
+    /// Only these names beneath the one source, if any are given.
+    pub(super) names: Option<PathList>,
+    /// The memory that sources and names take, unless that is next to nothing.
+    pub(super) claim: Option<Share>,
+}
+
+/// What follows a request's hello.
+pub(super) fn follows(request: &Request) -> Follows {
+    match request {
+        Request::Transfer(transfer) => match &transfer.far {
+            Far::Sources { follows, .. } => *follows,
+            _ => Follows::Nothing,
+        },
+        _ => Follows::Nothing,
+    }
+}
+
+/// Hears the rest of a request, if there is one; sources are added to those of the hello.
+///
+/// # Errors
+/// [`FaultCode::Busy`] when the daemon has no memory for it just now, [`FaultCode::Unsupported`] when it is longer than any may be,
+/// [`FaultCode::TimedOut`] when it does not come, the code of `stop` when that is pulled.
+pub(super) async fn hear_rest(
+    reader: &mut ReadHalf,
+    transfer: &mut Transfer,
+    (memory, client): (&Shares, PublicKey),
+    mut stop: Stop,
+) -> Result<Rest, Fault> {
+    let Far::Sources { sources, follows, .. } = &mut transfer.far else { return Ok(Rest::default()) };
+    if sources.len() > SOURCES_MAX {
+        return Err(Fault::protocol("more sources in one message than there may be"));
+    }
+    if *follows == Follows::Nothing {
+        return Ok(Rest::default());
+    }
+    let hearing = hear_parts(reader, sources, *follows, Costs::new(memory, client));
+    tokio::select! {
+        biased;
+        code = stop.stopped() => Err(Fault::new(code, Blame::Local, "the session ends before its request was complete")),
+        rest = hearing => rest,
+    }
+}
+
+async fn hear_parts(
+    reader: &mut ReadHalf,
+    sources: &mut Vec<FarSource>,
+    follows: Follows,
+    mut costs: Costs<'_>,
+) -> Result<Rest, Fault> {
+    if follows == Follows::Names && sources.len() != 1 {
+        return Err(Fault::protocol("a list of names beneath another number of sources than one"));
+    }
+    costs.add(sources.iter().map(cost).sum())?;
+    let (mut names, mut until) = (PathList::default(), Instant::now() + PATIENCE);
+    loop {
+        let part = hear_part(reader, until).await?;
+        let fits = match follows {
+            Follows::Names => part.sources.is_empty() && part.names.len() <= PAGE_BYTES_MAX,
+            _ => part.names.is_empty() && part.sources.len() <= SOURCES_MAX,
+        };
+        let said = part.names.len() + part.sources.iter().map(said).sum::<usize>();
+        // A short one would cost only time: whoever has more to say fills a part.
+        if !fits || !part.last && said < PART_BYTES_MIN && part.sources.len() < SOURCES_MAX {
+            return Err(Fault::protocol("a part of a request that is none"));
+        }
+        costs.add(part.names.len() as u64 + part.sources.iter().map(cost).sum::<u64>())?;
+        names.append(&part.names).map_err(Fault::protocol)?;
+        sources.extend(part.sources);
+        if part.last {
+            let names = (follows == Follows::Names).then_some(names);
+            return Ok(Rest { names, claim: costs.share });
+        }
+        until = (until + earned(said)).min(Instant::now() + PATIENCE);
+    }
+}
+
+async fn hear_part(reader: &mut ReadHalf, until: Instant) -> Result<RequestPart, Fault> {
+    let left = until.saturating_duration_since(Instant::now()).min(PATIENCE);
+    match timeout(left, read_message(reader)).await {
+        Ok(Ok(Some(Message::RequestPart(part)))) => Ok(part),
+        Ok(Ok(Some(other))) => Err(Fault::protocol(format_args!("{} in the middle of a request", other.name()))),
+        Ok(Ok(None)) => Err(Fault::new(FaultCode::Lost, Blame::Peer, "the request ended before it was complete")),
+        Ok(Err(fault)) => Err(fault),
+        Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the rest of the request did not come in time")),
+    }
+}
+
+/// What a part's bytes earn the rest of the request in time.
+fn earned(bytes: usize) -> Duration {
+    PATIENCE_A_PART.mul_f64(bytes.min(PAGE_BYTES_MAX) as f64 / PAGE_BYTES_MAX as f64)
+}
+
+/// The bytes of a source in a part, but for its numbers.
+fn said(source: &FarSource) -> usize {
+    source.root.len() + source.path.as_bytes().len()
+}
+
+/// What holding a source costs: its path as it was sent, as it is opened and as it is named.
+fn cost(source: &FarSource) -> u64 {
+    SOURCE_COST_BYTES + source.root.len() as u64 + 3 * source.path.as_bytes().len() as u64
+}
+
+/// What a request has cost so far.
+struct Costs<'m> {
+    memory: &'m Shares,
+    client: PublicKey,
+    share: Option<Share>,
+    bytes: u64,
+}
+
+impl Costs<'_> {
+    fn new(memory: &Shares, client: PublicKey) -> Costs<'_> {
+        Costs { memory, client, share: None, bytes: 0 }
+    }
+
+    /// Claims so many bytes more, before they are kept.
+    fn add(&mut self, bytes: u64) -> Result<(), Fault> {
+        let before = self.bytes.max(UNCLAIMED_BYTES);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > REQUEST_BYTES_MAX {
+            let most = ByteCount(REQUEST_BYTES_MAX);
+            let why = format_args!("the list of what to send is longer than the {most} that one request may take");
+            return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why)
+                .hint("name directories instead of what lies in them, or run one command for each part of the list"));
+        }
+        let more = self.bytes.saturating_sub(before);
+        if more == 0 {
+            return Ok(());
+        }
+        let share = self.share.get_or_insert_with(|| self.memory.claim_later(self.client));
+        share.grow(more).map_err(|full| too_long(&share.refusal(full)))
+    }
+}
+
+fn too_long(refusal: &Fault) -> Fault {
+    let why = format_args!(
+        "the list of what to send needs more memory than the daemon has for it just now: {}",
+        refusal.message
+    );
+    Fault::new(FaultCode::Busy, Blame::Local, why).hint(
+        "try again later, name directories instead of what lies in them, or ask the daemon's administrator for more 'memory' in [limits]",
+    )
+}
+
+/// What of a request is not claimed: as much as a hello may bring by itself.
+const UNCLAIMED_BYTES: u64 = 2 * MESSAGE_BYTES_MAX as u64;
+/// How long a request may take, and the most that is left to it at any time however fast it came so far, ...
+const PATIENCE: Duration = Duration::from_secs(30);
+/// ... and for a full part more, for a shorter one its share of that: a full one is 64 KiB, so that 64 kbit/s are fast enough.
+const PATIENCE_A_PART: Duration = Duration::from_secs(8);
+/// A part that others follow is no shorter, unless it has as many sources as there may be in one: it is closed only because one more
+/// path, of 4 KiB at most, would not fit in its 64 KiB.
+const PART_BYTES_MIN: usize = PAGE_BYTES_MAX / 4;
+const _: () = assert!(
+    PART_BYTES_MIN + PATH_BYTES_MAX < PAGE_BYTES_MAX,
+    "a part that one more path does not fit in is long enough"
+);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! Those who are not heard, as their key is no client's, or too many of that key's are being heard: told so, and nothing else.
+//!
+//! In: a control connection that has proved a key. Out: nothing. Whatever a stranger asks for is not looked at, so that it costs the
+//! daemon no more than the handshake did.
+
+use longhaul_core::limits::MESSAGE_BYTES_MAX;
+use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_net::{Control, PublicKey};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::Daemon;
+use crate::session::channel::write_message;
+use crate::session::handshake::HANDSHAKE;
+use longhaul_proto::Message;
+
+/// Refuses a stranger.
+pub(super) async fn refuse(daemon: &Daemon, control: Control) {
+    daemon.notices.refused(control.peer_addr, control.peer_key);
+    let fault = unknown(&control.peer_key);
+    turn_away(daemon, control, fault).await;
+}
+
+/// Says why somebody is not heard, and waits until it has hung up: a connection that is closed with its request unread would be
+/// reset, and the refusal be lost on the way. Those who are told so are as few as strangers may be.
+pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault) {
+    let (_seat, loss) = daemon.lobby.stranger(control.peer_addr.ip());
+    let told = async {
+        if write_message(&mut control.writer, &Message::Refuse(why)).await.is_err()
+            || control.writer.shutdown().await.is_err()
+        {
+            return;
+        }
+        let (mut unheard, mut bytes) = (vec![0; 4096], 0);
+        while let Ok(n @ 1..) = control.reader.read(&mut unheard).await {
+            bytes += n;
+            if bytes > UNHEARD_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = timeout(HANDSHAKE, told) => {}
+        () = loss.happens() => {}
+    }
+}
+
+/// A key is no client's. The newcomer is told how to be let in, on its own side; the daemon's log has no line to paste for whoever
+/// knocks.
+pub(super) fn unknown(key: &PublicKey) -> Fault {
+    Fault::new(FaultCode::Denied, Blame::Local, format_args!("this daemon does not know the key {key}"))
+        .hint("send this key (longhaul key show prints it) to the daemon's administrator and ask to be let in")
+}
+
+/// The longest request of an honest client, twice.
+const UNHEARD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;

@@ -1,0 +1,109 @@
+//! Names that a failed sync left in doubt: written down in journals of their own, known to every session of the root.
+//!
+//! In: names that were published and may not be on the medium; names that were committed anew, or read back. Out: whether a
+//! name is in doubt, whoever asks. A journal of doubts is made anew each time: that of the session may have failed with the
+//! disk. It stands until the last doubt in it has ended.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{MutexGuard, PoisonError};
+
+use longhaul_core::{Fault, RelPath, SessionTag};
+use longhaul_disk::Shelved;
+use longhaul_proto::journal::Record;
+
+use super::file::{Author, beginning, replay};
+use super::{Ledger, Store};
+use crate::random::nonce;
+
+impl Ledger {
+    /// Writes down that these names, as placed at the destination, are in doubt; durable on return. In this process they are
+    /// in doubt in any case.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the disk: then another process will not know.
+    pub(crate) fn doubt(&self, placed: &[RelPath]) -> Result<(), Fault> {
+        let paths = placed.iter().map(|path| self.full(path)).collect::<Result<Vec<_>, _>>()?;
+        if paths.is_empty() {
+            return Ok(());
+        }
+        self.store.doubt(paths, self.author())
+    }
+
+    /// Whether what the system shows of a name proves nothing.
+    pub(crate) fn is_doubtful(&self, placed: &RelPath) -> bool {
+        !self.store.doubts().is_empty() && self.full(placed).is_ok_and(|path| self.store.doubts().contains(&path))
+    }
+
+    /// Ends doubts: these names were committed anew, durably, or read back from the medium and found right. What cannot be
+    /// written down stays in doubt for later sessions, which costs no more than sending it again.
+    pub(crate) fn end_doubts(&self, placed: &[RelPath]) {
+        let paths: Vec<RelPath> = placed.iter().filter_map(|path| self.full(path).ok()).collect();
+        if let Err(fault) = self.store.end_doubts(&paths) {
+            tracing::warn!(target: "longhaul::journal", %fault, "names stay in doubt that no longer are");
+        }
+    }
+}
+
+impl Store {
+    fn doubts(&self) -> MutexGuard<'_, HashSet<RelPath>> {
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Doubts that a journal on the shelf speaks of.
+    pub(super) fn know_doubts(&self, paths: Vec<RelPath>) {
+        self.doubts().extend(paths);
+    }
+
+    fn doubt(&self, paths: Vec<RelPath>, author: &Author) -> Result<(), Fault> {
+        tracing::warn!(target: "longhaul::journal", names = paths.len(), "a sync failed: names are in doubt and will be sent anew");
+        self.know_doubts(paths.clone());
+        let mut tag = SessionTag([0; 8]);
+        tag.0.copy_from_slice(&nonce()?[..8]);
+        let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
+        let records = [&author.opening(author.opened.generation)[..], &[Record::Doubtful { paths }]].concat();
+        let (_, bytes) = beginning(&records)?;
+        journal.append(&bytes).and_then(|()| journal.sync()).map_err(|e| e.fault())
+    }
+
+    fn end_doubts(&self, paths: &[RelPath]) -> Result<(), Fault> {
+        let ended: BTreeSet<RelPath> = {
+            let mut doubts = self.doubts();
+            paths.iter().filter(|path| doubts.remove(path)).cloned().collect()
+        };
+        if ended.is_empty() {
+            return Ok(());
+        }
+        for tag in self.shelf.list().map_err(|e| e.fault())? {
+            self.end_doubts_of(tag, &ended)?;
+        }
+        Ok(())
+    }
+
+    /// Ends them in one journal, if it is one of doubts and nobody has it.
+    fn end_doubts_of(&self, tag: SessionTag, ended: &BTreeSet<RelPath>) -> Result<(), Fault> {
+        let Some(reader) = self.shelf.look(tag).map_err(|e| e.fault())? else { return Ok(()) };
+        let mut peek = longhaul_proto::journal::Replay::new();
+        reader
+            .read(&mut |bytes| {
+                peek.push(bytes);
+                peek.may_be_of_doubts()
+            })
+            .map_err(|e| e.fault())?;
+        if !peek.finish().is_ok_and(|replayed| !replayed.doubts.is_disjoint(ended)) {
+            return Ok(());
+        }
+        // Another process that ends doubts in it at this moment leaves ours to a later session.
+        let Shelved::Free(journal) = self.shelf.open(tag).map_err(|e| e.fault())? else { return Ok(()) };
+        let Ok(replayed) = replay(&journal)? else { return Ok(()) };
+        if replayed.doubts.is_subset(ended) {
+            return journal.remove().map_err(|e| e.fault());
+        }
+        if replayed.valid_len < journal.len() {
+            journal.truncate(replayed.valid_len).map_err(|e| e.fault())?;
+        }
+        let (mut writer, mut bytes) = (replayed.writer, Vec::new());
+        let paths = replayed.doubts.intersection(ended).cloned().collect();
+        writer.record(&Record::Certain { paths }, &mut bytes);
+        journal.append(&bytes).and_then(|()| journal.sync()).map_err(|e| e.fault())
+    }
+}

@@ -1,0 +1,65 @@
+//! Journals that sessions of this process have open, or look through at this moment.
+//!
+//! In: tags. Out: an entry for each, which whoever opens, replays or sweeps a journal holds meanwhile: others wait for the
+//! journal that they want, never for somebody else's. Knows no files.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+use longhaul_core::SessionTag;
+
+use super::file::Book;
+
+/// A journal's book, if it is open. Held by whoever is about to open it, or keeps others from it.
+pub(super) type Entry = Arc<Mutex<Weak<Book>>>;
+
+/// The open journals of one root.
+#[derive(Debug, Default)]
+pub(super) struct OpenBooks(Mutex<HashMap<SessionTag, Entry>>);
+
+impl OpenBooks {
+    /// The entry of a journal, open or not.
+    pub(super) fn entry(&self, tag: SessionTag) -> Entry {
+        let mut entries = lock(&self.0);
+        entries.retain(|_, entry| Arc::strong_count(entry) > 1 || is_open(entry));
+        entries.entry(tag).or_default().clone()
+    }
+
+    /// Whether anybody here has a journal open, or is at it. Does not wait.
+    pub(super) fn is_open(&self, tag: SessionTag) -> bool {
+        let entry = lock(&self.0).get(&tag).cloned();
+        entry.is_some_and(|entry| is_open(&entry))
+    }
+}
+
+fn is_open(entry: &Entry) -> bool {
+    match entry.try_lock() {
+        Ok(book) => book.strong_count() > 0,
+        Err(TryLockError::Poisoned(book)) => book.into_inner().strong_count() > 0,
+        Err(TryLockError::WouldBlock) => true,
+    }
+}
+
+/// No code that holds such a lock can panic halfway.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_who_is_at_a_journal_keeps_nobody_from_others() {
+        let (books, mine, other) = (OpenBooks::default(), SessionTag([1; 8]), SessionTag([2; 8]));
+        let entry = books.entry(mine);
+        let at_it = lock(&entry);
+        assert!(books.is_open(mine) && !books.is_open(other));
+        assert!(books.entry(other).try_lock().is_ok());
+        drop(at_it);
+        drop(entry);
+        assert!(!books.is_open(mine));
+        books.entry(other);
+        assert_eq!(lock(&books.0).len(), 1, "what nobody has is forgotten");
+    }
+}

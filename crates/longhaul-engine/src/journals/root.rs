@@ -1,0 +1,200 @@
+//! The partials of one root: its shelf of journals, the books that are open, the paths that are held.
+//!
+//! Gives each receiving session a [`Ledger`]. One of them for each root in a process, so that its sessions share books.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag};
+use longhaul_disk::{Shelf, Shelved, boot_id};
+use longhaul_proto::journal::{Opened, Origin};
+
+use super::file::{Author, Book};
+use super::open_files::{OpenBooks, lock};
+use super::outline::{Elsewhere, Looked, Outline, Whose, look};
+use super::owners::{Holder, Holds};
+use super::presence::Presence;
+use super::{Ledger, Who};
+use crate::random::nonce;
+
+/// The partials of one root.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(super) shelf: Shelf,
+    pub(super) books: OpenBooks,
+    pub(super) holds: Holds,
+    /// Names in doubt, as far as this process knows.
+    pub(super) doubts: Mutex<HashSet<RelPath>>,
+    /// The boot of this host.
+    boot: [u8; 16],
+    /// Unfinished transfers of one principal that are kept.
+    unfinished_max: usize,
+}
+
+/// What came of the wish to write to a journal that was left.
+#[derive(Debug)]
+pub(super) enum Acquired {
+    /// It is open, here alone.
+    Book(Arc<Book>),
+    /// Another process has it.
+    Elsewhere,
+    /// It stands no more, or is nothing to go on with.
+    Gone,
+}
+
+/// Journals on the shelf, newest first.
+#[derive(Debug, Default)]
+pub(super) struct Outlines {
+    /// Of the principal that asks.
+    pub(super) own: Vec<Outline>,
+    /// Of others, whose sessions live in other processes.
+    pub(super) foreign: Vec<Outline>,
+}
+
+impl Store {
+    /// The partials whose journals lie on `shelf`.
+    pub(crate) fn new(shelf: Shelf) -> Arc<Store> {
+        Store::with(shelf, boot_id(), usize::MAX)
+    }
+
+    /// The same, where a principal that has left so many transfers unfinished begins no other one.
+    pub(crate) fn keeping(shelf: Shelf, unfinished_max: usize) -> Arc<Store> {
+        Store::with(shelf, boot_id(), unfinished_max)
+    }
+
+    /// The same in a boot of this name.
+    pub(super) fn with(shelf: Shelf, boot: [u8; 16], unfinished_max: usize) -> Arc<Store> {
+        let (books, holds, doubts) = (OpenBooks::default(), Holds::default(), Mutex::default());
+        Arc::new(Store { shelf, books, holds, doubts, boot, unfinished_max })
+    }
+
+    /// Refuses another journal to a principal that has left so many.
+    ///
+    /// # Errors
+    /// A [`Fault`] of code [`FaultCode::NoSpace`] that says what to do.
+    pub(super) fn need_room(&self, left: &Outlines) -> Result<(), Fault> {
+        let unfinished = left.own.iter().filter(|outline| !outline.live).count();
+        if unfinished < self.unfinished_max {
+            return Ok(());
+        }
+        let why =
+            format_args!("{unfinished} transfers of the same client were left unfinished here, and no more are kept");
+        Err(Fault::new(FaultCode::NoSpace, Blame::Local, why).hint(
+            "run their commands again ('longhaul ls --partials' lists what is left), or ask the daemon's administrator for a higher 'unfinished' or a shorter 'partials' in [limits]",
+        ))
+    }
+
+    /// Begins a receiving session of a run, whose paths lie beneath `prefix`: looks at the journals that were left.
+    ///
+    /// # Errors
+    /// A [`Fault`] when those that stand cannot be looked at.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        who: &Who,
+        run: [u8; 16],
+        prefix: RelPath,
+        presence: Arc<Presence>,
+    ) -> Result<Ledger, Fault> {
+        let session = nonce()?;
+        let mut tag = SessionTag([0; 8]);
+        tag.0.copy_from_slice(&nonce()?[..8]);
+        let now = SystemTime::now();
+        let opened = Opened {
+            principal: who.principal.clone(),
+            owner: who.owner.clone(),
+            pid: std::process::id(),
+            at_unix: now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            generation: 1,
+            session,
+        };
+        let author = Author { opened, origin: Origin { boot: self.boot, run } };
+        let outlines = self.outlines(&author)?;
+        let me = Holder { tag, owner: who.owner.clone(), since: now, presence };
+        Ok(Ledger::new(self.clone(), outlines, author, me, prefix))
+    }
+
+    /// Begins the journal of a session.
+    pub(super) fn begin_book(&self, tag: SessionTag, author: &Author) -> Result<Arc<Book>, Fault> {
+        let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
+        let book = Arc::new(Book::begin(journal, author)?);
+        *lock(&self.books.entry(tag)) = Arc::downgrade(&book);
+        Ok(book)
+    }
+
+    /// Looks at all journals, for `author`. Locks none but those in which nothing was ever promised: they are removed.
+    pub(super) fn outlines(&self, author: &Author) -> Result<Outlines, Fault> {
+        let whose = Whose { principal: author.opened.principal.clone(), run: author.origin.run };
+        let tags = self.shelf.list().map_err(|e| e.fault()).or_else(|fault| match fault.code {
+            // Another user's: it says nothing of ours.
+            FaultCode::Denied => Ok(Vec::new()),
+            _ => Err(fault),
+        });
+        let mut outlines = Outlines::default();
+        for tag in tags? {
+            match self.look(tag, &whose)? {
+                Looked::Own(outline) => outlines.own.push(outline),
+                Looked::Foreign(outline) if !self.books.is_open(tag) => outlines.foreign.push(outline),
+                Looked::Doubts(paths) => self.know_doubts(paths),
+                Looked::Unopened => drop(self.acquire(tag, Duration::ZERO)?),
+                Looked::Foreign(_) | Looked::Nothing => {}
+            }
+        }
+        outlines.own.sort_by_key(|outline| std::cmp::Reverse(outline.opened.at_unix));
+        Ok(outlines)
+    }
+
+    /// Looks at a journal.
+    pub(super) fn look(&self, tag: SessionTag, whose: &Whose) -> Result<Looked, Fault> {
+        match self.shelf.look(tag) {
+            Ok(Some(reader)) if self.books.is_open(tag) => look(&reader, whose, Elsewhere::No),
+            Ok(Some(reader)) => look(&reader, whose, Elsewhere::Maybe),
+            Ok(None) => Ok(Looked::Nothing),
+            Err(error) => {
+                tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
+                Ok(Looked::Nothing)
+            }
+        }
+    }
+
+    /// Opens a journal to write to it, or gives it as it is open here. Waits `patience` for one that is held elsewhere: it may
+    /// only be looked through.
+    pub(super) fn acquire(&self, tag: SessionTag, patience: Duration) -> Result<Acquired, Fault> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(acquired) = self.try_acquire(tag)? {
+                return Ok(acquired);
+            }
+            if Instant::now() >= until {
+                return Ok(Acquired::Elsewhere);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn try_acquire(&self, tag: SessionTag) -> Result<Option<Acquired>, Fault> {
+        let entry = self.books.entry(tag);
+        let mut open = lock(&entry);
+        if let Some(book) = open.upgrade() {
+            book.refresh()?;
+            return Ok(Some(Acquired::Book(book)));
+        }
+        match self.shelf.open(tag) {
+            Ok(Shelved::Free(journal)) => {
+                let Some(book) = Book::read(journal)? else { return Ok(Some(Acquired::Gone)) };
+                let book = Arc::new(book);
+                *open = Arc::downgrade(&book);
+                Ok(Some(Acquired::Book(book)))
+            }
+            Ok(Shelved::Held(_)) => Ok(None),
+            Ok(Shelved::Gone) => Ok(Some(Acquired::Gone)),
+            Err(error) => {
+                tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
+                Ok(Some(Acquired::Gone))
+            }
+        }
+    }
+}
+
+/// How often a journal that is held elsewhere is asked for again.
+const LOOK_EVERY: Duration = Duration::from_millis(10);

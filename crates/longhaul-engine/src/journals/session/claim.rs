@@ -1,0 +1,156 @@
+//! Claiming names that are surveyed, and finding what earlier sessions left of them.
+//!
+//! In: an entry, and how it comes. Out: what is known of it; its path is this session's until it is settled. A journal is
+//! locked when a partial of it is taken, not because it stands: what other commands left is theirs to go on with.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Fault, RelPath, SessionTag};
+use longhaul_disk::TargetTree;
+use longhaul_proto::receiver::{Held, Partial, Source};
+
+use super::super::outline::{Elsewhere, Looked, Outline, Whose, look};
+use super::{Claim, Coming, Found, Known, Ledger, drop_partial, lock, stamp_of};
+use crate::journals::file::Book;
+use crate::journals::listing::user_of;
+use crate::journals::owners;
+use crate::journals::owners::held;
+use crate::journals::root::Acquired;
+
+impl Ledger {
+    /// Takes the path of a name that is surveyed, if it comes in chunks or anything is left of it; says what is known of it.
+    /// Blocks while another holder is asked.
+    ///
+    /// # Errors
+    /// A [`Fault`] of code `Busy` if another session writes it.
+    pub(crate) fn claim(&self, tree: &dyn TargetTree, entry: &Held, coming: Coming) -> Result<Known, Fault> {
+        let doubtful = self.is_doubtful(&entry.placed);
+        if coming == Coming::Whole && !self.is_left(&entry.placed)? {
+            return Ok(Known { doubtful, ..Known::default() });
+        }
+        let path = self.full(&entry.placed)?;
+        self.refuse_foreign(&path)?;
+        if self.store.holds.take(&path, &self.me, &mut lock(&self.questions))? == owners::Taken::Over {
+            // A session that ended a moment ago may have begun its journal after this one had looked.
+            self.look_again()?;
+        }
+        let stamp = stamp_of(entry);
+        let committed = lock(&self.left).own.iter().any(|outline| outline.is_finished(&path, &stamp));
+        let found = self.find(tree, &entry.placed, &path).inspect_err(|_| self.store.holds.release(&path, self.me.tag));
+        let mut found = found?;
+        let partial = found.as_mut().map(|Found { taken, .. }| {
+            let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };
+            let occupied = tree.occupied(&entry.placed, &taken.file.temp).unwrap_or(0);
+            Arc::new(Partial::new(taken.file.map, source, std::mem::take(&mut taken.held)).occupying(occupied))
+        });
+        self.claims().insert(entry.id, Claim { path, found, entry: None });
+        Ok(Known { partial: partial.filter(|_| coming == Coming::InChunks), committed, doubtful })
+    }
+
+    /// Whether a journal of this principal speaks of a name.
+    fn is_left(&self, placed: &RelPath) -> Result<bool, Fault> {
+        let left = lock(&self.left);
+        if left.own.iter().all(|outline| outline.files.is_empty()) {
+            return Ok(false);
+        }
+        let path = self.full(placed)?;
+        Ok(left.own.iter().any(|outline| outline.files.contains_key(&path)))
+    }
+
+    /// Refuses a path that another principal is writing from another process.
+    fn refuse_foreign(&self, path: &RelPath) -> Result<(), Fault> {
+        for other in lock(&self.left).foreign.iter().filter(|other| other.files.contains_key(path)) {
+            if self.store.shelf.is_live(other.tag).map_err(|e| e.fault())? {
+                return Err(busy(path, other));
+            }
+        }
+        Ok(())
+    }
+
+    fn look_again(&self) -> Result<(), Fault> {
+        *lock(&self.left) = self.store.outlines(&self.author)?;
+        Ok(())
+    }
+
+    /// Looks again at journals that sessions had when they were looked at: those may have ended, and left more.
+    /// At most once a second: each costs a reading of the whole journal.
+    fn look_at_grown(&self) -> Result<(), Fault> {
+        let now = Instant::now();
+        let mut looked = lock(&self.looked_at);
+        if looked.is_some_and(|at| now.duration_since(at) < LOOK_AGAIN_AFTER) {
+            return Ok(());
+        }
+        *looked = Some(now);
+        drop(looked);
+        let whose = Whose { principal: self.author.opened.principal.clone(), run: self.author.origin.run };
+        let mut left = lock(&self.left);
+        for at in 0..left.own.len() {
+            let outline = &left.own[at];
+            if outline.live
+                && outline.tag != self.me.tag
+                && let Some(reader) = self.store.shelf.look(outline.tag).map_err(|e| e.fault())?
+                && reader.len().map_err(|e| e.fault())? != outline.len
+                && let Looked::Own(now) = look(&reader, &whose, Elsewhere::Maybe)?
+            {
+                left.own[at] = now;
+            }
+        }
+        Ok(())
+    }
+
+    /// The partial of which most is held; it alone is continued, others go.
+    fn find(&self, tree: &dyn TargetTree, placed: &RelPath, path: &RelPath) -> Result<Option<Found>, Fault> {
+        self.look_at_grown()?;
+        let speaking: Vec<SessionTag> = {
+            let left = lock(&self.left);
+            let speaking = left.own.iter().filter(|outline| outline.files.contains_key(path));
+            speaking.map(|outline| outline.tag).collect()
+        };
+        let mut best: Option<Found> = None;
+        for tag in speaking {
+            let Some(book) = self.acquire(tag, path)? else { continue };
+            while let Some(taken) = book.take(path, &self.author)? {
+                let better = best.as_ref().is_none_or(|best| taken.held.len() > best.taken.held.len());
+                let found = Found { book: book.clone(), taken };
+                let worse = if better { best.replace(found) } else { Some(found) };
+                if let Some(worse) = worse {
+                    drop_partial(tree, placed, &worse.book, &worse.taken)?;
+                }
+            }
+            if best.as_ref().is_some_and(|best| Arc::ptr_eq(&best.book, &book)) {
+                lock(&self.taken).insert(tag, book);
+            }
+        }
+        Ok(best)
+    }
+
+    /// Opens a journal that speaks of a path; none if it went meanwhile.
+    fn acquire(&self, tag: SessionTag, path: &RelPath) -> Result<Option<Arc<Book>>, Fault> {
+        if let Some(book) = lock(&self.taken).get(&tag) {
+            book.refresh()?;
+            return Ok(Some(book.clone()));
+        }
+        let patience = if lock(&self.elsewhere).contains(&tag) { Duration::ZERO } else { LOOKED_THROUGH_MAX };
+        match self.store.acquire(tag, patience)? {
+            Acquired::Book(book) => Ok(Some(book)),
+            Acquired::Gone => Ok(None),
+            Acquired::Elsewhere => {
+                lock(&self.elsewhere).insert(tag);
+                let left = lock(&self.left);
+                let outline = left.own.iter().find(|outline| outline.tag == tag);
+                outline.map_or(Ok(None), |outline| Err(busy(path, outline)))
+            }
+        }
+    }
+}
+
+/// A path that a session of another process writes.
+fn busy(path: &RelPath, other: &Outline) -> Fault {
+    held(path, &user_of(&other.opened), other.since())
+}
+
+/// So long a journal may be held by whoever only looks through it: a sweep, or a daemon's collection.
+const LOOKED_THROUGH_MAX: Duration = Duration::from_secs(1);
+/// Journals of sessions that live are read again after so long, in case those have ended.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -1,0 +1,176 @@
+//! Sweeping directories, and putting journals away.
+//!
+//! In: directories that are surveyed or at their end, the end of the session. Out: temporaries that nobody goes on with are
+//! gone, then the journals that knew them. No journal is removed before every directory that it names was looked through.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::{Fault, RelPath, SessionTag, TempName};
+use longhaul_disk::{ErrorKind, TargetTree};
+use longhaul_proto::journal::Record;
+
+use super::{Ledger, Own, lock};
+use crate::journals::file::Book;
+use crate::journals::root::Acquired;
+
+impl Ledger {
+    /// Removes what sessions of this principal that are over left in a directory, and that nobody will go on with.
+    pub(crate) fn sweep(&self, tree: &dyn TargetTree, placed: &RelPath) {
+        // A journal is locked when a temporary of it is met, and until the directory was looked through.
+        let books: RefCell<HashMap<SessionTag, Option<Arc<Book>>>> = RefCell::default();
+        let is_orphan = |temp: &TempName| {
+            let mut books = books.borrow_mut();
+            let book = books.entry(temp.tag()).or_insert_with(|| self.left_book(temp.tag()));
+            book.as_ref().is_some_and(|book| book.is_ours() && !book.is_owned() && !book.speaks_of(temp))
+        };
+        match tree.sweep(placed, &is_orphan) {
+            Ok(0) => {}
+            Ok(removed) => {
+                tracing::info!(target: "longhaul::journal", path = %placed.escaped(), removed, "old temporary files are removed")
+            }
+            Err(error) => {
+                tracing::warn!(target: "longhaul::journal", path = %placed.escaped(), %error, "old temporary files stay")
+            }
+        }
+    }
+
+    /// The journal of this tag, if a session of this principal left it and nobody has it.
+    fn left_book(&self, tag: SessionTag) -> Option<Arc<Book>> {
+        if !lock(&self.left).own.iter().any(|outline| outline.tag == tag) {
+            return None;
+        }
+        if let Some(book) = lock(&self.taken).get(&tag) {
+            return Some(book.clone());
+        }
+        match self.store.acquire(tag, Duration::ZERO) {
+            Ok(Acquired::Book(book)) => Some(book),
+            Ok(Acquired::Elsewhere | Acquired::Gone) => None,
+            Err(fault) => {
+                tracing::warn!(target: "longhaul::journal", %tag, %fault, "a journal is left alone");
+                None
+            }
+        }
+    }
+
+    /// A directory is at its end: no temporary of this session lies there any more but those of which records speak. One out of
+    /// which any was removed stays in the journal: it is synced before that goes.
+    pub(crate) fn leave_dir(&self, placed: &RelPath) {
+        let Ok(path) = self.full(placed) else { return };
+        if lock(&self.thinned).contains(&path) {
+            return;
+        }
+        let mut dirs = lock(&self.dirs);
+        if dirs.remove(&path)
+            && let Own::Book(book) = &*lock(&self.own)
+            && let Err(fault) = book.append(&[Record::Left { path }])
+        {
+            tracing::debug!(target: "longhaul::journal", %fault, "a directory will be looked through once more");
+        }
+    }
+
+    /// The session is over and nothing of it is under way: removes its own journal if nothing is left to be continued.
+    pub(crate) fn close(&self, tree: &dyn TargetTree) {
+        let own = self.let_go();
+        if let Some(book) = own {
+            self.put_away_one(tree, book);
+        }
+    }
+
+    /// The same after everything came to its outcome, with the journals that earlier sessions of this principal left.
+    pub(crate) fn put_away(&self, tree: &dyn TargetTree) {
+        let taken = std::mem::take(&mut *lock(&self.taken));
+        self.close(tree);
+        for book in taken.into_values().filter(|book| !book.is_owned()) {
+            self.put_away_one(tree, book);
+        }
+        let left = std::mem::take(&mut *lock(&self.left));
+        for outline in left.own.iter().filter(|outline| outline.tag != self.me.tag) {
+            match self.store.acquire(outline.tag, Duration::ZERO) {
+                Ok(Acquired::Book(book)) if book.is_ours() && !book.is_owned() => self.put_away_one(tree, book),
+                Ok(_) => {}
+                Err(fault) => {
+                    tracing::warn!(target: "longhaul::journal", tag = %outline.tag, %fault, "a journal is left alone")
+                }
+            }
+        }
+        // Its last journal may be gone since a session that could not remove it as well, or that died before.
+        self.store.shelf.remove_if_empty();
+    }
+
+    /// Looks through the directories of a journal, and removes it if nothing in it is left.
+    fn put_away_one(&self, tree: &dyn TargetTree, book: Arc<Book>) {
+        let tag = book.tag();
+        if let Err(fault) = self.look_through(tree, &book) {
+            tracing::warn!(target: "longhaul::journal", %tag, %fault, "temporary files stay, and the journal that knows them");
+            return;
+        }
+        // Whoever else writes to it puts it away later.
+        if book.is_finished()
+            && book.dirs().is_empty()
+            && let Some(book) = Arc::into_inner(book)
+            && let Err(fault) = book.remove()
+        {
+            tracing::warn!(target: "longhaul::journal", %tag, %fault, "a finished journal cannot be removed");
+        }
+    }
+
+    fn look_through(&self, tree: &dyn TargetTree, book: &Book) -> Result<(), Fault> {
+        let tag = book.tag();
+        let (mut looked, mut left) = (Vec::new(), Vec::new());
+        for path in book.dirs() {
+            // What lies elsewhere beneath a daemon's root is swept by whoever comes there.
+            let Some(placed) = self.placed(&path) else { continue };
+            let removed = match tree.sweep(&placed, &|temp| temp.tag() == tag && !book.speaks_of(temp)) {
+                Ok(removed) => removed,
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => 0,
+                Err(error) => return Err(error.fault()),
+            };
+            if removed > 0 {
+                tracing::info!(target: "longhaul::journal", path = %placed.escaped(), removed, "old temporary files are removed");
+            }
+            looked.push(placed);
+            left.push(Record::Left { path });
+        }
+        // One that stays knows them all the same, and whoever stops a transfer does not wait for a sync.
+        if !book.is_finished() {
+            return Ok(());
+        }
+        // Also what was removed before: a power cut must not bring a temporary back that no journal knows any more, and file
+        // systems need not keep changes of two directories in their order.
+        tree.sync_names(&looked).map_err(|e| e.fault())?;
+        book.append(&left)
+    }
+
+    /// A path as the destination names it; none if it lies elsewhere.
+    pub(super) fn placed(&self, path: &RelPath) -> Option<RelPath> {
+        if self.prefix.is_root() {
+            return Some(path.clone());
+        }
+        let rest = path.as_bytes().strip_prefix(self.prefix.as_bytes())?;
+        match rest.strip_prefix(b"/") {
+            Some(rest) => RelPath::new(rest).ok(),
+            None => rest.is_empty().then(RelPath::root),
+        }
+    }
+
+    /// Lets go of paths and journals; gives its own.
+    pub(super) fn let_go(&self) -> Option<Arc<Book>> {
+        self.claims().drain().for_each(|(_, claim)| claim.let_go());
+        lock(&self.taken).clear();
+        self.end_doubts(&std::mem::take(&mut *lock(&self.certain)));
+        let own = match std::mem::take(&mut *lock(&self.own)) {
+            Own::Book(own) => {
+                own.disown();
+                Some(own)
+            }
+            Own::NotYet | Own::Unwritten => None,
+        };
+        lock(&self.dirs).clear();
+        lock(&self.thinned).clear();
+        self.store.holds.release_all(self.me.tag);
+        own
+    }
+}

@@ -1,0 +1,405 @@
+//! What one receiving session writes down, and what it finds that others wrote.
+//!
+//! In: names that are surveyed, orders to open, records. Out: partials to continue, open temporaries. Called from the
+//! target side's threads; the order of calls for one file is the machine's. `claim` finds what is left of a name, `open`
+//! makes temporaries or goes on with those that were left, `proof` reads back what is not believed of them, `close` sweeps directories and puts journals away.
+
+mod claim;
+mod close;
+mod open;
+mod proof;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::{
+    Blame, ChunkIndex, ChunkSize, EntryKind, Fault, FaultCode, FileId, FileNode, RelPath, SessionTag, SourceStamp,
+};
+use longhaul_disk::TargetTree;
+use longhaul_proto::journal::{Record, Run};
+use longhaul_proto::receiver::{self, Held, Partial};
+use longhaul_proto::wire::message::Outcome;
+
+use super::Store;
+use super::file::{Author, Book, Taken};
+use super::owners::{Holder, Questions};
+use super::root::Outlines;
+
+/// The journal side of a receiving session. Dropping it lets go of its paths and of the journals.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(super) store: Arc<Store>,
+    /// Its own journal, once anything is made.
+    own: Mutex<Own>,
+    /// Directories of which its own journal says that temporaries lie there. Held while that is written down.
+    dirs: Mutex<HashSet<RelPath>>,
+    /// Directories of these out of which a temporary was removed, or may have been: they are synced before the journal forgets
+    /// them.
+    thinned: Mutex<HashSet<RelPath>>,
+    /// What stood on the shelf as it began.
+    left: Mutex<Outlines>,
+    /// Journals that it goes on with. They are locked from the first partial that is taken until the session ends.
+    taken: Mutex<HashMap<SessionTag, Arc<Book>>>,
+    /// Journals that another process did not let go of while this session waited.
+    elsewhere: Mutex<HashSet<SessionTag>>,
+    author: Author,
+    me: Holder,
+    prefix: RelPath,
+    /// Files that are claimed, until they are settled.
+    claims: Mutex<HashMap<FileId, Claim>>,
+    /// Names that were in doubt and were committed anew: written down many at a time, at the latest when the session ends.
+    certain: Mutex<Vec<RelPath>>,
+    /// Held by whoever reads a partial back: one at a time, as each needs a buffer.
+    proving: Mutex<()>,
+    /// Nobody waits any more for what is being read back.
+    over: AtomicBool,
+    /// What holders of paths that it wants were asked.
+    questions: Mutex<Questions>,
+    /// When journals of sessions that live were last read again.
+    looked_at: Mutex<Option<Instant>>,
+}
+
+/// A session's own journal.
+#[derive(Debug, Default)]
+enum Own {
+    /// Nothing was made yet.
+    #[default]
+    NotYet,
+    /// It stands.
+    Book(Arc<Book>),
+    /// The top of the tree is not ours to write a journal to: nothing is written down, and nothing will be continued.
+    Unwritten,
+}
+
+/// A path that this session writes.
+#[derive(Debug)]
+struct Claim {
+    path: RelPath,
+    /// What an earlier session left of it, and where it is written down.
+    found: Option<Found>,
+    /// Where the file is written down now.
+    entry: Option<Entry>,
+}
+
+#[derive(Debug)]
+struct Found {
+    book: Arc<Book>,
+    taken: Taken,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    book: Arc<Book>,
+    number: u32,
+    /// Whether any chunk of it is journalled.
+    worth: bool,
+    /// Which file its temporary is, until that is written down.
+    unplaced: Option<FileNode>,
+}
+
+/// What is known of a path that is about to be received.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// What is left of it under a temporary name.
+    pub(crate) partial: Option<Arc<Partial>>,
+    /// An earlier session of the same run committed this very version.
+    pub(crate) committed: bool,
+    /// A sync that failed left it in doubt.
+    pub(crate) doubtful: bool,
+}
+
+/// How a file comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coming {
+    /// In chunks: what is left of it may be continued.
+    InChunks,
+    /// Whole, as it is short or no regular file: what is left of it is of no use.
+    Whole,
+}
+
+impl Ledger {
+    pub(super) fn new(store: Arc<Store>, left: Outlines, author: Author, me: Holder, prefix: RelPath) -> Ledger {
+        Ledger {
+            store,
+            own: Mutex::default(),
+            dirs: Mutex::default(),
+            thinned: Mutex::default(),
+            left: Mutex::new(left),
+            taken: Mutex::default(),
+            elsewhere: Mutex::default(),
+            author,
+            me,
+            prefix,
+            claims: Mutex::default(),
+            certain: Mutex::default(),
+            proving: Mutex::default(),
+            over: AtomicBool::new(false),
+            questions: Mutex::default(),
+            looked_at: Mutex::default(),
+        }
+    }
+
+    /// By which temporaries of this session are known.
+    pub(crate) fn tag(&self) -> SessionTag {
+        self.me.tag
+    }
+
+    pub(super) fn author(&self) -> &Author {
+        &self.author
+    }
+
+    /// Sees to it that this session has a journal that says, durably, that temporaries lie in the directories of these
+    /// names. Called before the first of them is made.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the disk.
+    pub(crate) fn begin<'a>(&self, placed: impl Iterator<Item = &'a RelPath>) -> Result<(), Fault> {
+        let mut wanted: Vec<RelPath> = Vec::new();
+        for dir in placed.filter_map(RelPath::parent) {
+            // Names come in order, so that those of one directory mostly follow each other.
+            if wanted.last() != Some(&dir) {
+                wanted.push(dir);
+            }
+        }
+        let mut known = lock(&self.dirs);
+        let mut new = Vec::new();
+        for dir in wanted {
+            let path = self.full(&dir)?;
+            if !known.contains(&path) && !new.contains(&path) {
+                new.push(path);
+            }
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        if let Some(book) = self.own()? {
+            book.append(&[Record::Dirs { paths: new.clone() }])?;
+            book.sync()?;
+        }
+        known.extend(new);
+        Ok(())
+    }
+
+    /// This session's journal, made when it is needed first; none where it may not be made.
+    fn own(&self) -> Result<Option<Arc<Book>>, Fault> {
+        let mut own = lock(&self.own);
+        if matches!(*own, Own::NotYet) {
+            self.store.need_room(&lock(&self.left))?;
+            *own = match self.store.begin_book(self.me.tag, &self.author) {
+                Ok(book) => {
+                    tracing::debug!(target: "longhaul::journal", tag = %self.me.tag, "a journal is begun: what arrives from now on outlives this run");
+                    Own::Book(book)
+                }
+                Err(fault) if fault.code == FaultCode::Denied => {
+                    tracing::warn!(target: "longhaul::journal", %fault, "no journal can be written: what is cut off begins anew");
+                    Own::Unwritten
+                }
+                Err(fault) => return Err(fault),
+            };
+        }
+        Ok(match &*own {
+            Own::Book(book) => Some(book.clone()),
+            Own::NotYet | Own::Unwritten => None,
+        })
+    }
+
+    /// The largest chunk of what may be continued.
+    pub(crate) fn largest_chunk(&self) -> Option<ChunkSize> {
+        let left = lock(&self.left);
+        let files = left.own.iter().flat_map(|outline| &outline.files);
+        let beneath = files.filter(|(path, _)| self.prefix.is_root() || is_beneath(path, &self.prefix));
+        beneath.map(|(_, size)| *size).max_by_key(|size| size.bytes())
+    }
+
+    /// Appends what the machine wants remembered; durable on return where chunks are among it.
+    ///
+    /// # Errors
+    /// A [`Fault`]: then nothing of it may be relied on.
+    pub(crate) fn write(&self, records: &[receiver::Record]) -> Result<(), Fault> {
+        for record in records {
+            if let receiver::Record::Doubtful(names) = record {
+                let placed: Vec<RelPath> = names.iter().map(|held| held.placed.clone()).collect();
+                self.doubt(&placed)?;
+            }
+        }
+        let mut by_book: HashMap<SessionTag, (Arc<Book>, Vec<Record>, bool)> = HashMap::new();
+        {
+            let mut claims = self.claims();
+            for record in records {
+                let file = match record {
+                    receiver::Record::Chunks { file, .. } | receiver::Record::Done(file) => file,
+                    receiver::Record::Doubtful(_) => continue,
+                };
+                let Some(entry) = claims.get_mut(file).and_then(|claim| claim.entry.as_mut()) else { continue };
+                let (_, lines, sync) =
+                    by_book.entry(entry.book.tag()).or_insert_with(|| (entry.book.clone(), Vec::new(), false));
+                match record {
+                    receiver::Record::Chunks { chunks, .. } => {
+                        entry.worth = true;
+                        *sync = true;
+                        let placed = entry.unplaced.take();
+                        lines.extend(placed.map(|node| Record::Placed { number: entry.number, node }));
+                        lines.push(Record::Chunks { number: entry.number, runs: runs_of(chunks) });
+                    }
+                    receiver::Record::Done(_) => lines.push(Record::Done { number: entry.number }),
+                    receiver::Record::Doubtful(_) => {}
+                }
+            }
+        }
+        for (book, lines, sync) in by_book.into_values() {
+            book.append(&lines)?;
+            if sync {
+                book.sync()?;
+            }
+        }
+        let done = records.iter().filter_map(|record| match record {
+            receiver::Record::Done(file) => Some(file),
+            receiver::Record::Chunks { .. } | receiver::Record::Doubtful(_) => None,
+        });
+        done.for_each(|file| self.forget(*file));
+        Ok(())
+    }
+
+    /// What was received of a file is good for nothing, and its temporary was removed.
+    pub(crate) fn discard(&self, tree: &dyn TargetTree, file: FileId) {
+        let claimed = self.claims().get_mut(&file).and_then(|claim| Some((claim.path.parent(), claim.entry.take()?)));
+        let Some((dir, entry)) = claimed else { return };
+        let placed = dir.filter(|_| entry.book.tag() != self.me.tag).and_then(|dir| self.placed(&dir));
+        // The journal of an earlier session may have left that directory already.
+        let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(|e| e.fault()));
+        if let Err(fault) = synced.and_then(|()| entry.book.append(&[Record::Dropped { number: entry.number }])) {
+            tracing::warn!(target: "longhaul::journal", %fault, "a dropped file stays in its journal");
+        }
+    }
+
+    /// A temporary of a name was removed, or may have been, and no record speaks of it. Where none was ever made, nothing is
+    /// remembered: names may fail in millions of directories.
+    pub(crate) fn thin(&self, placed: &RelPath) {
+        let dir = self.full(placed).ok().and_then(|path| path.parent());
+        let begun = dir.filter(|dir| lock(&self.dirs).contains(dir));
+        lock(&self.thinned).extend(begun);
+    }
+
+    /// Whether anything of a file is worth keeping for another session.
+    pub(crate) fn keeps(&self, file: FileId) -> bool {
+        self.claims().get(&file).and_then(|claim| claim.entry.as_ref()).is_some_and(|entry| entry.worth)
+    }
+
+    /// Whether the outcome of an entry is of interest here.
+    pub(crate) fn concerns(&self, entry: &Held) -> bool {
+        self.claims().contains_key(&entry.id) || self.is_doubtful(&entry.placed)
+    }
+
+    /// An entry came to its outcome. What was left of a file that stands whole is removed; the path is free for others.
+    pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &Held, outcome: &Outcome) {
+        if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
+            && let Some(Found { book, taken }) = self.take_found(entry.id)
+            && let Err(fault) = drop_partial(tree, &entry.placed, &book, &taken)
+        {
+            tracing::warn!(target: "longhaul::journal", %fault, "what was left of a file cannot be removed");
+        }
+        if matches!(outcome, Outcome::Committed(_)) && self.is_doubtful(&entry.placed) {
+            let mut certain = lock(&self.certain);
+            certain.push(entry.placed.clone());
+            if certain.len() >= CERTAIN_MAX {
+                self.end_doubts(&std::mem::take(&mut *certain));
+            }
+        }
+        // The record that it is done still needs its number.
+        let is_written_down = self.claims().get(&entry.id).is_some_and(|claim| claim.entry.is_some());
+        if !matches!(outcome, Outcome::Committed(_)) || !is_written_down {
+            self.forget(entry.id);
+        }
+    }
+
+    fn forget(&self, file: FileId) {
+        if let Some(claim) = self.claims().remove(&file) {
+            claim.let_go();
+            self.store.holds.release(&claim.path, self.me.tag);
+        }
+    }
+
+    fn enter(&self, file: FileId, entry: Entry) {
+        if let Some(claim) = self.claims().get_mut(&file) {
+            claim.entry = Some(entry);
+        }
+    }
+
+    fn take_found(&self, file: FileId) -> Option<Found> {
+        self.claims().get_mut(&file)?.found.take()
+    }
+
+    pub(super) fn full(&self, placed: &RelPath) -> Result<RelPath, Fault> {
+        let too_long = |e| Fault::new(FaultCode::Unsupported, Blame::Local, e).about(placed.escaped());
+        self.prefix.concat(placed).map_err(too_long)
+    }
+
+    fn claims(&self) -> MutexGuard<'_, HashMap<FileId, Claim>> {
+        lock(&self.claims)
+    }
+}
+
+impl Claim {
+    /// Leaves what is not at its end to whoever comes.
+    fn let_go(&self) {
+        if let Some(entry) = &self.entry {
+            entry.book.let_go(entry.number);
+        }
+        if let Some(found) = &self.found {
+            found.book.let_go(found.taken.number);
+        }
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+fn is_beneath(path: &RelPath, top: &RelPath) -> bool {
+    std::iter::successors(path.parent(), RelPath::parent).any(|above| above == *top)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The version of the source that is offered.
+fn stamp_of(held: &Held) -> SourceStamp {
+    match held.entry.kind {
+        EntryKind::File { len, inode, .. } => {
+            SourceStamp { len, mtime: held.entry.meta.mtime, ctime: inode.ctime, dev: inode.dev, ino: inode.ino }
+        }
+        _ => SourceStamp::default(),
+    }
+}
+
+/// Gives up what was left of a file: it is gone for good before its journal forgets it.
+fn drop_partial(tree: &dyn TargetTree, placed: &RelPath, book: &Book, taken: &Taken) -> Result<(), Fault> {
+    tree.remove_temp(placed, &taken.file.temp).map_err(|e| e.fault())?;
+    if let Some(parent) = placed.parent() {
+        tree.sync_names(&[parent]).map_err(|e| e.fault())?;
+    }
+    book.append(&[Record::Dropped { number: taken.number }])
+}
+
+/// Chunks in order as runs of neighbours.
+fn runs_of(chunks: &[(ChunkIndex, Digest)]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (index, digest) in chunks {
+        match runs.last_mut() {
+            Some(run) if run.start.0 + run.digests.len() as u64 == index.0 => run.digests.push(*digest.bytes()),
+            _ => runs.push(Run { start: *index, digests: vec![*digest.bytes()] }),
+        }
+    }
+    runs
+}
+
+/// Doubts that are ended together: each time all journals of doubts are read.
+const CERTAIN_MAX: usize = 4096;

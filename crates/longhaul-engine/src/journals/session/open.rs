@@ -1,0 +1,193 @@
+//! Opening what a file is received into: a new temporary, or the one that an earlier session left.
+//!
+//! In: an order to open. Out: an open temporary and, where it goes on, what of it is held. A new temporary is written down
+//! before it stands; what is not believed of an old one is written down as lost before anything of it is written anew.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, TempName};
+use longhaul_disk::{DiskError, ErrorKind, Journalled, TargetFile, TargetTree};
+use longhaul_proto::journal::{FileRecord, Record, Stretch};
+use longhaul_proto::receiver::{Created, Held, Partial, Source};
+
+use super::{Entry, Found, Ledger, drop_partial, stamp_of};
+use crate::budget;
+use crate::random::nonce;
+
+/// A temporary that goes on, and what of it is held.
+type GoneOn = (Arc<TargetFile>, Arc<Partial>);
+
+impl Ledger {
+    /// Opens what a file is received into: the partial's temporary if that is to be continued and stands, else a new one,
+    /// which is written down first.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the disk; nothing is left of a new temporary then, and what was found stays as it is.
+    pub(crate) fn open(
+        &self,
+        tree: &dyn TargetTree,
+        entry: &Held,
+        partial: Option<&Arc<Partial>>,
+        chunk: ChunkSize,
+        preserve_holes: bool,
+    ) -> Result<(Arc<TargetFile>, Created), Fault> {
+        let EntryKind::File { len, sparse, .. } = entry.entry.kind else {
+            return Err(Fault::new(FaultCode::Internal, Blame::Bug, "chunks for something that is no file"));
+        };
+        let sparse = sparse && preserve_holes;
+        if let Some(found) = self.take_found(entry.id) {
+            let gone_on = match partial {
+                Some(partial) => self.go_on(tree, entry, sparse, &found, partial),
+                None => {
+                    warn_of_large_chunks(entry, len, &found, chunk);
+                    Ok(None)
+                }
+            };
+            match gone_on {
+                Ok(Some((file, proven))) => {
+                    let Found { book, taken } = found;
+                    self.enter(entry.id, Entry { book, number: taken.number, worth: true, unplaced: None });
+                    return Ok((file, Created::Continued(proven)));
+                }
+                Ok(None) => drop_partial(tree, &entry.placed, &found.book, &found.taken)?,
+                Err(fault) => {
+                    // It is still what it was, for another session.
+                    if let Some(claim) = self.claims().get_mut(&entry.id) {
+                        claim.found = Some(found);
+                    }
+                    return Err(fault);
+                }
+            }
+        }
+        self.make(tree, entry, ChunkMap::new(len, chunk), sparse)
+    }
+
+    /// Makes a new temporary.
+    fn make(
+        &self,
+        tree: &dyn TargetTree,
+        entry: &Held,
+        map: ChunkMap,
+        sparse: bool,
+    ) -> Result<(Arc<TargetFile>, Created), Fault> {
+        let mut random = [0; 8];
+        random.copy_from_slice(&nonce()?[..8]);
+        let temp = TempName::new(self.me.tag, random);
+        let (path, source) = (self.full(&entry.placed)?, stamp_of(entry));
+        self.begin(std::iter::once(&entry.placed))?;
+        let book = self.own()?;
+        let number =
+            book.as_ref().map(|book| book.announce(|number| FileRecord { number, path, map, source, sparse, temp }));
+        let entered = book.zip(number.transpose()?);
+        match (tree.create(&entry.placed, map.len(), sparse, &temp), entered) {
+            (Ok(file), entered) => {
+                if let Some((book, number)) = entered {
+                    self.enter(entry.id, Entry { book, number, worth: false, unplaced: file.node() });
+                }
+                Ok((file, Created::Fresh))
+            }
+            (Err(error), Some((book, number))) => {
+                book.append(&[Record::Dropped { number }])?;
+                Err(error.fault())
+            }
+            (Err(error), None) => Err(error.fault()),
+        }
+    }
+
+    /// Goes on with a partial, as far as it is what its journal says; none if its temporary does not stand.
+    fn go_on(
+        &self,
+        tree: &dyn TargetTree,
+        entry: &Held,
+        sparse: bool,
+        found: &Found,
+        partial: &Arc<Partial>,
+    ) -> Result<Option<GoneOn>, Fault> {
+        let Found { book, taken } = found;
+        let journalled = Journalled { node: taken.placed.map(|placed| placed.node), bytes: partial.bytes() };
+        let len = partial.map().len();
+        let reopened =
+            once_let_go(|| tree.reopen(&entry.placed, len, sparse, &taken.file.temp, &journalled), LET_GO_WITHIN);
+        let Some(reopened) = reopened.map_err(|e| e.fault())? else { return Ok(None) };
+        let held = longhaul_core::ByteCount(partial.bytes());
+        tracing::debug!(target: "longhaul::journal", path = %entry.placed.escaped(), %held, "a file is gone on with, as its journal stands");
+        let of_this_boot = taken.placed.is_some_and(|placed| placed.origin.is_of_boot(self.author.origin.boot));
+        let why = reopened.differs.or((!of_this_boot).then_some("the host was started anew since it was written"));
+        let (file, number) = (reopened.file, taken.number);
+        let Some(why) = why else {
+            if partial.source() == Source::Changed {
+                let lost = vec![Stretch { start: ChunkIndex(0), count: partial.map().chunks() }];
+                book.append(&[Record::Revised { number, source: stamp_of(entry), lost }])?;
+                book.sync()?;
+            }
+            return Ok(Some((file, partial.clone())));
+        };
+        let (proven, lost) = self.prove(tree, &file, partial, why)?;
+        let revised = match partial.source() {
+            // Until its chunks are compared with the other version of the source, none of them is held.
+            Source::Changed => {
+                let lost = vec![Stretch { start: ChunkIndex(0), count: partial.map().chunks() }];
+                Some(Record::Revised { number, source: stamp_of(entry), lost })
+            }
+            Source::Same if lost.is_empty() => None,
+            Source::Same => Some(Record::Revised { number, source: taken.file.source, lost }),
+        };
+        let placed = file.node().map(|node| Record::Placed { number, node });
+        let records: Vec<Record> = revised.into_iter().chain(placed).collect();
+        book.append(&records)?;
+        book.sync()?;
+        Ok(Some((file, proven)))
+    }
+}
+
+/// Opens a temporary, as soon as whoever had it has let go. Its journal is locked by us, so no session that lives has it: a process
+/// that was killed with I/O in flight, by `io_uring` above all, keeps its files for a moment after it is gone.
+fn once_let_go<T>(open: impl Fn() -> Result<T, DiskError>, within: Duration) -> Result<T, DiskError> {
+    let until = Instant::now() + within;
+    loop {
+        match open() {
+            Err(error) if error.kind() == ErrorKind::InUse && Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// A partial whose chunks no buffer holds is not continued: says what would.
+fn warn_of_large_chunks(entry: &Held, len: u64, found: &Found, chunk: ChunkSize) {
+    let map = found.taken.file.map;
+    if map.len() == len && map.size() > chunk {
+        tracing::warn!(
+            target: "longhaul::journal",
+            path = %entry.placed.escaped(),
+            chunk = %longhaul_core::ByteCount(map.size().bytes()),
+            "what was received earlier of this file is sent again, as its chunks are too large for the buffers; with --memory {} or more on the receiving side it would have been continued",
+            budget::memory_for(map.size()),
+        );
+    }
+}
+
+/// The kernel takes milliseconds to end a process's I/O; on a loaded host, or a disk that stalls, seconds.
+const LET_GO_WITHIN: Duration = Duration::from_secs(5);
+/// How often a file that is in use is tried again.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_still_holds_is_opened_once_it_has_let_go() {
+        let in_use = || DiskError::InUse { path: (&longhaul_core::RelPath::root()).into() };
+        let tries = Cell::new(0);
+        let open = || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 { Err(in_use()) } else { Ok(tries.get()) }
+        };
+        assert_eq!(once_let_go(open, LET_GO_WITHIN).expect("it was let go"), 3);
+        let held = once_let_go(|| Err::<(), _>(in_use()), Duration::ZERO);
+        assert!(held.is_err_and(|error| error.kind() == ErrorKind::InUse), "not for ever");
+    }
+}

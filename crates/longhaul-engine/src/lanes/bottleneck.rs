@@ -1,0 +1,352 @@
+//! What limits, looked for: what a side's lanes are at, several times a second, what the kernel counts of each, where processor
+//! time goes; and what the other side says of itself.
+//!
+//! In: looks at the lanes, once a second their handles. Out: what limited the second, as `proto` names it. Knows no
+//! messages and no disks: the loop says what a lane that can do nothing waits for.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use longhaul_core::{LaneId, Role};
+use longhaul_net::LaneHandle;
+use longhaul_proto::tuning::limit::{Heard, Path, Processors, Receiving, Sending, Spent, of_receiver, of_transfer};
+use longhaul_proto::wire::message::{Limit, Limited};
+use longhaul_sys::tcp::ConnectionState;
+
+use super::worker::pulse::Doing;
+use crate::cpu::{Stage, StageTimes, process_micros};
+
+/// What a lane that can do nothing waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// At a sender: reads of what was ordered, or the scan.
+    Source,
+    /// At a sender: that the receiver wants something.
+    Wants,
+    /// At a receiver: the disk, which has all the work that it takes at a time.
+    Target,
+    /// At a receiver: buffers, of which the disk could use more.
+    Buffers,
+    /// The session has just begun.
+    Other,
+}
+
+/// Looks for what limits. See the module.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    role: Role,
+    looks: Looks,
+    since: Instant,
+    /// The kernel's counters of each lane at the end of the last second.
+    seen: HashMap<LaneId, ConnectionState>,
+    cpu: CpuSeen,
+    /// What the other side said last.
+    heard: Option<(Instant, Option<Limited>)>,
+    /// What limited the last second.
+    limited: Option<Limited>,
+    spent: Spent,
+}
+
+/// How many looks found what.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looks {
+    all: u32,
+    source: u32,
+    wants: u32,
+    paced: u32,
+    target: u32,
+    buffers: u32,
+}
+
+/// CPU seconds so far.
+#[derive(Clone, Copy, Debug)]
+struct CpuSeen {
+    process: f64,
+    hash: f64,
+    net: f64,
+    files: f64,
+}
+
+impl CpuSeen {
+    fn now(times: &StageTimes) -> CpuSeen {
+        CpuSeen {
+            process: process_micros() as f64 / 1e6,
+            hash: times.of(Stage::Hash),
+            net: times.of(Stage::Net),
+            files: times.of(Stage::Files),
+        }
+    }
+}
+
+impl Limiter {
+    /// For one side of a session that begins.
+    pub(crate) fn new(role: Role) -> Limiter {
+        Limiter {
+            role,
+            looks: Looks::default(),
+            since: Instant::now(),
+            seen: HashMap::new(),
+            cpu: CpuSeen::now(&StageTimes::default()),
+            heard: None,
+            limited: None,
+            spent: Spent::default(),
+        }
+    }
+
+    /// Takes in what the lanes are at.
+    pub(crate) fn look(&mut self, lanes: &[Doing], waits_for: WaitsFor) {
+        if !lanes.is_empty() {
+            self.looks.add(self.role, lanes, waits_for);
+        }
+    }
+
+    /// The other side said what limits.
+    pub(crate) fn hear(&mut self, now: Instant, by: Option<Limited>) {
+        self.heard = Some((now, by));
+    }
+
+    /// A second is over, or half of one, or the session: what to tell the other side of it; nothing, if too little was seen.
+    pub(crate) fn second<'a>(
+        &mut self,
+        lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>,
+        times: &StageTimes,
+    ) -> Option<Option<Limited>> {
+        let now = Instant::now();
+        // In an outage nothing is slow: nothing is there. Lanes to look at may not be there either.
+        let is_silent = self.heard.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER);
+        if is_silent {
+            self.limited = None;
+        }
+        if self.looks.all < LOOKS_MIN {
+            return None;
+        }
+        let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now)).as_secs_f64();
+        let looks = std::mem::take(&mut self.looks);
+        let (path, count) = self.path(lanes);
+        let processors = self.processors(CpuSeen::now(times), elapsed, count);
+        let heard = self.heard.filter(|(at, _)| now.saturating_duration_since(*at) < STALE_AFTER).map(|(_, by)| by);
+        let own = match self.role {
+            Role::Sender => {
+                let (source, unwanted, paced) = (looks.share(looks.source), looks.share(looks.wants), looks.paced());
+                let sending = Sending { source, unwanted, paced, path, processors };
+                of_transfer(&sending, heard.map_or(Heard::Silence, Heard::Says))
+            }
+            Role::Receiver => {
+                let (target, memory, paced) = (looks.share(looks.target), looks.share(looks.buffers), looks.paced());
+                of_receiver(&Receiving { target, memory, paced, processors })
+            }
+        };
+        self.limited = match self.role {
+            // A process that stands still has its kernel say so: it takes nothing more.
+            Role::Sender if is_silent => own.filter(|limited| limited.by == Limit::Receiver),
+            Role::Sender => own,
+            Role::Receiver if is_silent => None,
+            // What limits the whole is the sender's to say.
+            Role::Receiver => heard.flatten(),
+        };
+        if let Some(limited) = self.limited {
+            self.spent.add(limited.by, elapsed);
+        }
+        Some(own)
+    }
+
+    /// When what limits was named last.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// What limited the last second.
+    pub(crate) fn limited(&self) -> Option<Limited> {
+        self.limited
+    }
+
+    /// What limited the session so far.
+    pub(crate) fn spent(&self) -> &Spent {
+        &self.spent
+    }
+
+    /// What the kernel counted since the last second, and how many lanes there are.
+    fn path<'a>(&mut self, lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>) -> (Option<Path>, usize) {
+        let (mut sum, mut count, mut seen) = (Sum::default(), 0, HashMap::new());
+        for (id, handle) in lanes {
+            count += 1;
+            if handle.is_within_host() {
+                continue;
+            }
+            if let Some(state) = handle.state() {
+                sum.add(&state, &self.seen.get(&id).copied().unwrap_or_default());
+                seen.insert(id, state);
+            }
+        }
+        let path = (!seen.is_empty()).then(|| sum.path());
+        self.seen = seen;
+        (path, count)
+    }
+
+    fn processors(&mut self, now: CpuSeen, elapsed: f64, lanes: usize) -> Processors {
+        let before = std::mem::replace(&mut self.cpu, now);
+        let (hash, net, files) = (now.hash - before.hash, now.net - before.net, now.files - before.files);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let of = |seconds: f64, threads: usize| seconds / (elapsed * threads.max(1) as f64).max(1e-6);
+        Processors {
+            busy: of(now.process - before.process, processors).max(of(hash + net, lanes)),
+            most: if hash > 0.0 && hash >= net.max(files) { Limit::Hash } else { Limit::Cpu },
+        }
+    }
+}
+
+impl Looks {
+    fn add(&mut self, role: Role, lanes: &[Doing], waits_for: WaitsFor) {
+        let any = |doing| lanes.contains(&doing);
+        let idle = |doing: &Doing| *doing == Doing::Nothing;
+        self.all += 1;
+        let found = match (role, waits_for) {
+            (Role::Sender, WaitsFor::Source) if any(Doing::Nothing) => &mut self.source,
+            (Role::Sender, WaitsFor::Wants) if lanes.iter().all(idle) => &mut self.wants,
+            (Role::Receiver, WaitsFor::Target) if any(Doing::Waiting) => &mut self.target,
+            (Role::Receiver, WaitsFor::Buffers) if any(Doing::Waiting) => &mut self.buffers,
+            _ if any(Doing::Paced) => &mut self.paced,
+            _ => return,
+        };
+        *found += 1;
+    }
+
+    fn share(&self, count: u32) -> f64 {
+        f64::from(count) / f64::from(self.all.max(1))
+    }
+
+    fn paced(&self) -> f64 {
+        self.share(self.paced)
+    }
+}
+
+/// What all lanes did together since the last second.
+#[derive(Debug, Default)]
+struct Sum {
+    busy: Duration,
+    receiver: Duration,
+    buffer: Duration,
+    sent: u64,
+    resent: u64,
+    rtt: Duration,
+    min_rtt: Duration,
+}
+
+impl Sum {
+    fn add(&mut self, now: &ConnectionState, before: &ConnectionState) {
+        self.busy += now.busy.saturating_sub(before.busy);
+        self.receiver += now.receiver_limited.saturating_sub(before.receiver_limited);
+        self.buffer += now.buffer_limited.saturating_sub(before.buffer_limited);
+        self.sent += now.sent.saturating_sub(before.sent);
+        self.resent += now.resent.saturating_sub(before.resent);
+        if let Some(min_rtt) = now.min_rtt {
+            self.rtt += now.rtt;
+            self.min_rtt += min_rtt;
+        }
+    }
+
+    fn path(&self) -> Path {
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        let busy = self.busy.as_secs_f64();
+        Path {
+            receiver: share(self.receiver.as_secs_f64(), busy),
+            buffer: share(self.buffer.as_secs_f64(), busy),
+            resent: share(self.resent as f64, self.sent as f64),
+            stretch: share(self.rtt.as_secs_f64(), self.min_rtt.as_secs_f64()),
+        }
+    }
+}
+
+/// Fewer looks, of 20 in a second, say nothing.
+const LOOKS_MIN: u32 = 4;
+/// Each side says what limits once a second at least; one that has not for so long is not to be asked.
+const STALE_AFTER: Duration = Duration::from_secs(2);
+
+/// Without a word of it for so long, of which it says one a second, the other side is not there.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked(role: Role, lanes: &[Doing], waits_for: WaitsFor) -> [u32; 5] {
+        let mut looks = Looks::default();
+        looks.add(role, lanes, waits_for);
+        [looks.source, looks.wants, looks.paced, looks.target, looks.buffers]
+    }
+
+    #[test]
+    fn an_instant_counts_for_what_a_lane_is_found_waiting_for() {
+        use Doing::{Moving, Nothing, Paced, Waiting};
+        for (role, lanes, waits_for, want) in [
+            (Role::Sender, [Moving, Nothing], WaitsFor::Source, [1, 0, 0, 0, 0]),
+            (Role::Sender, [Moving, Moving], WaitsFor::Source, [0; 5]),
+            (Role::Sender, [Nothing, Nothing], WaitsFor::Wants, [0, 1, 0, 0, 0]),
+            (Role::Sender, [Moving, Nothing], WaitsFor::Wants, [0; 5]),
+            (Role::Sender, [Moving, Paced], WaitsFor::Wants, [0, 0, 1, 0, 0]),
+            (Role::Receiver, [Moving, Waiting], WaitsFor::Target, [0, 0, 0, 1, 0]),
+            (Role::Receiver, [Moving, Waiting], WaitsFor::Buffers, [0, 0, 0, 0, 1]),
+            (Role::Receiver, [Moving, Nothing], WaitsFor::Target, [0; 5]),
+        ] {
+            assert_eq!(looked(role, &lanes, waits_for), want, "{role:?} {lanes:?} {waits_for:?}");
+        }
+    }
+
+    #[test]
+    fn an_outage_is_limited_by_nothing() {
+        for (ago, limited) in [(0, true), (4, false)] {
+            let Some(heard) = Instant::now().checked_sub(Duration::from_secs(ago)) else { continue };
+            let mut limiter = Limiter::new(Role::Sender);
+            limiter.hear(heard, None);
+            for _ in 0..LOOKS_MIN {
+                limiter.look(&[Doing::Paced], WaitsFor::Wants);
+            }
+            limiter.second(std::iter::empty(), &StageTimes::default());
+            assert_eq!(
+                (limiter.limited().is_some(), limiter.spent().shares().is_empty()),
+                (limited, !limited),
+                "{ago} s"
+            );
+        }
+    }
+
+    #[test]
+    fn an_outage_without_a_lane_to_look_at_is_limited_by_nothing_either() {
+        let Some(long_ago) = Instant::now().checked_sub(Duration::from_secs(4)) else { return };
+        let mut limiter = Limiter::new(Role::Sender);
+        let mut second = |heard, looks| {
+            limiter.hear(heard, None);
+            (0..looks).for_each(|_| limiter.look(&[Doing::Paced], WaitsFor::Wants));
+            let said = limiter.second(std::iter::empty(), &StageTimes::default());
+            (said.is_some(), limiter.limited().is_some())
+        };
+        assert_eq!(second(Instant::now(), LOOKS_MIN), (true, true));
+        assert_eq!(second(Instant::now(), 0), (false, true), "no looks say nothing new");
+        assert_eq!(second(long_ago, 0), (false, false));
+    }
+
+    #[test]
+    fn the_kernels_counters_are_those_of_the_second() {
+        let ms = Duration::from_millis;
+        let before = ConnectionState {
+            busy: ms(1000),
+            receiver_limited: ms(1000),
+            sent: 1000,
+            resent: 900,
+            ..ConnectionState::default()
+        };
+        let now = ConnectionState {
+            busy: ms(2000),
+            receiver_limited: ms(1500),
+            buffer_limited: ms(250),
+            sent: 2000,
+            resent: 910,
+            rtt: ms(30),
+            min_rtt: Some(ms(20)),
+            ..ConnectionState::default()
+        };
+        let mut sum = Sum::default();
+        sum.add(&now, &before);
+        assert_eq!(sum.path(), Path { receiver: 0.5, buffer: 0.25, resent: 0.01, stretch: 1.5 });
+    }
+}

@@ -1,0 +1,118 @@
+//! Which lanes get no answer any more to large segments while the other host is there: their path has come to swallow them.
+//!
+//! A lane was tried with a full segment when it joined; routes change. Such a lane looks like one whose path is down, so it is
+//! given up only if control was heard meanwhile, which says little enough to pass, and it sent in vain even after that. What takes
+//! its place is tried anew, and made with smaller segments if need be. Pure: the kernel's counters and times in, lanes to give up
+//! out.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use longhaul_core::LaneId;
+use longhaul_core::limits::SEGMENT_BYTES_SAFE;
+use longhaul_sys::tcp::ConnectionState;
+
+/// Watches the lanes of one side, as a sender.
+#[derive(Debug, Default)]
+pub(crate) struct Unanswered {
+    waiting: HashMap<LaneId, Waiting>,
+}
+
+/// A lane that waits for an answer.
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    acked: u64,
+    delivered_segments: u32,
+    /// How often its time had run out then.
+    timeouts: u8,
+}
+
+impl Unanswered {
+    /// The lanes to give up now. `heard`: when the other side last said something.
+    pub(crate) fn find(
+        &mut self,
+        now: Instant,
+        lanes: impl Iterator<Item = (LaneId, ConnectionState)>,
+        heard: Instant,
+    ) -> Vec<LaneId> {
+        let mut before = std::mem::take(&mut self.waiting);
+        let mut found = Vec::new();
+        for (id, state) in lanes.filter(|(_, state)| waits(state)) {
+            let same = |waiting: &Waiting| {
+                (waiting.acked, waiting.delivered_segments) == (state.acked, state.delivered_segments)
+            };
+            let ConnectionState { acked, delivered_segments, timeouts, .. } = state;
+            let waiting = before.remove(&id).filter(same);
+            let waiting = waiting.unwrap_or(Waiting { since: now, acked, delivered_segments, timeouts });
+            if heard > waiting.since && timeouts > waiting.timeouts && timeouts >= TIMEOUTS {
+                found.push(id);
+            }
+            self.waiting.insert(id, waiting);
+        }
+        found
+    }
+
+    /// Whether a sign of life of the other side would tell more, if the last was `heard` then.
+    pub(crate) fn asks(&self, heard: Instant) -> bool {
+        self.waiting.values().any(|waiting| heard <= waiting.since)
+    }
+}
+
+/// Whether large segments are under way and the time for an answer has run out. (A host that takes no data has nothing under way,
+/// and answers the kernel's probes.)
+fn waits(state: &ConnectionState) -> bool {
+    state.unacked_segments > 0 && state.timeouts > 0 && state.segment_bytes > SEGMENT_BYTES_SAFE
+}
+
+/// Sent four times without an answer: with a loss of a hundredth, one in a hundred million. Where round trips are short that is
+/// after 1.4 s.
+const TIMEOUTS: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn standing(timeouts: u8) -> ConnectionState {
+        ConnectionState { acked: 5, unacked_segments: 8, segment_bytes: 8948, timeouts, ..ConnectionState::default() }
+    }
+
+    /// Whether a lane that was `first` and is `then`, a second later, is given up; control was heard `heard_ms` after the first look.
+    fn given_up(first: ConnectionState, then: ConnectionState, heard_ms: Option<u64>) -> bool {
+        let (mut unanswered, start) = (Unanswered::default(), Instant::now());
+        assert_eq!(unanswered.find(start, [(LaneId(1), first)].into_iter(), start), []);
+        let heard = start + Duration::from_millis(heard_ms.unwrap_or(0));
+        !unanswered.find(start + Duration::from_secs(1), [(LaneId(1), then)].into_iter(), heard).is_empty()
+    }
+
+    #[test]
+    fn a_lane_is_given_up_when_it_sends_in_vain_while_control_is_heard() {
+        let clamped = |timeouts| ConnectionState { segment_bytes: 1208, ..standing(timeouts) };
+        for (first, then, heard, want) in [
+            (standing(2), standing(3), Some(20), true),
+            (standing(2), standing(3), None, false),
+            (standing(2), standing(2), Some(20), false),
+            (standing(1), standing(2), Some(20), false),
+            (standing(3), standing(3), Some(20), false),
+            (standing(3), standing(4), Some(20), true),
+            (standing(2), ConnectionState { acked: 6, ..standing(3) }, Some(20), false),
+            (standing(2), ConnectionState { delivered_segments: 1, ..standing(3) }, Some(20), false),
+            (standing(2), ConnectionState { unacked_segments: 0, ..standing(3) }, Some(20), false),
+            (clamped(2), clamped(3), Some(20), false),
+        ] {
+            assert_eq!(given_up(first, then, heard), want, "{first:?} {then:?} {heard:?}");
+        }
+    }
+
+    #[test]
+    fn a_sign_of_life_is_asked_for_until_there_was_one() {
+        let (mut unanswered, start) = (Unanswered::default(), Instant::now());
+        assert!(!unanswered.asks(start));
+        unanswered.find(start, [(LaneId(1), standing(2))].into_iter(), start);
+        assert!(unanswered.asks(start));
+        assert!(!unanswered.asks(start + Duration::from_millis(1)));
+        unanswered.find(start, [].into_iter(), start);
+        assert!(!unanswered.asks(start), "nothing waits any more");
+    }
+}

@@ -1,0 +1,67 @@
+//! Which lanes are to be given up: those that stand still, those the other host does not hear, those that swallow large segments.
+//!
+//! In: the lanes, once a second. Out: ids. What becomes of what they carried is the machines' business.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use longhaul_core::{LaneId, Role};
+
+use super::stall::Stalls;
+use super::unanswered::Unanswered;
+use crate::lanes::lane::Running;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    role: Role,
+    stalls: Stalls,
+    unanswered: Unanswered,
+    next: Instant,
+}
+
+impl Watch {
+    /// A lane that stands still for `stall_after` while others move is given up.
+    pub(crate) fn new(role: Role, stall_after: Duration) -> Watch {
+        let stalls = Stalls::new(role, stall_after);
+        Watch { role, stalls, unanswered: Unanswered::default(), next: Instant::now() + EVERY }
+    }
+
+    /// The lanes to give up now, looked for once a second. `owing` names those that owe something they have not begun;
+    /// `peer_stalls`: the other side said of late that its disk does; `heard`: when it last said anything.
+    pub(crate) fn find(
+        &mut self,
+        lanes: &mut BTreeMap<LaneId, Running>,
+        owing: impl FnOnce() -> BTreeSet<LaneId>,
+        peer_stalls: bool,
+        heard: Instant,
+    ) -> BTreeSet<LaneId> {
+        let now = Instant::now();
+        if now < self.next {
+            return BTreeSet::new();
+        }
+        self.next = now + EVERY;
+        let readings: Vec<_> = lanes.iter().map(|(id, lane)| (*id, lane.reading())).collect();
+        let stalled = self.stalls.find(now, &readings, &owing(), peer_stalls);
+        // A slow lane may take longer for a piece: the kernel knows whether bytes still come.
+        let is_quiet = |id: &LaneId| lanes[id].handle.quiet().is_none_or(|quiet| quiet >= self.stalls.after());
+        let mut found: BTreeSet<_> =
+            stalled.into_iter().filter(|id| self.role == Role::Sender || is_quiet(id)).collect();
+        let starving_after = self.stalls.starving_after();
+        found.extend(lanes.iter_mut().filter_map(|(id, lane)| lane.is_dead(now, EVERY, starving_after).then_some(*id)));
+        let states = lanes.iter().filter_map(|(id, lane)| Some((*id, lane.handle.state()?)));
+        for id in self.unanswered.find(now, states, heard) {
+            tracing::info!(target: "longhaul::session", lane = id.0, "large segments get no answer, control does");
+            found.insert(id);
+        }
+        found
+    }
+
+    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a lane waits for.
+    pub(crate) fn asks(&self, heard: Instant) -> bool {
+        self.unanswered.asks(heard)
+    }
+}
+
+/// Whether lanes move is looked at so often.
+const EVERY: Duration = Duration::from_secs(1);

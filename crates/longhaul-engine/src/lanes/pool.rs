@@ -1,0 +1,439 @@
+//! The lanes of one side of a session: how many there should be, how they begin and end, what replaces those that are lost.
+//!
+//! In: joined streams, and the ends of threads. Out: lanes to give up, ids to grant, a fault when there has been none for too
+//! long. `running` is one of them, `shares` what they divide among themselves, `watch` finds those to give up. What a lost lane
+//! carried is the machines' business. Knows no messages and no machines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_net::LaneHandle;
+use longhaul_proto::sender::Unfinished;
+use longhaul_proto::wire::message::Transport;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::JoinedLane;
+use super::health::watch::Watch;
+use super::lane::{Leaving, Running};
+use super::replace::Regrow;
+use super::shares::Shares;
+use super::tune::{Change, Tuning, TuningRules, What};
+use super::worker::pacer::{Pacer, Rates};
+use super::worker::pulse::{Doing, Pulse};
+use crate::faults::system_fault;
+use crate::session::Event;
+
+/// How a side treats its lanes.
+#[derive(Debug)]
+pub(crate) struct LaneRules {
+    /// Which side it is.
+    pub(crate) role: Role,
+    /// Lanes that there should be.
+    pub(crate) target: u32,
+    /// Lanes that there may come to be.
+    pub(crate) lanes_max: u32,
+    /// How a sending side finds their number, unless it was given.
+    pub(crate) tuning: Option<TuningRules>,
+    /// What all of them together keep to.
+    pub(crate) rates: Rates,
+    /// What they run over at first.
+    pub(crate) transport: Transport,
+    /// Bytes that lanes over QUIC may keep in this process, all together.
+    pub(crate) windows: u64,
+    /// A lane that stands still for so long, while others move, is given up.
+    pub(crate) stall_after: Duration,
+    /// How lost ones are replaced.
+    pub(crate) regrow: Regrow,
+}
+
+/// The end of a lane's thread, and of this side's end of the lane.
+#[derive(Debug)]
+pub(crate) struct LaneEnd {
+    /// Which.
+    pub(crate) id: LaneId,
+    /// Why, unless the sender ended it in order.
+    pub(crate) fault: Option<Fault>,
+    /// What a sending lane had in hand.
+    pub(crate) unfinished: Option<Unfinished>,
+    /// Units that a receiving lane delivered.
+    pub(crate) landed: u64,
+}
+
+/// What a lane's thread is given besides its stream.
+#[derive(Debug)]
+pub(crate) struct Reins {
+    /// It beats here.
+    pub(crate) pulse: Pulse,
+    /// Says that the lane shall end in order; ends when it is given up: for a thread that waits for something else than its
+    /// stream.
+    pub(crate) quit: Receiver<()>,
+    /// Lets a lane send, or take in.
+    pub(crate) pacer: Pacer,
+}
+
+/// The lanes. See the module.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    role: Role,
+    running: BTreeMap<LaneId, Running>,
+    /// Those that were given up or have ended.
+    leaving: Vec<Leaving>,
+    target: u32,
+    lanes_max: u32,
+    transport: Transport,
+    shares: Shares,
+    watch: Watch,
+    regrow: Regrow,
+    tuning_rules: Option<TuningRules>,
+    tuning: Option<Tuning>,
+    tuned: Instant,
+    /// Bytes of a chunk.
+    unit: u64,
+    next_sample: Instant,
+    /// Since when there is no lane, and what the last one died of.
+    none_since: Option<Instant>,
+    last_fault: Option<Fault>,
+    /// Pieces and units of lanes that are gone.
+    gone: (u64, u64),
+}
+
+impl Lanes {
+    pub(crate) fn new(rules: LaneRules) -> Lanes {
+        let now = Instant::now();
+        Lanes {
+            role: rules.role,
+            running: BTreeMap::new(),
+            leaving: Vec::new(),
+            target: rules.target,
+            lanes_max: rules.lanes_max.max(rules.target),
+            transport: rules.transport,
+            shares: Shares::new(rules.role, rules.rates, rules.windows),
+            watch: Watch::new(rules.role, rules.stall_after),
+            regrow: rules.regrow,
+            unit: rules.tuning.as_ref().map_or(0, |tuning| tuning.unit),
+            tuning_rules: rules.tuning,
+            tuning: None,
+            tuned: now,
+            next_sample: now + SAMPLE_EVERY,
+            none_since: Some(now),
+            last_fault: None,
+            gone: (0, 0),
+        }
+    }
+
+    /// Starts a lane's thread.
+    pub(crate) fn start(
+        &mut self,
+        lane: JoinedLane,
+        sink: UnboundedSender<Event>,
+        run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
+    ) -> Result<(), Fault> {
+        let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
+        let is_quic = handle.is_quic();
+        if let Some(rules) = self.tuning_rules.take() {
+            self.tuning = Tuning::begin(&rules, &handle);
+        }
+        if let Some(tuning) = &mut self.tuning {
+            tuning.joined(id, &handle);
+        }
+        let (beat, pacer) = (pulse.clone(), self.shares.pacer().clone());
+        let run = move |quit| drop(sink.send(Event::LaneEnded(run(lane, Reins { pulse: beat, quit, pacer }))));
+        let running = Running::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
+        self.running.insert(id, running);
+        self.regrow.joined(id);
+        self.none_since = None;
+        self.divide();
+        // It was asked for in a trial that is over.
+        if is_quic && self.transport == Transport::Tcp && self.role == Role::Sender {
+            self.retire(id);
+        }
+        Ok(())
+    }
+
+    /// Gives each lane that stands its part of what they share.
+    fn divide(&mut self) {
+        let all_quic = self.transport == Transport::Quic && self.running.values().all(Running::is_quic);
+        let expected = if all_quic { self.target as usize } else { 0 };
+        let lanes = self.running.values().map(|lane| &lane.handle);
+        self.shares.divide_rate(lanes.clone());
+        self.shares.divide_windows(lanes, expected);
+    }
+
+    /// What lanes that are added run over.
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Whether any lane runs over QUIC.
+    pub(crate) fn any_quic(&self) -> bool {
+        self.running.values().any(Running::is_quic)
+    }
+
+    /// A lane's thread is over. The fault that ends the session, if this does.
+    pub(crate) fn ended(&mut self, end: &LaneEnd) -> Option<Fault> {
+        self.close(end.id);
+        // The sender has no more use for it, and has said so over control, or does in this moment.
+        let fault = end.fault.clone()?;
+        // What the way did to a lane is made good by another; what the peer or this host did is not.
+        if !fault.retry() {
+            return Some(fault);
+        }
+        if self.running.is_empty() && matches!(self.regrow, Regrow::Never) {
+            return Some(fault);
+        }
+        tracing::debug!(target: "longhaul::session", lane = end.id.0, %fault, "a lane is lost");
+        self.last_fault = Some(fault);
+        None
+    }
+
+    /// Closes this side's end of a lane; its thread ends soon.
+    pub(crate) fn close(&mut self, id: LaneId) {
+        let Some(lane) = self.running.remove(&id) else { return };
+        let (leaving, reading) = lane.close();
+        self.shares.pacer().wake();
+        self.gone = (self.gone.0 + reading.pieces, self.gone.1 + reading.units);
+        self.leaving.push(leaving);
+        self.leaving.retain(|lane| !lane.is_finished());
+        if self.running.is_empty() {
+            self.none_since.get_or_insert(Instant::now());
+        }
+        if self.running.len() < self.target as usize {
+            let wait = if self.running.is_empty() { Duration::ZERO } else { SECOND_THOUGHTS };
+            self.regrow.lost(Instant::now() + wait);
+        }
+        self.divide();
+    }
+
+    /// So many lanes are of use to the sender: this side shall see to them, if it is the one that accepts.
+    pub(crate) fn set_target(&mut self, count: u32, transport: Transport) {
+        self.transport = transport;
+        self.target = count.clamp(1, self.lanes_max);
+        self.regrow.lost(Instant::now());
+    }
+
+    /// Lanes that there should be.
+    pub(crate) fn target(&self) -> u32 {
+        self.target
+    }
+
+    /// Ends a lane in order: it finishes what it has in hand.
+    fn retire(&mut self, id: LaneId) {
+        if let Some(lane) = self.running.get_mut(&id) {
+            lane.retire();
+        }
+    }
+
+    /// Keeps other rates from now on.
+    pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut Rates)) {
+        self.shares.set_rates(change);
+        self.shares.divide_rate(self.running.values().map(|lane| &lane.handle));
+    }
+
+    /// Whether this side grants lanes.
+    pub(crate) fn grants(&self) -> bool {
+        matches!(self.regrow, Regrow::Grant(_))
+    }
+
+    /// Looks what the lanes are at; called often, tells it several times a second.
+    pub(crate) fn sample(&mut self) -> Option<Vec<Doing>> {
+        let now = Instant::now();
+        if now < self.next_sample {
+            return None;
+        }
+        self.next_sample = now + SAMPLE_EVERY;
+        Some(self.running.values_mut().map(Running::doing).collect())
+    }
+
+    /// When [`Lanes::sample`] wants to be called.
+    pub(crate) fn sample_at(&self) -> Instant {
+        self.next_sample
+    }
+
+    /// The lanes that stand.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = (LaneId, &LaneHandle)> {
+        self.running.iter().map(|(id, lane)| (*id, &lane.handle))
+    }
+
+    /// What the search for the number of lanes decides, once a second. `remaining` are bytes that lanes have not sent. Lanes that
+    /// are to end are told already.
+    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<Change> {
+        let now = Instant::now();
+        let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= TUNE_EVERY) else { return Vec::new() };
+        self.tuned = now;
+        let looks: Vec<_> = self.running.iter_mut().map(|(id, lane)| lane.look(*id, self.unit)).collect();
+        // What a lane has in hand counts as sent when all of it is in its socket: at the end that is all there is.
+        let in_hand = self.unit * looks.iter().filter(|look| look.in_hand > 0).count() as u64;
+        let to_give = remaining.map(|bytes| bytes.saturating_sub(in_hand));
+        let changes = tuning.second(now, &looks, self.shares.pacer().rate(), to_give, hindered);
+        for change in &changes {
+            match &change.what {
+                What::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count), self.transport),
+                // Lanes that were to be added and never joined are not waited for any more.
+                What::Retire(lanes) => {
+                    lanes.iter().for_each(|lane| self.retire(*lane));
+                    self.set_target(self.standing(&[]), self.transport);
+                }
+                // Nothing shall take the place of what is lost at the end.
+                What::Lose(lanes) => self.set_target(self.standing(lanes), self.transport),
+                What::AddQuic(count) => {
+                    self.set_target(self.standing(&[]).saturating_add(*count), Transport::Quic);
+                }
+                What::Settle(transport, lanes) => {
+                    lanes.iter().for_each(|lane| self.retire(*lane));
+                    self.set_target(self.standing(&[]), *transport);
+                }
+                What::Nothing => {}
+            }
+        }
+        changes
+    }
+
+    /// Lanes that go on: neither to end nor among `lost`.
+    fn standing(&self, lost: &[LaneId]) -> u32 {
+        let goes_on = |(id, lane): &(&LaneId, &Running)| !lane.is_retiring() && !lost.contains(id);
+        self.running.iter().filter(goes_on).count() as u32
+    }
+
+    /// Lanes that stand.
+    pub(crate) fn count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// The lanes to give up now. See [`Watch::find`].
+    pub(crate) fn find_stalled(
+        &mut self,
+        owing: impl FnOnce() -> BTreeSet<LaneId>,
+        peer_stalls: bool,
+        heard: Instant,
+    ) -> BTreeSet<LaneId> {
+        self.watch.find(&mut self.running, owing, peer_stalls, heard)
+    }
+
+    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a lane waits for.
+    pub(crate) fn ask_for_sign(&self, heard: Instant) -> bool {
+        self.watch.asks(heard)
+    }
+
+    /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
+    pub(crate) fn pieces(&self) -> (u64, bool) {
+        let readings = || self.running.values().map(Running::reading);
+        let held_up = readings().any(|reading| match reading.doing {
+            Doing::Waiting => true,
+            Doing::Paced => self.role == Role::Receiver,
+            Doing::Nothing | Doing::Moving => false,
+        });
+        (self.gone.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
+    }
+
+    /// Payload bytes that went or came of units that are under way.
+    pub(crate) fn in_hand(&self) -> u64 {
+        self.running.values().map(|lane| lane.reading().in_hand).sum()
+    }
+
+    /// Ids to grant in place of lanes that are lost.
+    pub(crate) fn grant(&mut self) -> Vec<LaneId> {
+        let units = self.gone.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
+        self.regrow.grant(Instant::now(), self.running.len(), self.target, units)
+    }
+
+    /// When [`Lanes::grant`] wants to be called.
+    pub(crate) fn grant_at(&self) -> Option<Instant> {
+        self.regrow.grant_at()
+    }
+
+    /// Dials lanes that were granted; true if this side dials.
+    pub(crate) fn dial(
+        &mut self,
+        ids: impl Iterator<Item = LaneId>,
+        transport: Transport,
+        sink: &UnboundedSender<Event>,
+    ) -> bool {
+        let room = (self.lanes_max as usize).saturating_sub(self.running.len());
+        self.regrow.dial(ids, transport, room, sink)
+    }
+
+    /// Why the session must end, when it has been without a lane for too long.
+    pub(crate) fn without_any(&self) -> Option<Fault> {
+        let since = self.none_since.filter(|since| since.elapsed() >= LANELESS_MAX)?;
+        let seconds = since.elapsed().as_secs();
+        Some(self.last_fault.clone().unwrap_or_else(|| {
+            Fault::new(FaultCode::Lost, Blame::Path, format_args!("no lane joined the session in {seconds} s"))
+                .hint("check that a firewall lets several connections to the port through")
+        }))
+    }
+
+    /// Closes all at once.
+    pub(crate) fn close_all(&self) {
+        self.shares.pacer().close();
+        self.running.values().for_each(|lane| lane.handle.close());
+    }
+
+    /// Waits until all threads are over: those at work may finish what they are at.
+    pub(crate) fn join(self) {
+        self.shares.pacer().close();
+        self.running.into_values().for_each(Running::join);
+        self.leaving.into_iter().for_each(Leaving::join);
+    }
+}
+
+/// A lane may end since its sender wants fewer: that is said over control, which may take longer than the lane.
+const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
+/// What lanes are at is looked at so often, ...
+const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+/// ... and how many there should be, so often.
+const TUNE_EVERY: Duration = Duration::from_secs(1);
+/// A session without any lane is given up: ids are good for 10 s, a handshake under way may take as long again.
+const LANELESS_MAX: Duration = Duration::from_secs(2 * LANE_JOIN_SECONDS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+    use longhaul_net::LaneStream;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    fn lanes(role: Role, rate: Option<u64>) -> Lanes {
+        let rates = Rates { own: rate, asked: None };
+        let stall_after = Duration::from_secs(20);
+        Lanes::new(LaneRules {
+            role,
+            target: 1,
+            lanes_max: 1,
+            transport: Transport::Tcp,
+            windows: 0,
+            tuning: None,
+            rates,
+            stall_after,
+            regrow: Regrow::Never,
+        })
+    }
+
+    #[test]
+    fn a_lane_that_is_closed_while_it_waits_for_its_rate_ends_at_once() {
+        for role in [Role::Sender, Role::Receiver] {
+            let (stream, _other) = LaneStream::pair().expect("a pair");
+            let (mut lanes, (sink, mut events)) = (lanes(role, Some(1)), unbounded_channel());
+            let (waits, hear) = bounded(1);
+            let id = LaneId(7);
+            let run = move |lane: JoinedLane, Reins { pulse, pacer, .. }: Reins| {
+                pulse.paced(&pacer, 1 << 30);
+                waits.send(pulse.clone()).expect("somebody listens");
+                // For thirty years.
+                pulse.paced(&pacer, 1);
+                LaneEnd { id: lane.id, fault: None, unfinished: None, landed: 0 }
+            };
+            lanes.start(JoinedLane { id, stream, taken: true }, sink, run).expect("a thread");
+            let pulse = hear.recv().expect("it runs");
+            while pulse.read().doing != Doing::Paced {
+                std::thread::yield_now();
+            }
+            lanes.close(id);
+            assert!(matches!(events.blocking_recv(), Some(Event::LaneEnded(end)) if end.id == id), "{role:?}");
+            lanes.join();
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Brings lanes that were dialled to the sessions they prove to belong to.
+//!
+//! A lane id is named over control, good once and for 10 s. A private lane must also show its session's own key. Each that proves
+//! waits on a thread of its own, and those are few: a private lane gets one if its key is a client's, a safe one if it names a
+//! session and an id that is expected, which nobody knows who does not see that session's traffic. So strangers take none, and those
+//! who may, only from their own share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
+use longhaul_core::{Fault, LaneId};
+use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally};
+use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::replace::Open;
+use super::{JoinedLane, join};
+use crate::session::Event;
+
+/// Sessions that expect lanes.
+#[derive(Clone)]
+pub(crate) struct Registry {
+    sessions: Arc<Mutex<HashMap<[u8; 16], Expecting>>>,
+    /// For private lanes that prove where they belong, by their key, ...
+    private: Seats,
+    /// ... and for safe ones, by where they come from.
+    safe: Seats,
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        let sessions = Arc::default();
+        Registry { sessions, private: Seats::new(PRIVATE_JOINING_MAX), safe: Seats::new(SAFE_JOINING_MAX) }
+    }
+}
+
+/// What a session expects.
+pub(crate) struct Expecting {
+    /// The key of its proofs.
+    pub(crate) key: JoinKey,
+    /// The client's key.
+    pub(crate) peer: PublicKey,
+    /// How its lanes are protected.
+    pub(crate) protection: Protection,
+    /// Ids that may join, until when.
+    pub(crate) open: HashMap<LaneId, Instant>,
+    /// The next id that was never named.
+    pub(crate) next: u32,
+    /// Their congestion control: this end may send.
+    pub(crate) congestion: Congestion,
+    /// Where lanes go.
+    pub(crate) sink: UnboundedSender<Event>,
+}
+
+/// Takes a session out of the registry when it ends.
+pub(crate) struct Registered {
+    registry: Registry,
+    session: [u8; 16],
+}
+
+impl Expecting {
+    /// The ids `0..count`, open from now.
+    pub(crate) fn ids(count: u32) -> HashMap<LaneId, Instant> {
+        let until = Instant::now() + GOOD_FOR;
+        (0..count).map(|n| (LaneId(n), until)).collect()
+    }
+
+    /// Whether a lane with this protection and key may try to join under `id`.
+    fn admits(&self, id: LaneId, key: Option<PublicKey>) -> bool {
+        let protected = match self.protection {
+            Protection::Private => key == Some(self.peer),
+            Protection::Safe => key.is_none(),
+        };
+        protected && self.open.get(&id).is_some_and(|until| Instant::now() < *until)
+    }
+}
+
+impl Registry {
+    /// Expects lanes of `session` until the returned guard is dropped.
+    pub(crate) fn expect(&self, session: [u8; 16], expecting: Expecting) -> Registered {
+        self.lock().insert(session, expecting);
+        Registered { registry: self.clone(), session }
+    }
+
+    /// Opens another id of a session, from now; none if it has had too many, or is over.
+    fn open_another(&self, session: &[u8; 16]) -> Option<LaneId> {
+        let mut sessions = self.lock();
+        let expecting = sessions.get_mut(session).filter(|expecting| expecting.next < LANES_EVER_MAX)?;
+        let now = Instant::now();
+        expecting.open.retain(|_, until| now < *until);
+        let id = LaneId(expecting.next);
+        expecting.next += 1;
+        expecting.open.insert(id, now + GOOD_FOR);
+        Some(id)
+    }
+
+    /// Has a safe lane, which begins with `opening`, prove where it belongs, and brings it there.
+    pub(crate) async fn bring_safe(&self, stream: LaneStream, opening: &[u8]) {
+        let Some(opening) = opening.first_chunk::<OPENING_BYTES>().map(Opening::decode) else { return };
+        let expected = self.lock().get(&opening.session).is_some_and(|e| e.admits(opening.lane, None));
+        match stream.peer_addr() {
+            Some(addr) if expected => self.bring(stream, None, self.safe.enter(Source::of(addr.ip()))).await,
+            peer => tracing::debug!(target: "longhaul::serve", ?peer, "a lane that belongs to no session"),
+        }
+    }
+
+    /// Has a private lane of a client's `key` prove where it belongs, and brings it there. It may come before its session.
+    pub(crate) async fn bring_private(&self, stream: LaneStream, key: PublicKey) {
+        self.bring(stream, Some(key), self.private.enter(Source::Key(key))).await;
+    }
+
+    /// Has a lane prove where it belongs, and brings it there. A lane that cannot, or that loses its seat before it has, is closed
+    /// without a word.
+    async fn bring(&self, stream: LaneStream, key: Option<PublicKey>, (seat, loss): (Seat, Loss)) {
+        let (registry, handle) = (self.clone(), stream.handle());
+        let mut proving = tokio::task::spawn_blocking(move || registry.bring_blocking(stream, key, seat));
+        let brought = tokio::select! {
+            brought = &mut proving => brought,
+            () = loss.happens() => {
+                handle.close();
+                proving.await
+            }
+        };
+        if let Ok(Err(fault)) = brought {
+            tracing::debug!(target: "longhaul::serve", %fault, "a lane was turned away");
+        }
+    }
+
+    /// The lanes that lost their seats since this was last asked.
+    pub(crate) fn take_lost(&self) -> Tally {
+        let mut lost = self.private.take_lost();
+        lost.merge(self.safe.take_lost());
+        lost
+    }
+
+    fn bring_blocking(&self, mut stream: LaneStream, key: Option<PublicKey>, seat: Seat) -> Result<(), Fault> {
+        let find = |session: &[u8; 16], id: LaneId| {
+            self.lock().get(session).filter(|e| e.admits(id, key)).map(|e| e.key.clone())
+        };
+        let proved = join::accept(&mut stream, find);
+        drop(seat);
+        let (session, id) = proved?;
+        // Proved. Taken out under the lock: of two that prove the same id, one comes too late.
+        let sink = {
+            let mut sessions = self.lock();
+            sessions.get_mut(&session).and_then(|e| e.open.remove(&id).map(|_| (e.sink.clone(), e.congestion.clone())))
+        };
+        let Some((sink, congestion)) = sink else {
+            return Err(Fault::new(
+                longhaul_core::FaultCode::Denied,
+                longhaul_core::Blame::Peer,
+                "a lane id that was used already",
+            ));
+        };
+        // The accepting end sends as well (pull): its congestion control must not be the host's by accident.
+        stream.set_congestion(&congestion).map_err(|e| crate::faults::net_fault(&e))?;
+        join::confirm(&mut stream)?;
+        let _ = sink.send(Event::Lane(JoinedLane { id, stream, taken: true }));
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 16], Expecting>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registered {
+    /// Opens further ids of the session, one at each call.
+    pub(crate) fn opener(&self) -> Open {
+        let (registry, session) = (self.registry.clone(), self.session);
+        Box::new(move || registry.open_another(&session))
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.registry.lock().remove(&self.session);
+    }
+}
+
+/// A lane id is good for so long.
+const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX);
+/// Private lanes that prove at a time: twice as many as one session may have, and half of the threads that the runtime gives.
+const PRIVATE_JOINING_MAX: usize = 256;
+/// Safe ones: as many as one session may have.
+const SAFE_JOINING_MAX: usize = LANES_MAX as usize;

@@ -1,0 +1,317 @@
+//! How a session comes to its lanes and replaces lost ones: the acceptor grants ids, the initiator dials them.
+//!
+//! Grants are bounded: each that nothing came of makes the next one wait longer, and after so many in a row there are no more.
+//! An id is good for 10 s, in which the initiator tries again and again. Owns no streams that have joined.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
+use longhaul_core::{Blame, Fault, FaultCode, LaneId};
+use longhaul_proto::wire::message::Transport;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::JoinedLane;
+use crate::session::Event;
+
+/// Opens a new id for a lane that may join; none when there were too many.
+pub(crate) type Open = Box<dyn FnMut() -> Option<LaneId> + Send>;
+/// Dials a lane and joins it to its session; blocks for as long as that takes.
+pub(crate) type Dial = Arc<dyn Fn(LaneId, Transport) -> Result<JoinedLane, Fault> + Send + Sync>;
+
+/// What this side does about lost lanes.
+pub(crate) enum Regrow {
+    /// Nothing: both ends are in one process, where none is lost but by a bug.
+    Never,
+    /// It accepts: see [`Grants`].
+    Grant(Grants),
+    /// It dials what is granted.
+    Dial {
+        /// How.
+        dial: Dial,
+        /// Lanes being dialled.
+        under_way: Arc<AtomicUsize>,
+    },
+}
+
+/// The grants of an accepting side.
+pub(crate) struct Grants {
+    open: Open,
+    /// Ids that may still join, until when.
+    pending: BTreeMap<LaneId, Instant>,
+    /// When the next may be granted, if a lane is missing.
+    next: Option<Instant>,
+    /// Grants since a unit last went through, and how many units had then.
+    in_vain: u32,
+    units: u64,
+}
+
+impl Grants {
+    /// `first` ids were granted already, counted from 0.
+    pub(crate) fn new(first: u32, open: Open) -> Grants {
+        let until = Instant::now() + GOOD_FOR;
+        Grants { open, pending: (0..first).map(|id| (LaneId(id), until)).collect(), next: None, in_vain: 0, units: 0 }
+    }
+}
+
+impl Grants {
+    /// When to look whether lanes are missing: as was decided, or when an id that nobody used is no longer good.
+    fn due(&self) -> Option<Instant> {
+        self.next.or_else(|| self.pending.values().min().copied())
+    }
+}
+
+impl Regrow {
+    /// For the side that dials.
+    pub(crate) fn dialling(dial: Dial) -> Regrow {
+        Regrow::Dial { dial, under_way: Arc::default() }
+    }
+
+    /// A lane joined.
+    pub(crate) fn joined(&mut self, id: LaneId) {
+        if let Regrow::Grant(grants) = self {
+            grants.pending.remove(&id);
+        }
+    }
+
+    /// A lane is lost.
+    pub(crate) fn lost(&mut self, now: Instant) {
+        if let Regrow::Grant(grants) = self {
+            grants.next.get_or_insert(now);
+        }
+    }
+
+    /// When [`Regrow::grant`] has something to do.
+    pub(crate) fn grant_at(&self) -> Option<Instant> {
+        match self {
+            Regrow::Grant(grants) => grants.due(),
+            _ => None,
+        }
+    }
+
+    /// The ids to grant now, where `running` lanes stand and `target` should, and `units` went through so far.
+    pub(crate) fn grant(&mut self, now: Instant, running: usize, target: u32, units: u64) -> Vec<LaneId> {
+        let Regrow::Grant(grants) = self else { return Vec::new() };
+        if grants.due().is_none_or(|due| now < due) {
+            return Vec::new();
+        }
+        grants.pending.retain(|_, until| now < *until);
+        if units > grants.units {
+            (grants.units, grants.in_vain) = (units, 0);
+        }
+        let missing = (target as usize).saturating_sub(running + grants.pending.len());
+        let left = (IN_VAIN_MAX * target).saturating_sub(grants.in_vain) as usize;
+        let ids: Vec<_> = std::iter::from_fn(|| (grants.open)()).take(missing.min(left)).collect();
+        grants.pending.extend(ids.iter().map(|id| (*id, now + GOOD_FOR)));
+        grants.in_vain += ids.len() as u32;
+        let whole = running + grants.pending.len() >= target as usize && grants.pending.is_empty();
+        let patience = BACKOFF * 2u32.saturating_pow((grants.in_vain / target.max(1)).min(BACKOFF_DOUBLINGS));
+        grants.next = (!whole && left > 0).then(|| now + patience);
+        ids
+    }
+
+    /// Dials what was granted with the welcome, all at once, and once each: what does not join is granted again. If none of them
+    /// does, or one for a reason that stays, the session hears so.
+    pub(crate) fn dial_first(&self, ids: Range<u32>, transport: Transport, sink: &UnboundedSender<Event>) {
+        let Regrow::Dial { dial, under_way } = self else { return };
+        let one = |id: u32| {
+            let (dial, under_way, sink) = (dial.clone(), under_way.clone(), sink.clone());
+            under_way.fetch_add(1, Ordering::AcqRel);
+            tokio::task::spawn_blocking(move || {
+                let joined = dial(LaneId(id), transport);
+                under_way.fetch_sub(1, Ordering::AcqRel);
+                let event = match joined {
+                    Ok(lane) => Event::Lane(lane),
+                    Err(fault) if fault.retry() => return Err(fault),
+                    Err(fault) => Event::Undialled(fault),
+                };
+                let _ = sink.send(event);
+                Ok(())
+            })
+        };
+        let (dialling, sink): (Vec<_>, _) = (ids.map(one).collect(), sink.clone());
+        tokio::spawn(async move {
+            let mut last = None;
+            for lane in dialling {
+                match lane.await.unwrap_or_else(|e| Err(Fault::new(FaultCode::Internal, Blame::Bug, e))) {
+                    Ok(()) => return,
+                    Err(fault) => last = Some(fault),
+                }
+            }
+            if let Some(fault) = last {
+                let _ = sink.send(Event::Undialled(fault));
+            }
+        });
+    }
+
+    /// Dials what was granted, as far as there is `room`; true if this side dials at all.
+    pub(crate) fn dial(
+        &mut self,
+        ids: impl Iterator<Item = LaneId>,
+        transport: Transport,
+        room: usize,
+        sink: &UnboundedSender<Event>,
+    ) -> bool {
+        let Regrow::Dial { dial, under_way } = self else { return false };
+        let room = room.saturating_sub(under_way.load(Ordering::Acquire));
+        for id in ids.take(room) {
+            let (dial, under_way, sink) = (dial.clone(), under_way.clone(), sink.clone());
+            under_way.fetch_add(1, Ordering::AcqRel);
+            tokio::spawn(async move {
+                if let Some(lane) = dial_until_joined(&dial, id, transport, &sink).await {
+                    let _ = sink.send(Event::Lane(lane));
+                }
+                under_way.fetch_sub(1, Ordering::AcqRel);
+            });
+        }
+        true
+    }
+}
+
+/// Dials as long as the id is good and the session stands.
+async fn dial_until_joined(
+    dial: &Dial,
+    id: LaneId,
+    transport: Transport,
+    sink: &UnboundedSender<Event>,
+) -> Option<JoinedLane> {
+    let until = Instant::now() + Duration::from_secs(LANE_JOIN_SECONDS_MAX);
+    let mut wait = BACKOFF;
+    while Instant::now() < until && !sink.is_closed() {
+        let dial = dial.clone();
+        match tokio::task::spawn_blocking(move || dial(id, transport)).await {
+            Ok(Ok(lane)) => return Some(lane),
+            Ok(Err(fault)) => tracing::debug!(target: "longhaul::session", lane = id.0, %fault, "a lane did not join"),
+            Err(_) => return None,
+        }
+        tokio::time::sleep(wait).await;
+        wait *= 2;
+    }
+    None
+}
+
+impl fmt::Debug for Regrow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Regrow::Never => "Never",
+            Regrow::Grant(_) => "Grant",
+            Regrow::Dial { .. } => "Dial",
+        })
+    }
+}
+
+/// An id is good for 10 s, and a proof that began in time may take as long again before the lane stands here; a lane that
+/// comes later than this does no harm.
+const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX + 2);
+/// The wait after a grant or a dial that nothing came of, doubled each time, ...
+const BACKOFF: Duration = Duration::from_millis(200);
+/// ... up to so often: 6.4 s.
+const BACKOFF_DOUBLINGS: u32 = 5;
+/// Rounds of grants of which no lane brought a single unit through.
+const IN_VAIN_MAX: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granting(target: u32) -> Regrow {
+        let mut next = target;
+        let open = move || {
+            next += 1;
+            Some(LaneId(next - 1))
+        };
+        let mut regrow = Regrow::Grant(Grants::new(target, Box::new(open)));
+        (0..target).for_each(|id| regrow.joined(LaneId(id)));
+        regrow
+    }
+
+    /// Dials so many ids, each of which fails so, and tells what the session hears.
+    fn dialled(count: u32, fails: impl Fn(LaneId) -> Option<FaultCode> + Send + Sync + 'static) -> Vec<String> {
+        let dial: Dial = Arc::new(move |id, _| match fails(id) {
+            Some(code) => Err(Fault::new(code, Blame::Path, "it fails")),
+            None => {
+                let (stream, _) = longhaul_net::LaneStream::pair().expect("a pair");
+                Ok(JoinedLane { id, stream, taken: true })
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (sink, mut events) = tokio::sync::mpsc::unbounded_channel();
+        runtime.block_on(async move {
+            Regrow::dialling(dial).dial_first(0..count, Transport::Tcp, &sink);
+            drop(sink);
+            let mut heard = Vec::new();
+            while let Some(event) = events.recv().await {
+                heard.push(match event {
+                    Event::Lane(lane) => format!("lane {}", lane.id.0),
+                    Event::Undialled(fault) => fault.code.name().to_owned(),
+                    other => panic!("{other:?}"),
+                });
+            }
+            heard.sort();
+            heard
+        })
+    }
+
+    #[test]
+    fn of_the_first_lanes_one_that_joins_is_enough() {
+        assert_eq!(dialled(3, |id| (id.0 != 1).then_some(FaultCode::Unreachable)), ["lane 1"]);
+    }
+
+    #[test]
+    fn where_no_lane_joins_or_one_never_will_the_session_hears_why() {
+        assert_eq!(dialled(3, |_| Some(FaultCode::TimedOut)), ["timed-out"]);
+        assert_eq!(dialled(2, |id| (id.0 == 1).then_some(FaultCode::Denied)), ["denied", "lane 0"]);
+    }
+
+    #[test]
+    fn each_lost_lane_is_replaced_by_a_new_id_once() {
+        let (mut regrow, now) = (granting(4), Instant::now());
+        assert_eq!(regrow.grant_at(), None);
+        regrow.lost(now);
+        assert_eq!(regrow.grant(now, 3, 4, 10), [LaneId(4)]);
+        let later = regrow.grant_at().expect("it looks whether it joined");
+        assert_eq!(regrow.grant(later, 3, 4, 10), [], "the id is still good");
+        regrow.joined(LaneId(4));
+        assert_eq!(regrow.grant(later + GOOD_FOR, 4, 4, 10), []);
+        assert_eq!(regrow.grant_at(), None);
+    }
+
+    #[test]
+    fn an_id_that_was_named_at_the_start_and_never_used_is_replaced() {
+        let mut next = 2;
+        let open = move || {
+            next += 1;
+            Some(LaneId(next - 1))
+        };
+        let mut regrow = Regrow::Grant(Grants::new(2, Box::new(open)));
+        regrow.joined(LaneId(0));
+        let due = regrow.grant_at().expect("the other may not come");
+        assert_eq!(regrow.grant(due, 1, 2, 0), [LaneId(2)]);
+    }
+
+    #[test]
+    fn grants_of_which_nothing_comes_wait_longer_each_time_and_end() {
+        let (mut regrow, mut now) = (granting(1), Instant::now());
+        regrow.lost(now);
+        let (mut grants, mut waits) = (0, Vec::new());
+        while let Some(next) = regrow.grant_at() {
+            waits.push(next.saturating_duration_since(now));
+            now = next;
+            let ids = regrow.grant(now, 0, 1, 5);
+            grants += ids.len() as u32;
+            // It joins, and breaks before it has brought anything.
+            for id in ids {
+                regrow.joined(id);
+                regrow.lost(now);
+            }
+        }
+        assert_eq!(grants, IN_VAIN_MAX);
+        assert!(waits.is_sorted() && waits.last() == Some(&(BACKOFF * 32)), "{waits:?}");
+        regrow.lost(now);
+        assert_eq!(regrow.grant(now, 0, 1, 6).len(), 1, "a unit that came through begins anew");
+    }
+}

@@ -1,0 +1,273 @@
+//! A receiving lane's thread: takes units off the wire into slots, hashing as they come.
+//!
+//! In: a joined stream. Out: [`Arrival`]s to the session loop, whose machine alone decides what they are worth. A
+//! buffer is claimed before its payload is read; when none is free the lane stops reading, and TCP tells the sender.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::digest::{ChunkHasher, Digest, digest_of};
+use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
+use longhaul_net::{LaneStream, Protection};
+use longhaul_proto::receiver::{Landed, LandedRow, Ticket};
+use longhaul_proto::wire::bundle;
+use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece, TRAILER_BYTES};
+use longhaul_sys::{Slab, Slot};
+
+use super::PIECE_BYTES;
+use super::hashing::hash_zeros;
+use super::holes::Holes;
+use super::pacer::Pacer;
+use super::pulse::Pulse;
+use crate::cpu::{Stage, StageTimes};
+use crate::faults::lane_fault;
+use crate::lanes::JoinedLane;
+use crate::lanes::join::hear_taken;
+
+/// A unit that arrived: what the machine gets to know, and what stays outside of it.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// The description.
+    pub(crate) landed: Landed,
+    /// The bytes; none for a hole.
+    pub(crate) slot: Option<Slot>,
+    /// Where each file of a bundle lies in the slot.
+    pub(crate) rows: Vec<(FileId, Range<usize>)>,
+}
+
+/// What a receiving lane's thread works with.
+#[derive(Clone, Copy)]
+pub(crate) struct Means<'a> {
+    /// Its buffers.
+    pub(crate) slab: &'a Arc<Slab>,
+    /// Lets it take in.
+    pub(crate) pacer: &'a Pacer,
+    /// Where CPU time is counted.
+    pub(crate) times: &'a StageTimes,
+    /// Its signs of life.
+    pub(crate) pulse: &'a Pulse,
+    /// The holes that it may bring.
+    pub(crate) holes: &'a Holes,
+}
+
+/// Receives until the sender is done with the lane, or this side gives no more buffers. Gives the number of units that were
+/// delivered, however it ended.
+///
+/// # Errors
+/// A [`Fault`] when the lane breaks or carries what no sender sends.
+pub(crate) fn run(
+    JoinedLane { id: lane, mut stream, taken }: JoinedLane,
+    means: Means<'_>,
+    deliver: impl Fn(Arrival),
+) -> (u64, Result<(), Fault>) {
+    let protection = stream.protection();
+    let (mut landed, mut grain_bytes) = (0, SLOW_GRAIN_BYTES);
+    let heard = if taken { Ok(()) } else { hear_taken(&mut stream).map_err(|e| lane_fault(&e)) };
+    let result = heard.and_then(|()| {
+        loop {
+            match receive_unit(&mut stream, Ticket { lane, seq: landed }, means, &mut grain_bytes) {
+                Ok(Some(arrival)) => deliver(arrival),
+                Ok(None) => break Ok(()),
+                Err(fault) => break Err(fault),
+            }
+            landed += 1;
+            means.pulse.done();
+        }
+    });
+    let result = result.map_err(|fault| match (protection, fault.code) {
+        // Whoever is on the way may have done that: not the sender's fault, and another try may find a cleaner way.
+        (Protection::Safe, FaultCode::Protocol) => Fault::new(
+            FaultCode::Lost,
+            Blame::Path,
+            format_args!("a safe lane was damaged on the way: {}", fault.message),
+        )
+        .hint("run the same command again, or with --protect private"),
+        _ => fault,
+    });
+    (landed, result)
+}
+
+/// The next unit; none when the sender is done with the lane, or this side gives no more buffers.
+/// `grain_bytes`: what is taken off the stream at a time, which follows how fast it comes.
+fn receive_unit(
+    stream: &mut LaneStream,
+    ticket: Ticket,
+    means: Means<'_>,
+    grain_bytes: &mut usize,
+) -> Result<Option<Arrival>, Fault> {
+    let trailers = stream.protection() == Protection::Private;
+    let mut header = [0; HEADER_BYTES];
+    if !stream.recv_or_end(&mut header).map_err(|e| lane_fault(&e))? {
+        return Err(Fault::new(FaultCode::Lost, Blame::Path, "a lane ended without saying so"));
+    }
+    means.pulse.begin();
+    let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else { return Ok(None) };
+    check(&piece, means.slab, trailers)?;
+    // Behind nothing its digest is here at once: then nothing is hashed of a unit that a broken lane does not bring whole.
+    let early = if trailers && piece.len == 0 { Some(receive_trailer(stream, &piece)?) } else { None };
+    let Some((slot, computed)) = receive(stream, &piece, means, grain_bytes)? else { return Ok(None) };
+    let declared = if trailers && early.is_none() { Some(receive_trailer(stream, &piece)?) } else { early };
+    let (rows, places) = means.times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
+    let landed = Landed { ticket, piece, computed, declared, rows };
+    Ok(Some(Arrival { landed, slot, rows: places }))
+}
+
+/// A byte-stream lane carries each unit as one piece, with a digest behind it exactly if the lane authenticates.
+fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
+    let whole = piece.offset == 0 && piece.len == if piece.is_bare() { 0 } else { piece.unit_len };
+    if !whole || piece.trailer != trailers || piece.unit_len > slab.slot_bytes() as u64 {
+        return Err(Fault::protocol(format_args!("{} came in a form that this lane does not carry", piece.unit)));
+    }
+    Ok(())
+}
+
+fn receive(
+    stream: &mut LaneStream,
+    piece: &Piece,
+    Means { slab, pacer, times, pulse, holes }: Means<'_>,
+    grain_bytes: &mut usize,
+) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
+    let start = match piece.unit {
+        Unit::Chunk { index, .. } => index.start(piece.chunk),
+        Unit::Bundle(_) => FileOffset(0),
+    };
+    // The tree has no place beyond 2^64 bytes, and none for a chunk that is not aligned to its size.
+    if start.0.checked_add(piece.unit_len).is_none() || piece.digest == DigestKind::Root && start.0 != 0 {
+        return Err(Fault::protocol(format_args!("{} lies where no file reaches", piece.unit)));
+    }
+    let mut hasher = ChunkHasher::new(piece.digest, start);
+    if piece.same {
+        // Nothing came that could be hashed; the machine knows what it holds.
+        return Ok(Some((None, zero_digest(piece.digest))));
+    }
+    if piece.hole && !holes.take(piece) {
+        // Nobody wants it, so its digest matters to nobody: a header must not cost what it says.
+        return Ok(Some((None, zero_digest(piece.digest))));
+    }
+    if piece.len == 0 {
+        hash_zeros(&mut hasher, piece.unit_len, times, pulse);
+        return Ok(Some((None, hasher.finish())));
+    }
+    let Some(mut slot) = pulse.waiting(|| slab.claim()) else { return Ok(None) };
+    for part in slot[..piece.len as usize].chunks_mut(PIECE_BYTES) {
+        pulse.paced(pacer, part.len());
+        let begun = Instant::now();
+        for grain in part.chunks_mut(*grain_bytes) {
+            times.count(Stage::Net, || stream.recv_exact(grain)).map_err(|e| lane_fault(&e))?;
+            pulse.carried(grain.len());
+        }
+        *grain_bytes = if begun.elapsed() < SLOW_PIECE { PIECE_BYTES } else { SLOW_GRAIN_BYTES };
+        pulse.beat();
+        times.count(Stage::Hash, || hasher.update(part));
+    }
+    Ok(Some((Some(slot), hasher.finish())))
+}
+
+/// What stands for a digest where there is none: no file has it.
+fn zero_digest(kind: DigestKind) -> Digest {
+    match kind {
+        DigestKind::Root => Digest::Root([0; 32]),
+        DigestKind::Cv => Digest::Cv([0; 32]),
+    }
+}
+
+fn receive_trailer(stream: &mut LaneStream, piece: &Piece) -> Result<Digest, Fault> {
+    let mut bytes = [0; TRAILER_BYTES];
+    stream.recv_exact(&mut bytes).map_err(|e| lane_fault(&e))?;
+    Ok(match piece.digest {
+        DigestKind::Root => Digest::Root(bytes),
+        DigestKind::Cv => Digest::Cv(bytes),
+    })
+}
+
+/// The files of a bundle, each hashed; none if it does not parse: its digest then says whether the sender or the way is
+/// to blame.
+fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, Range<usize>)>) {
+    let (Unit::Bundle(_), Some(slot)) = (piece.unit, slot) else { return Default::default() };
+    let unit = &slot[..piece.len as usize];
+    let rows = bundle::parse(unit).unwrap_or_default();
+    rows.into_iter()
+        .map(|row| {
+            let bytes = &unit[row.bytes.clone()];
+            let hashed = || *digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes();
+            // Nothing came that could be hashed; the machine knows what it has.
+            let computed = if row.same { row.root } else { hashed() };
+            let landed = LandedRow { file: row.file, len: row.len, declared: row.root, computed, same: row.same };
+            (landed, (row.file, row.bytes))
+        })
+        .unzip()
+}
+
+/// A piece that takes longer is taken off in grains, so that its bytes are counted as they come.
+const SLOW_PIECE: Duration = Duration::from_millis(100);
+/// A grain of a lane that is slow, or of which nothing is known yet: one TLS record.
+const SLOW_GRAIN_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::{FaultCode, LaneId};
+
+    use super::super::holes::tests::{announced, hole, want};
+    use super::*;
+    use crate::lanes::join::confirm;
+
+    /// How a lane ends on which the other end says that it has taken it, or not, and then that there is no more.
+    fn ended(taken: bool, is_confirmed: bool) -> Result<(), FaultCode> {
+        let (stream, mut other) = LaneStream::pair().expect("a pair");
+        if is_confirmed {
+            confirm(&mut other).expect("a word");
+        }
+        other.send(&[&Header::End.encode()]).expect("an end");
+        drop(other);
+        let slab = Slab::new(4096, 1).expect("a slab");
+        let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
+        let means = Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &Holes::default() };
+        run(JoinedLane { id: LaneId(0), stream, taken }, means, |_| {}).1.map_err(|fault| fault.code)
+    }
+
+    #[test]
+    fn the_word_that_a_lane_was_taken_comes_before_its_units_where_it_was_not_heard_yet() {
+        assert_eq!(ended(true, false), Ok(()));
+        assert_eq!(ended(false, true), Ok(()));
+        assert!(ended(true, true).is_err(), "it is no unit");
+        assert!(ended(false, false).is_err(), "a unit is not the word");
+    }
+
+    #[test]
+    fn holes_that_nobody_wants_cost_their_headers_and_no_hashing() {
+        let (stream, mut other) = LaneStream::pair().expect("a pair");
+        let (holes, chunk) = announced(true);
+        holes.say(&want(0, 2));
+        // Two that are wanted, in between a thousand that are not: of other files, again, of no chunk.
+        let mut pieces: Vec<Piece> = (0..1000).map(|n| hole(2 + n % 8, 1, 1 << 20, chunk)).collect();
+        pieces.insert(500, hole(0, 1, 1 << 20, chunk));
+        pieces.insert(0, hole(1, 1, 1 << 20, chunk));
+        pieces.push(hole(0, 1, 1 << 20, chunk));
+        let wanted = |piece: &Piece| matches!(piece.unit, Unit::Chunk { index, .. } if index.0 < 2);
+        let slab = Slab::new(1 << 20, 1).expect("a slab");
+        let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
+        let means = Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &holes };
+        let trailers = stream.protection() == Protection::Private;
+        let sent = pieces.clone();
+        let sending = std::thread::spawn(move || {
+            for piece in sent {
+                let header = Header::Piece(Piece { trailer: trailers, ..piece }).encode();
+                let tail = if trailers { &[0; TRAILER_BYTES][..] } else { &[] };
+                other.send(&[&header, tail]).expect("a hole");
+            }
+            other.send(&[&Header::End.encode()]).expect("an end");
+        });
+        let arrived = std::cell::RefCell::new(Vec::new());
+        let lane = JoinedLane { id: LaneId(0), stream, taken: true };
+        run(lane, means, |arrival| arrived.borrow_mut().push(arrival.landed)).1.expect("an honest end");
+        sending.join().expect("no panic");
+        let arrived = arrived.into_inner();
+        assert_eq!(arrived.len(), pieces.len(), "the machine hears of each");
+        let hashed = arrived.iter().filter(|landed| landed.computed != zero_digest(DigestKind::Cv));
+        assert!(hashed.clone().all(|landed| wanted(&landed.piece)) && hashed.count() == 2);
+        // Each unit that is done is a piece as well.
+        let bytes_hashed = (pulse.read().pieces - pieces.len() as u64) * PIECE_BYTES as u64;
+        assert_eq!(bytes_hashed, 2 << 20, "of {} that were named", pieces.len() << 20);
+    }
+}

@@ -1,0 +1,215 @@
+//! A sending lane's thread: takes filled slots from the one queue of its session, hashes and sends them.
+//!
+//! In: [`Ready`] from `source`. Out: a report of each sent unit to the session loop, and at the end what it had in hand. A
+//! fast lane takes more.
+
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, select};
+use longhaul_core::digest::{ChunkHasher, Digest};
+use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
+use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, Unit};
+use longhaul_net::{LaneStream, NetError, Protection};
+use longhaul_proto::sender::{Sent, Unfinished};
+use longhaul_proto::wire::data::{Header, Piece};
+use longhaul_sys::Slot;
+
+use super::PIECE_BYTES;
+use super::hashing::{hash_bytes, hash_zeros};
+use super::pacer::Pacer;
+use super::pulse::Pulse;
+use crate::cpu::{Stage, StageTimes};
+use crate::faults::lane_fault;
+use crate::lanes::JoinedLane;
+use crate::lanes::join::hear_taken;
+
+/// A unit that is ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    /// What it is.
+    pub(crate) unit: Unit,
+    /// Which sending.
+    pub(crate) attempt: Attempt,
+    /// Its bytes: in a slot, or zeros of a hole.
+    pub(crate) payload: Payload,
+    /// Its length.
+    pub(crate) len: u64,
+    /// The receiver holds a chunk of this digest: if it is that still, no payload is sent.
+    pub(crate) expect: Option<Digest>,
+    /// What its digest is, and the place in the tree that it speaks of.
+    pub(crate) digest: DigestKind,
+    pub(crate) start: FileOffset,
+    pub(crate) chunk: ChunkSize,
+}
+
+/// Where a unit's bytes are.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Slot(Slot),
+    Hole,
+}
+
+/// Where a lane's thread gets its units, and what it beats on.
+pub(crate) struct Source<'a> {
+    /// Units to send; at its end the lane is done.
+    pub(crate) queue: &'a Receiver<Ready>,
+    /// Says that the lane shall end in order; ends when it is given up.
+    pub(crate) quit: &'a Receiver<()>,
+    /// Lets the lane send.
+    pub(crate) pacer: &'a Pacer,
+    /// Where CPU time is counted.
+    pub(crate) times: &'a StageTimes,
+    /// Its signs of life.
+    pub(crate) pulse: &'a Pulse,
+}
+
+/// Sends units until the queue ends, or the lane shall, then says so to the other end.
+///
+/// # Errors
+/// A [`Fault`] when the lane breaks, with what it had in hand.
+pub(crate) fn run(
+    JoinedLane { id: lane, mut stream, taken }: JoinedLane,
+    source: &Source<'_>,
+    report: impl Fn(Sent),
+) -> Result<(), (Fault, Option<Unfinished>)> {
+    let declared = stream.protection() == Protection::Private;
+    for seq in 0.. {
+        let ready = select! {
+            recv(source.queue) -> ready => ready.ok(),
+            recv(source.quit) -> word => match word {
+                Ok(()) => None,
+                Err(_) => return Err((given_up(), None)),
+            },
+        };
+        let Some(ready) = ready else { break };
+        let Ready { unit, attempt, .. } = ready;
+        source.pulse.begin();
+        let (digest, len) = send_unit(&mut stream, &ready, declared, source)
+            .map_err(|e| (lane_fault(&e), Some(Unfinished { unit, attempt })))?;
+        source.pulse.done();
+        report(Sent { unit, attempt, digest, len, lane, seq, declared });
+    }
+    end(&mut stream, taken).map_err(|e| (lane_fault(&e), None))
+}
+
+/// Ends a lane in order. That is of use only where the other end has taken it: of one that was turned away nobody would ever say
+/// what arrived.
+fn end(stream: &mut LaneStream, taken: bool) -> Result<(), NetError> {
+    stream.send(&[&Header::End.encode()])?;
+    if !taken {
+        stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
+        hear_taken(stream)?;
+    }
+    stream.finish();
+    Ok(())
+}
+
+fn given_up() -> Fault {
+    Fault::new(FaultCode::Lost, Blame::Path, "a lane was given up").hint("run the same command again")
+}
+
+/// Sends a unit; gives its digest and the payload bytes that it took.
+fn send_unit(
+    stream: &mut LaneStream,
+    ready: &Ready,
+    trailer: bool,
+    Source { times, pulse, pacer, .. }: &Source<'_>,
+) -> Result<(Digest, u64), NetError> {
+    let same = ready.expect.is_some_and(|expect| is_same(ready, expect, times, pulse));
+    let mut hasher = ChunkHasher::new(ready.digest, ready.start);
+    let payload = match &ready.payload {
+        Payload::Slot(slot) if !same => &slot[..ready.len as usize],
+        _ => &[],
+    };
+    let header = Header::Piece(Piece {
+        unit: ready.unit,
+        attempt: ready.attempt,
+        offset: 0,
+        len: payload.len() as u64,
+        unit_len: ready.len,
+        chunk: ready.chunk,
+        digest: ready.digest,
+        hole: !same && matches!(ready.payload, Payload::Hole),
+        same,
+        trailer,
+    })
+    .encode();
+    if payload.is_empty() && !same {
+        hash_zeros(&mut hasher, ready.len, times, pulse);
+    }
+    let mut head = &header[..];
+    let mut pieces = payload.chunks(PIECE_BYTES).peekable();
+    while let Some(piece) = pieces.next() {
+        times.count(Stage::Hash, || hasher.update(piece));
+        let more = trailer || pieces.peek().is_some();
+        let mut grains = piece.chunks(pacer.grain()).peekable();
+        while let Some(grain) = grains.next() {
+            pulse.paced(pacer, grain.len());
+            let more = more || grains.peek().is_some();
+            times.count(Stage::Net, || {
+                if more { stream.send_more(&[head, grain]) } else { stream.send(&[head, grain]) }
+            })?;
+            pulse.beat();
+            pulse.carried(grain.len());
+            head = &[];
+        }
+    }
+    let digest = if same { ready.expect.unwrap_or_else(|| hasher.finish()) } else { hasher.finish() };
+    let tail = if trailer { &digest.bytes()[..] } else { &[] };
+    if !(head.is_empty() && tail.is_empty()) {
+        times.count(Stage::Net, || stream.send(&[head, tail]))?;
+    }
+    Ok((digest, payload.len() as u64))
+}
+
+/// Whether a chunk still is what the receiver holds: hashed before anything of it is sent.
+fn is_same(ready: &Ready, expect: Digest, times: &StageTimes, pulse: &Pulse) -> bool {
+    let mut hasher = ChunkHasher::new(ready.digest, ready.start);
+    match &ready.payload {
+        Payload::Slot(slot) => hash_bytes(&mut hasher, &slot[..ready.len as usize], times, pulse),
+        Payload::Hole => hash_zeros(&mut hasher, ready.len, times, pulse),
+    }
+    hasher.finish() == expect
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crossbeam_channel::{bounded, unbounded};
+    use longhaul_core::LaneId;
+    use longhaul_proto::wire::data::HEADER_BYTES;
+
+    use super::*;
+    use crate::lanes::join::confirm;
+
+    /// How a lane ends that has nothing to send, where the other end does that.
+    fn ended(taken: bool, other_end: impl FnOnce(LaneStream) + Send) -> Result<(), FaultCode> {
+        let (stream, other) = LaneStream::pair().expect("a pair");
+        thread::scope(|scope| {
+            scope.spawn(|| other_end(other));
+            let (units, queue) = unbounded();
+            drop(units);
+            let (_quit, quit) = bounded(1);
+            let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
+            let source = Source { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
+            run(JoinedLane { id: LaneId(0), stream, taken }, &source, |_| {}).map_err(|(fault, _)| fault.code)
+        })
+    }
+
+    fn hear_end(stream: &mut LaneStream) {
+        stream.recv_exact(&mut [0; HEADER_BYTES]).expect("the end of a lane");
+    }
+
+    #[test]
+    fn a_lane_ends_in_order_only_where_the_other_end_has_taken_it() {
+        assert_eq!(ended(true, |mut other| hear_end(&mut other)), Ok(()));
+        // What was sent on it was heard by nobody: that must be a loss, or its units would be waited for.
+        assert_eq!(ended(false, |mut other| hear_end(&mut other)), Err(FaultCode::Lost));
+        let takes_late = |mut other: LaneStream| {
+            hear_end(&mut other);
+            confirm(&mut other).expect("a word");
+        };
+        assert_eq!(ended(false, takes_late), Ok(()));
+    }
+}

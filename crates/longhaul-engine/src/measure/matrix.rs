@@ -1,0 +1,158 @@
+//! Measures the stages of a transfer within this process: from memory or disk to memory or disk, through the real pipeline of
+//! both halves.
+//!
+//! In: a [`CellRun`] and [`Settings`]. Out: a [`CellReport`]. What a disk costs is the difference between two cells; what a half
+//! spends is counted by stage. Removes nothing: the files are the caller's.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_core::filter::Filter;
+use longhaul_core::{Blame, Fault, FaultCode, Preserve};
+use longhaul_disk::{DirectMode, EngineKind, IoMode, ScanRequest, Scanned, SourceTree, VoidSource, VoidTarget};
+use longhaul_proto::receiver::Landing;
+use longhaul_proto::wire::message::Placing;
+
+use crate::api::{Event, FileEvent, FileStatus, Limited, LocalDest, LocalSource, Observer, Settings, Stop};
+use crate::client::Run;
+use crate::client::local_copy::{Engines, Nobody, merge_halves};
+use crate::client::udp_way::UdpWay;
+use crate::lanes::dial::paths::Paths;
+use crate::lanes::dial::segments::Segments;
+use crate::place::{self, Destination, LocalSite, Opening};
+use crate::session::totals::Totals;
+
+/// The name of the one file that is made of noise.
+pub const NOISE_NAME: &str = "void-0000000000";
+
+/// One cell of the matrix.
+#[derive(Clone, Debug)]
+pub struct CellRun {
+    /// The file to read; none: so many bytes of noise.
+    pub from: Option<PathBuf>,
+    /// The directory to write to; none: nothing is kept.
+    pub to: Option<PathBuf>,
+    /// The file's length.
+    pub bytes: u64,
+}
+
+/// What one half of this process spent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HalfReport {
+    /// CPU seconds by stage: `read` or `write` of the I/O threads, `hash` and `net` of the lanes, `files` of what is done by
+    /// name.
+    pub stages: Vec<(&'static str, f64)>,
+}
+
+/// What a cell measured.
+#[derive(Clone, Debug)]
+pub struct CellReport {
+    /// What ended it early.
+    pub fault: Option<Fault>,
+    /// Bytes that were committed.
+    pub bytes: u64,
+    /// From when the halves began to talk until both had ended, the last sync with it.
+    pub seconds: f64,
+    /// The sending half.
+    pub sender: HalfReport,
+    /// The receiving half.
+    pub receiver: HalfReport,
+    /// CPU seconds of this process that no stage counted: session loops, journals, the kernel's own I/O threads.
+    pub rest_cpu: f64,
+    /// What limited, with shares of the time in which that is known: the largest first.
+    pub limits: Vec<Limited>,
+}
+
+/// Measures one cell.
+pub async fn bench_cell(cell: CellRun, settings: Settings, stop: Stop) -> CellReport {
+    let ear = Arc::new(Ear::default());
+    let run = Run {
+        settings,
+        observer: ear.clone(),
+        stop,
+        paths: Paths::new(&[]),
+        segments: Segments::new(0),
+        udp: UdpWay::default(),
+        watch: None,
+    };
+    let (sent, received) = run.cell(&cell).await.unwrap_or_else(|fault| (Totals::ended_by(fault), Totals::default()));
+    let failed = ear.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    report(sent, received, failed)
+}
+
+/// How a file of this host is read when direct I/O is asked for.
+///
+/// # Errors
+/// A [`Fault`] when it cannot be opened.
+pub fn io_mode(path: &Path, direct: DirectMode) -> Result<IoMode, Fault> {
+    let tree = place::local_source(&[LocalSource { path: path.to_owned(), contents: false }], direct);
+    let mut mode = None;
+    let request = ScanRequest { filter: &Filter::default(), preserve: Preserve::default(), files_from: None };
+    tree.scan(&request, &mut |scanned| {
+        mode = Some(match scanned {
+            Scanned::Entry { source, identity, .. } => {
+                tree.open(&source, &identity).map(|file| file.mode()).map_err(|e| e.fault())
+            }
+            Scanned::Failed { error, .. } => Err(error.fault()),
+            Scanned::Skipped { .. } | Scanned::Reserved { .. } => Ok(IoMode::Buffered),
+        });
+        std::ops::ControlFlow::Break(())
+    });
+    mode.unwrap_or_else(|| Err(Fault::new(FaultCode::NotFound, Blame::Local, "there is no such file")))
+}
+
+impl Run {
+    async fn cell(self, cell: &CellRun) -> Result<(Totals, Totals), Fault> {
+        let engine = |disk: &Option<PathBuf>| if disk.is_some() { self.settings.engine } else { EngineKind::Void };
+        let engines = Engines { sender: engine(&cell.from), receiver: engine(&cell.to), noise: cell.from.is_none() };
+        let source: Arc<dyn SourceTree> = match &cell.from {
+            Some(path) => place::local_source(&[LocalSource { path: path.clone(), contents: false }], self.settings.io),
+            None => Arc::new(VoidSource { len: cell.bytes, files: 1 }),
+        };
+        let destination = match &cell.to {
+            Some(dir) => {
+                let opening =
+                    Opening { direct: self.settings.io, dry_run: false, placing: Placing::Beneath, may_modify: true };
+                LocalSite::new(&LocalDest { path: dir.clone(), slash: true }, opening)?.open()?
+            }
+            None => Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), "memory".to_owned()),
+        };
+        self.halves(source, destination, engines, Arc::new(Nobody)).await
+    }
+}
+
+fn report(mut sent: Totals, received: Totals, failed: Option<Fault>) -> CellReport {
+    let whole = sent.sender_cpu_us.unwrap_or(0) as f64 / 1e6;
+    let (sender, receiver) = (half(&sent, "read"), half(&received, "write"));
+    let seconds = sent.seconds();
+    merge_halves(&mut sent, received);
+    let report = sent.into_report(seconds);
+    let counted: f64 = sender.stages.iter().chain(&receiver.stages).map(|(_, seconds)| seconds).sum();
+    CellReport {
+        fault: report.fault.or(failed),
+        bytes: report.bytes_committed,
+        seconds,
+        sender,
+        receiver,
+        rest_cpu: (whole - counted).max(0.0),
+        limits: report.limits,
+    }
+}
+
+/// What a half counted, with what its disk's threads spent as the stage `disk`.
+fn half(totals: &Totals, disk: &'static str) -> HalfReport {
+    let io = totals.io.map_or(0.0, |io| io.cpu_nanos as f64 / 1e9);
+    HalfReport { stages: std::iter::once((disk, io)).chain(totals.stages.iter().copied()).collect() }
+}
+
+/// Hears by what the one file failed.
+#[derive(Default)]
+struct Ear(Mutex<Option<Fault>>);
+
+impl Observer for Ear {
+    fn event(&self, event: Event) {
+        if let Event::File(FileEvent { status: FileStatus::Failed(fault), .. }) = event {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Looks at the lanes of a measurement while it runs, as a lane that is closed has no counters any more.
+//!
+//! In: handles of lanes as they join, and a look now and then. Out: [`LaneFigures`]. What only the sending end's kernel knows
+//! is told only where this is the sending end.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longhaul_core::LaneId;
+use longhaul_net::LaneHandle;
+use longhaul_sys::tcp::ConnectionState;
+
+use super::net::Way;
+
+/// What the kernel counted of one lane.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaneFigures {
+    /// The lane's number in its session.
+    pub lane: u32,
+    /// Bytes of its stream that the other host acknowledged or that came in: headers, digests and encryption are in them.
+    pub bytes: u64,
+    /// The shortest round trip that the kernel saw of late.
+    pub rtt_min: Option<Duration>,
+    /// What only the end that sends knows.
+    pub sent: Option<SentFigures>,
+}
+
+/// What the kernel counts of a lane that sends.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SentFigures {
+    /// Its congestion control.
+    pub congestion: String,
+    /// Bytes that were sent, repeats with them.
+    pub bytes: u64,
+    /// Bytes that were sent again.
+    pub bytes_resent: u64,
+    /// The kernel's smoothed round trip, mean of all looks at which data was on its way.
+    pub rtt_mean: Option<Duration>,
+    /// How far round trips stray: the kernel's smoothed mean deviation (RFC 6298), mean of the same looks.
+    pub jitter: Option<Duration>,
+    /// The largest packet that the way takes, in bytes.
+    pub path_mtu: Option<u32>,
+    /// Payload of TCP in one segment, in bytes.
+    pub segment_bytes: Option<u32>,
+}
+
+/// How many lanes there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    /// At once, at most.
+    pub(crate) most: u32,
+    /// At the last look that found any.
+    pub(crate) last: u32,
+}
+
+/// The lanes of one run. See the module.
+#[derive(Debug)]
+pub(crate) struct LaneWatch {
+    way: Way,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    lanes: BTreeMap<LaneId, Lane>,
+    standing: Standing,
+    /// There is nothing more to see.
+    over: bool,
+}
+
+#[derive(Debug)]
+struct Lane {
+    handle: LaneHandle,
+    congestion: Option<String>,
+    last: Option<ConnectionState>,
+    /// Sums over the looks at which data was on its way.
+    rtt: Duration,
+    deviation: Duration,
+    looks: u32,
+}
+
+impl LaneWatch {
+    pub(crate) fn new(way: Way) -> LaneWatch {
+        LaneWatch { way, seen: Mutex::default() }
+    }
+
+    /// A lane joined.
+    pub(crate) fn joined(&self, id: LaneId, handle: LaneHandle) {
+        let zero = Duration::ZERO;
+        let lane = Lane { handle, congestion: None, last: None, rtt: zero, deviation: zero, looks: 0 };
+        self.lock().lanes.insert(id, lane);
+    }
+
+    /// Looks at all of them for the last time: payload is through.
+    pub(crate) fn look_last(&self) {
+        self.look();
+        self.lock().over = true;
+    }
+
+    /// Looks at all of them.
+    pub(crate) fn look(&self) {
+        let mut seen = self.lock();
+        if seen.over {
+            return;
+        }
+        let standing = seen.lanes.values_mut().filter_map(Lane::look).count() as u32;
+        if standing > 0 {
+            seen.standing = Standing { most: seen.standing.most.max(standing), last: standing };
+        }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.lock().standing
+    }
+
+    pub(crate) fn figures(&self) -> Vec<LaneFigures> {
+        self.lock().lanes.iter().map(|(id, lane)| lane.figures(*id, self.way)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lane {
+    /// None for a lane that is gone.
+    fn look(&mut self) -> Option<()> {
+        let state = self.handle.state()?;
+        self.congestion = self.handle.congestion().or(self.congestion.take());
+        self.take(state);
+        Some(())
+    }
+
+    fn take(&mut self, state: ConnectionState) {
+        // The opening of the connection counts as a byte.
+        if state.sent.saturating_sub(state.resent) > state.acked && !state.rtt.is_zero() {
+            self.rtt += state.rtt;
+            self.deviation += state.rtt_deviation;
+            self.looks += 1;
+        }
+        self.last = Some(state);
+    }
+
+    fn figures(&self, id: LaneId, way: Way) -> LaneFigures {
+        let Some(last) = self.last else { return LaneFigures { lane: id.0, ..LaneFigures::default() } };
+        let mean = |sum: Duration| sum.checked_div(self.looks);
+        let known = |bytes: u32| (bytes > 0).then_some(bytes);
+        let sent = || SentFigures {
+            congestion: self.congestion.clone().unwrap_or_default(),
+            bytes: last.sent,
+            bytes_resent: last.resent,
+            rtt_mean: mean(self.rtt),
+            jitter: mean(self.deviation).filter(|deviation| !deviation.is_zero()),
+            path_mtu: known(last.path_mtu),
+            segment_bytes: known(last.segment_bytes),
+        };
+        LaneFigures {
+            lane: id.0,
+            bytes: if way == Way::Push { last.acked } else { last.received },
+            rtt_min: last.min_rtt,
+            sent: (way == Way::Push).then(sent),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane() -> Lane {
+        let handle = longhaul_net::LaneStream::pair().expect("a pair").0.handle();
+        let zero = Duration::ZERO;
+        Lane { handle, congestion: Some("bbr".to_owned()), last: None, rtt: zero, deviation: zero, looks: 0 }
+    }
+
+    fn state(sent: u64, acked: u64, rtt_ms: u64) -> ConnectionState {
+        let ms = Duration::from_millis;
+        let (min_rtt, rtt_deviation) = (Some(ms(20)), ms(rtt_ms / 10));
+        ConnectionState {
+            sent,
+            acked,
+            received: 7,
+            rtt: ms(rtt_ms),
+            rtt_deviation,
+            min_rtt,
+            ..ConnectionState::default()
+        }
+    }
+
+    #[test]
+    fn round_trips_count_only_while_data_is_on_its_way() {
+        let mut lane = lane();
+        [state(0, 0, 90), state(900, 100, 30), state(1800, 900, 50), state(1800, 1800, 90)]
+            .into_iter()
+            .for_each(|state| lane.take(state));
+        let figures = lane.figures(LaneId(3), Way::Push);
+        let sent = figures.sent.expect("it sends");
+        assert_eq!((figures.lane, figures.bytes, sent.bytes), (3, 1800, 1800));
+        assert_eq!(sent.rtt_mean, Some(Duration::from_millis(40)));
+        assert_eq!(sent.jitter, Some(Duration::from_millis(4)));
+        assert_eq!((sent.path_mtu, sent.segment_bytes), (None, None), "the kernel did not say");
+    }
+
+    #[test]
+    fn of_a_lane_that_receives_nothing_is_told_that_the_sender_alone_knows() {
+        let mut lane = lane();
+        lane.take(state(100, 90, 30));
+        let figures = lane.figures(LaneId(0), Way::Pull);
+        assert_eq!((figures.bytes, figures.rtt_min, figures.sent), (7, Some(Duration::from_millis(20)), None));
+    }
+
+    #[test]
+    fn a_lane_that_was_never_looked_at_has_no_figures() {
+        assert_eq!(lane().figures(LaneId(1), Way::Push), LaneFigures { lane: 1, ..LaneFigures::default() });
+    }
+}

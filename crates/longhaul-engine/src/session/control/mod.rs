@@ -1,0 +1,568 @@
+//! What both roles share of a session: events in, messages out, signs of life, the way to an end.
+//!
+//! Owns the control channel's tasks, the [`Lanes`] and the look-out for what limits. Takes in what is said of lanes and rates
+//! itself, and hands all else to the loop. Decides only when a session cannot go on.
+
+mod ending;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
+use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
+use longhaul_proto::tuning::limit::Spent;
+use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Limit, Limited, Limiting, Rate};
+use longhaul_proto::{Message, Timestamp};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::Event;
+use super::channel::{ReadHalf, WriteHalf, start_writer};
+use super::idle::{Doings, Idle, moves};
+use super::inbox::{Inbound, Inbox, read_all};
+use super::outbox::{Gauge, Outbox, Uptake, too_far_behind};
+use super::overhead::Overhead;
+use crate::api::{self, Observer, Stop};
+use crate::cpu::StageTimes;
+use crate::journals::presence::Presence;
+use crate::lanes::JoinedLane;
+use crate::lanes::bottleneck::{Limiter, WaitsFor};
+use crate::lanes::pool::{LaneEnd, LaneRules, Lanes, Reins};
+use crate::lanes::tune::{Change, What};
+use crate::lanes::worker::pacer::Rates;
+
+/// What a session is made of once the handshake is over.
+pub(crate) struct LinkParts {
+    /// The control channel.
+    pub(crate) reader: ReadHalf,
+    pub(crate) writer: WriteHalf,
+    /// Who listens to events.
+    pub(crate) observer: Arc<dyn Observer>,
+    /// Stops the session from outside.
+    pub(crate) stop: Stop,
+    /// By which others see whether it lives.
+    pub(crate) presence: Arc<Presence>,
+    /// Where lanes that join later come in, and what they are put into.
+    pub(crate) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
+    /// How lanes are treated.
+    pub(crate) rules: LaneRules,
+}
+
+/// The running link. See the module.
+pub(crate) struct Link {
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) times: StageTimes,
+    events: mpsc::UnboundedReceiver<Event>,
+    sink: mpsc::UnboundedSender<Event>,
+    outbox: Option<Outbox>,
+    /// Whether the other side takes in what it is told.
+    uptake: Uptake,
+    /// Memory for that, and for entries.
+    overhead: Overhead,
+    inbox: Inbox,
+    /// Room of messages that are being dealt with.
+    inbox_room: Option<OwnedSemaphorePermit>,
+    writer: tokio::task::JoinHandle<()>,
+    reader: tokio::task::JoinHandle<()>,
+    lanes: Lanes,
+    role: Role,
+    /// The smallest segments that lanes turned out to need, as far as it was told.
+    segments_told: Option<u32>,
+    /// Lanes that the search gave up.
+    to_lose: Vec<LaneId>,
+    limiter: Limiter,
+    /// What a lane of this side that can do nothing waits for now.
+    pub(crate) waits_for: WaitsFor,
+    /// Bytes that lanes have not sent, if this side knows; what they have in hand is among them.
+    pub(crate) remaining: Option<u64>,
+    stop: Stop,
+    presence: Arc<Presence>,
+    start: Instant,
+    heard: Instant,
+    spoke: Instant,
+    /// Looks whether anything moves, where an idle session is to end.
+    idle: Option<Idle>,
+    /// What moved besides pieces on lanes.
+    moved: u64,
+    /// All that had moved when it was last looked at, and when that was found to have grown.
+    moved_by: (u64, Instant),
+    /// Payload that had arrived when that was last asked for, and when that was found to have grown.
+    arrived_by: (u64, Instant),
+    /// Whether this side's disk has something to do.
+    pub(crate) at_work: bool,
+    /// Claims memory for what lanes over QUIC keep in this process; `None` where that is claimed or nobody counts it.
+    quic_room: Option<Box<dyn FnMut() -> bool + Send>>,
+    /// When the other side last said that its disk stalls.
+    peer_stalled: Option<Instant>,
+    next_tick: Instant,
+    cpu_start: u64,
+    pub(crate) ending: bool,
+    /// The session is told to end, and on its way: it is not told again.
+    stopping: bool,
+    /// A refusal was said, which the other side should hear.
+    refused: bool,
+    /// The other side is known to listen no more: it has dialled anew.
+    deserted: bool,
+    /// A lane ended so that the session must: the reason is told unless the other side tells a better one within a moment.
+    lane_fault: Option<(Instant, Fault)>,
+}
+
+/// What wakes a session loop.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// The other side said something that the link does not keep to itself.
+    Message(Message),
+    /// Something else happened.
+    Event(Event),
+    /// The machine's timeout, or the second.
+    Time,
+    /// The session must end.
+    Stop(Fault),
+}
+
+impl Link {
+    /// Starts the control tasks.
+    pub(crate) fn start(parts: LinkParts) -> Link {
+        let (sink, events) = parts.events;
+        let (outbox, writer) = start_writer(parts.writer);
+        let (inbox, role) = (Inbox::new(), parts.rules.role);
+        // A sender reads whatever waits for the other side: so two that wait for each other there cannot be.
+        let queue = (role == Role::Receiver).then(|| outbox.queue.clone());
+        let reader = tokio::spawn(read_all(parts.reader, inbox.clone(), queue, sink.clone()));
+        let now = Instant::now();
+        Link {
+            observer: parts.observer,
+            times: StageTimes::default(),
+            events,
+            sink,
+            outbox: Some(outbox),
+            uptake: Uptake::new(now, SILENCE_MAX),
+            overhead: Overhead::default(),
+            inbox,
+            inbox_room: None,
+            writer,
+            reader,
+            role,
+            segments_told: None,
+            limiter: Limiter::new(parts.rules.role),
+            waits_for: WaitsFor::Other,
+            to_lose: Vec::new(),
+            remaining: None,
+            lanes: Lanes::new(parts.rules),
+            stop: parts.stop,
+            presence: parts.presence,
+            start: now,
+            heard: now,
+            spoke: now,
+            idle: None,
+            moved: 0,
+            moved_by: (0, now),
+            arrived_by: (0, now),
+            at_work: false,
+            quic_room: None,
+            peer_stalled: None,
+            next_tick: now + TICK,
+            cpu_start: crate::cpu::process_micros(),
+            ending: false,
+            stopping: false,
+            refused: false,
+            deserted: false,
+            lane_fault: None,
+        }
+    }
+
+    /// The session is to end when nothing moves in it.
+    pub(crate) fn set_idle(&mut self, idle: Idle) {
+        self.idle = Some(idle);
+    }
+
+    /// The fault by which the session ends if nothing moved in it for too long.
+    fn look_idle(&mut self) -> Option<Fault> {
+        let (now, moved) = (Instant::now(), self.lanes.pieces().0 + self.moved);
+        if moved != self.moved_by.0 {
+            self.moved_by = (moved, now);
+        }
+        let peer_stalls = self.peer_stalled.is_some_and(|at| at.elapsed() < 2 * HEARTBEAT_EVERY);
+        let doings = Doings { moved, at_work: self.at_work, peer_stalls };
+        self.idle.as_mut()?.look(now, doings)
+    }
+
+    /// Whether the other side is to know that this side's disk is what is waited for: a lane finds no buffer, or nothing has moved
+    /// for a while and the disk is at something.
+    fn stalls(&self) -> bool {
+        self.lanes.pieces().1 || self.at_work && self.moved_by.1.elapsed() >= STALLED_AFTER
+    }
+
+    /// Has memory counted that the session keeps besides its buffers.
+    pub(crate) fn set_overhead(&mut self, overhead: Overhead) {
+        self.overhead = overhead;
+    }
+
+    /// Lanes over QUIC are taken only if `room` says that there is memory for them.
+    pub(crate) fn set_quic_room(&mut self, room: Box<dyn FnMut() -> bool + Send>) {
+        self.quic_room = Some(room);
+    }
+
+    /// Whether a lane that joined finds the memory that it needs besides buffers.
+    fn has_room_for(&mut self, lane: &JoinedLane) -> bool {
+        let has = !lane.stream.handle().is_quic() || self.quic_room.as_mut().is_none_or(|room| room());
+        if !has {
+            tracing::info!(target: "longhaul::session", lane = lane.id.0, "no memory is left for lanes over QUIC");
+        }
+        has
+    }
+
+    /// Where threads of this session report.
+    pub(crate) fn sink(&self) -> mpsc::UnboundedSender<Event> {
+        self.sink.clone()
+    }
+
+    /// The machine's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Seconds since the session stood.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// CPU microseconds of this process since the session stood.
+    pub(crate) fn cpu_us(&self) -> u64 {
+        crate::cpu::process_micros().saturating_sub(self.cpu_start)
+    }
+
+    /// Waits for the next thing to happen, until `timeout` at most. Looks what lanes are at, and each second does what is due
+    /// before it waits; cancelled while it waits it loses nothing.
+    pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
+        // What was heard is dealt with, and what followed from it is done.
+        self.inbox_room = None;
+        let now = Instant::now();
+        // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
+        let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
+        let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), grant_at];
+        let due = due.into_iter().flatten().min().unwrap_or(now);
+        if let Some(doing) = self.lanes.sample() {
+            self.limiter.look(&doing, self.waits_for);
+        }
+        if now >= due {
+            self.next_tick = now + TICK;
+            return self.tick();
+        }
+        if let Ok(event) = self.events.try_recv() {
+            return self.hear(event);
+        }
+        let ticks = self.lanes.sample_at().min(due).saturating_duration_since(now);
+        let until = timeout.map_or(ticks, |t| Duration::from_micros(t.0.saturating_sub(self.now().0)).min(ticks));
+        tokio::select! {
+            biased;
+            code = self.stop.stopped(), if !self.stopping => {
+                self.stopping = true;
+                self.deserted = code == FaultCode::Lost;
+                Wake::Stop(stopped(code))
+            }
+            () = self.presence.evicted(), if !self.stopping => {
+                self.stopping = true;
+                self.deserted = true;
+                Wake::Stop(stopped(FaultCode::Lost))
+            }
+            Some(event) = self.events.recv() => self.hear(event),
+            () = tokio::time::sleep(until) => Wake::Time,
+        }
+    }
+
+    /// An event that is there already, without waiting.
+    pub(crate) fn try_next(&mut self) -> Option<Wake> {
+        self.events.try_recv().ok().map(|event| self.hear(event))
+    }
+
+    fn hear(&mut self, event: Event) -> Wake {
+        self.moved += u64::from(match &event {
+            Event::Inbound(Inbound { message, .. }) => moves(message),
+            Event::Wrote(_) | Event::Read(_) => true,
+            _ => false,
+        });
+        match event {
+            Event::Inbound(Inbound { message, room }) => {
+                match &mut self.inbox_room {
+                    Some(held) => held.merge(room),
+                    None => self.inbox_room = Some(room),
+                }
+                self.heard = Instant::now();
+                self.presence.hear();
+                if let Message::Heartbeat(Heartbeat { stalled, answer }) = &message {
+                    if *stalled {
+                        self.peer_stalled = Some(self.heard);
+                    }
+                    if *answer {
+                        self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: false }));
+                    }
+                }
+                match message {
+                    Message::Lanes(granted) if self.dial(&granted) => Wake::Time,
+                    Message::LaneTarget(target) if self.role == Role::Receiver && self.lanes.grants() => {
+                        self.lanes.set_target(target.count, target.transport);
+                        Wake::Time
+                    }
+                    Message::Rate(rate) if self.role == Role::Sender => {
+                        self.lanes.set_rates(|rates| rates.asked = Rates::from_wire(rate.bytes_per_s));
+                        Wake::Time
+                    }
+                    Message::Limiting(limiting) => {
+                        self.limiter.hear(self.heard, limiting.by);
+                        Wake::Time
+                    }
+                    message => Wake::Message(message),
+                }
+            }
+            Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
+                Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection")
+                    .hint("run the same command again")
+            })),
+            // A sender ends its lanes when the session is over, not before.
+            Event::LaneEnded(end) if !self.ending => {
+                if let Some(fault) = self.lanes.ended(&end) {
+                    self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
+                }
+                Wake::Event(Event::LaneEnded(end))
+            }
+            Event::Undialled(fault) => {
+                // Others may stand meanwhile that were granted after the first.
+                if !self.ending && (!fault.retry() || self.lanes.count() == 0) {
+                    self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
+                    // Whether it is there at all tells a firewall from an outage.
+                    self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: true }));
+                }
+                Wake::Time
+            }
+            Event::OwnRate(rate) => {
+                self.lanes.set_rates(|rates| rates.own = rate);
+                if self.role == Role::Receiver {
+                    self.say(Message::Rate(Rate { bytes_per_s: rate.unwrap_or(0) }));
+                }
+                Wake::Time
+            }
+            // Dropped, it is closed: the sender goes on over those that it has.
+            Event::Lane(lane) if !self.has_room_for(&lane) => Wake::Time,
+            event => Wake::Event(event),
+        }
+    }
+
+    /// Does what the search for the number of lanes decided, and tells it.
+    fn tune(&mut self) {
+        let by = self.limiter.limited().map(|limited| limited.by);
+        let hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
+        for Change { what, change, reason } in self.lanes.tune(self.remaining, hindered) {
+            if let What::Lose(lanes) = &what {
+                self.to_lose.extend(lanes);
+            }
+            if what != What::Nothing && !self.lanes.grants() {
+                let (count, transport) = (self.lanes.target(), self.lanes.transport());
+                self.say(Message::LaneTarget(LaneTarget { count, transport }));
+            }
+            self.tell_lanes(change, reason);
+        }
+    }
+
+    fn tell_lanes(&self, change: String, reason: String) {
+        let lanes = self.lanes.count() as u32;
+        tracing::info!(target: "longhaul::lanes", lanes, %change, %reason, "lanes");
+        self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
+    }
+
+    /// Tells that the path swallows large packets, when a lane has had to do with small ones.
+    fn tell_segments(&mut self, bytes: Option<u32>) {
+        let Some(bytes) = bytes.filter(|bytes| self.segments_told.is_none_or(|told| *bytes < told)) else { return };
+        self.segments_told = Some(bytes);
+        let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
+        self.tell_lanes(format!("to segments of {bytes} bytes"), reason.to_owned());
+    }
+
+    /// Dials the lanes that were granted; false if this side never dials.
+    fn dial(&mut self, granted: &Granted) -> bool {
+        let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX)).min(LANES_EVER_MAX);
+        self.lanes.dial((granted.first.0..last).map(LaneId), granted.transport, &self.sink)
+    }
+
+    fn tick(&mut self) -> Wake {
+        if let Some((_, fault)) = self.lane_fault.take_if(|(at, _)| *at <= Instant::now()) {
+            return Wake::Stop(fault);
+        }
+        let gauge = self.gauge();
+        if gauge.stops_reading() && self.role == Role::Receiver {
+            // It is not silent: nobody listens.
+            self.heard = Instant::now();
+        }
+        let not_taken_in = self.uptake.look(Instant::now(), gauge);
+        if let Some(fault) = not_taken_in.or_else(|| gauge.is_over().then(|| too_far_behind(gauge))) {
+            return if self.ending { Wake::Event(Event::ControlEnded(None)) } else { Wake::Stop(fault) };
+        }
+        if !self.ending && self.heard.elapsed() >= SILENCE_MAX {
+            return Wake::Stop(
+                Fault::new(
+                    FaultCode::TimedOut,
+                    Blame::Path,
+                    format_args!("the other side was silent for {} s", SILENCE_MAX.as_secs()),
+                )
+                .hint("run the same command again"),
+            );
+        }
+        if self.ending && self.heard.elapsed() >= SILENCE_MAX {
+            return Wake::Event(Event::ControlEnded(None));
+        }
+        if !self.ending {
+            if let Some(fault) = self.lanes.without_any().or_else(|| self.look_idle()) {
+                return Wake::Stop(fault);
+            }
+            self.tune();
+            for first in self.lanes.grant() {
+                let transport = self.lanes.transport();
+                self.say(Message::Lanes(Granted { first, count: 1, transport }));
+            }
+        }
+        let answer = self.presence.take_question() || self.lanes.ask_for_sign(self.heard);
+        if answer || self.spoke.elapsed() >= HEARTBEAT_EVERY {
+            self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer }));
+        }
+        Wake::Time
+    }
+
+    /// A second is over, or half of one, or the session: names what limited it, and says so to the other side.
+    pub(crate) fn judge(&mut self) {
+        let Some(by) = self.limiter.second(self.lanes.handles(), &self.times) else { return };
+        // No sign of life: a stalled disk is told by heartbeats, which silence alone brings about.
+        if let Some(outbox) = self.outbox.as_ref().filter(|_| !self.ending) {
+            outbox.send(Message::Limiting(Limiting { by }));
+        }
+    }
+
+    /// How long ago what limits was named last.
+    pub(crate) fn judged_for(&self) -> Duration {
+        self.limiter.since().elapsed()
+    }
+
+    /// What limited the last second, as far as known.
+    pub(crate) fn limited(&self) -> Option<Limited> {
+        self.limiter.limited()
+    }
+
+    /// What limited all of the session.
+    pub(crate) fn limits(&self) -> &Spent {
+        self.limiter.spent()
+    }
+
+    fn gauge(&self) -> Gauge {
+        self.outbox.as_ref().map(Outbox::gauge).unwrap_or_default()
+    }
+
+    /// Whether more waits for the other side than an honest one is behind with: nothing new is to be begun for it.
+    pub(crate) fn is_backlogged(&self) -> bool {
+        self.gauge().is_backlogged()
+    }
+
+    /// Whether there is no memory for what waits for the other side and for the entries that are held, of so many bytes: no more
+    /// entries are to be taken in.
+    pub(crate) fn is_cramped(&mut self, entries_bytes: usize) -> bool {
+        let is_cramped = !self.overhead.holds(self.gauge().waiting + entries_bytes);
+        if let Some(outbox) = &self.outbox {
+            outbox.set_cramped(is_cramped);
+        }
+        is_cramped
+    }
+
+    /// Says something to the other side.
+    pub(crate) fn say(&mut self, message: Message) {
+        self.spoke = Instant::now();
+        if let Some(outbox) = &self.outbox {
+            outbox.send(message);
+        }
+    }
+
+    /// Starts a lane's thread.
+    pub(crate) fn start_lane(
+        &mut self,
+        lane: JoinedLane,
+        run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
+    ) -> Result<(), Fault> {
+        self.tell_segments(lane.stream.segment_max());
+        self.lanes.start(lane, self.sink.clone(), run)
+    }
+
+    /// Lanes that stand.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.lanes.count() as u32
+    }
+
+    /// Whether any lane keeps payload in this process besides the buffers that it claims.
+    pub(crate) fn any_quic(&self) -> bool {
+        self.lanes.any_quic()
+    }
+
+    /// Closes this side's end of a lane, if it is here.
+    pub(crate) fn close_lane(&mut self, id: LaneId) {
+        self.lanes.close(id);
+    }
+
+    /// The lanes that stand still while others move. `owing` names those that owe something they have not begun.
+    pub(crate) fn stalled_lanes(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
+        let of_late = |at: Instant| at.elapsed() < 2 * HEARTBEAT_EVERY;
+        let mut lanes = std::mem::take(&mut self.to_lose);
+        // Where nothing is heard over control either, it is not the lanes.
+        if !self.ending && of_late(self.heard) {
+            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late), self.heard));
+        }
+        lanes
+    }
+
+    /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
+    pub(crate) fn pieces(&self) -> (u64, bool) {
+        self.lanes.pieces()
+    }
+
+    /// Payload bytes that went or came of units that are under way.
+    pub(crate) fn in_hand(&self) -> u64 {
+        self.lanes.in_hand()
+    }
+
+    /// For how long nothing was heard of the other side, over control or lanes. `arrived`: payload bytes that are there, as far as
+    /// this side knows.
+    pub(crate) fn silent_for(&mut self, arrived: u64) -> Duration {
+        if arrived != self.arrived_by.0 {
+            self.arrived_by = (arrived, Instant::now());
+        }
+        self.heard.max(self.arrived_by.1).elapsed()
+    }
+}
+
+fn stopped(code: FaultCode) -> Fault {
+    let why = match code {
+        FaultCode::Terminated => "terminated",
+        FaultCode::Busy => "the daemon is shutting down",
+        FaultCode::TimedOut => "it took longer than it may",
+        FaultCode::Unreachable => {
+            return Fault::new(
+                FaultCode::Busy,
+                Blame::Local,
+                "nothing moved, and another key needed the session's place",
+            )
+            .hint("run the same command again: it goes on where this ended");
+        }
+        FaultCode::Lost => "the client dialled again and goes on in another session",
+        _ => "interrupted",
+    };
+    Fault::new(code, Blame::Local, why)
+}
+
+/// Progress is told, heartbeats and silence are looked after so often.
+const TICK: Duration = Duration::from_secs(1);
+/// A side that says nothing for so long says that it lives.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
+/// A disk that has been at something for so long while nothing moved stalls, as far as the other side is concerned.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+/// A side that is not heard of for so long is taken for dead (six heartbeats).
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// When a lane breaks or cannot be dialled, the other side is often about to say why over control.
+const BETTER_REASON_WAIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

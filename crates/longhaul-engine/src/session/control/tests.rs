@@ -1,0 +1,272 @@
+//! Links and whole sessions against a peer that writes and never reads: what they hold is counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, Preserve, RelPath};
+use longhaul_disk::{EngineKind, VoidSource, VoidTarget};
+use longhaul_proto::receiver::{Config, Landing, Policy, SyncGroup};
+use longhaul_proto::wire::message::{Offer, Outcome, Page, PageCredit, Settlement, Transport};
+use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf as Half, duplex, split};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::*;
+use crate::budget::{Machinery, Means};
+use crate::lanes::replace::Regrow;
+use crate::session::allowed::Asked;
+use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
+use crate::session::outbox::Queue;
+use crate::session::receiver::Receiving;
+use crate::session::sender::Sending;
+use crate::session::{receiver, sender};
+
+/// Counts entries of which it is told.
+#[derive(Default)]
+struct Told(AtomicU64);
+
+impl Observer for Told {
+    fn event(&self, event: api::Event) {
+        if matches!(event, api::Event::File(_)) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Told {
+    async fn wait_for(&self, entries: u64) {
+        while self.0.load(Ordering::Relaxed) < entries {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// The other end: it says what it likes, and reads nothing.
+struct Deaf {
+    says: Half<DuplexStream>,
+    told: Arc<Told>,
+    queue: Arc<Queue>,
+    _hears: tokio::io::ReadHalf<DuplexStream>,
+}
+
+impl Deaf {
+    /// False once nobody listens any more.
+    async fn say(&mut self, message: &Message) -> bool {
+        self.says.write_all(&message.encode()).await.is_ok()
+    }
+
+    /// Bytes that wait for it.
+    fn waiting(&self) -> usize {
+        self.queue.gauge().waiting
+    }
+}
+
+fn link(role: Role) -> (Link, Deaf) {
+    let (near, far) = duplex(1 << 10);
+    let ((reader, writer), (_hears, says)) = (split(near), split(far));
+    let told = Arc::<Told>::default();
+    let rules = LaneRules {
+        role,
+        target: 1,
+        lanes_max: 1,
+        transport: Transport::Tcp,
+        windows: 0,
+        tuning: None,
+        rates: Rates { own: None, asked: None },
+        stall_after: Duration::from_secs(20),
+        regrow: Regrow::Never,
+    };
+    let (reader, writer) = (Box::new(reader) as ReadHalf, Box::new(writer) as WriteHalf);
+    let (presence, stop) = (Arc::default(), Stop::new().1);
+    let parts =
+        LinkParts { reader, writer, observer: told.clone(), stop, presence, events: unbounded_channel(), rules };
+    let link = Link::start(parts);
+    let queue = link.outbox.as_ref().map(|outbox| outbox.queue.clone()).expect("it has one");
+    (link, Deaf { says, told, queue, _hears })
+}
+
+fn machinery(role: Role) -> Machinery {
+    let means = Means { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk: CHUNK };
+    Machinery::start(role, means).expect("void I/O")
+}
+
+/// A receiving session; how it ends.
+async fn receives(link: Link) -> Option<Fault> {
+    let Machinery { slab, io, .. } = machinery(Role::Receiver);
+    let config = Config {
+        chunk: CHUNK,
+        chunk_max: CHUNK,
+        bundled_max: 256 << 10,
+        policy: Policy { if_exists: IfExists::SkipSame, may_modify: true },
+        landing: Landing::beneath(),
+        preserve: Preserve::default(),
+        dry_run: false,
+        group: SyncGroup::default(),
+        read_back: false,
+        digests: Default::default(),
+    };
+    let (asked, base, place, tree) = (Asked::default(), String::new(), String::new(), Arc::new(VoidTarget));
+    let mut course = ReceiveCourse::default();
+    receiver::run(link, Receiving { tree, slab, io, config, asked, base, place, ledger: None }, &mut course).await;
+    course.totals.fault
+}
+
+/// A session that sends empty files without end; how it ends.
+async fn sends(link: Link) -> Option<Fault> {
+    let Machinery { slab, io, depth } = machinery(Role::Sender);
+    let sending = Sending {
+        tree: Arc::new(VoidSource { len: 0, files: 10_000_000 }),
+        slab,
+        io,
+        depth,
+        chunk: CHUNK,
+        chunk_max: CHUNK,
+        bundled_max: 256 << 10,
+        wanted: Wanted { filter: Default::default(), names: None, preserve: Preserve::default() },
+        timed: false,
+    };
+    let mut course = SendCourse::default();
+    sender::run(link, sending, &mut course).await;
+    course.totals.fault
+}
+
+fn heartbeat() -> Message {
+    Message::Heartbeat(Heartbeat { stalled: false, answer: true })
+}
+
+#[tokio::test]
+async fn questions_whether_a_side_lives_leave_one_answer_waiting() {
+    let (mut link, mut peer) = link(Role::Sender);
+    let queue = peer.queue.clone();
+    let flood = async {
+        for _ in 0..20_000 {
+            assert!(peer.say(&heartbeat()).await, "it is read");
+        }
+    };
+    let listens = async {
+        loop {
+            link.wait(None).await;
+            while link.try_next().is_some() {}
+            assert!(queue.gauge().waiting < 4096, "{:?}", queue.gauge());
+        }
+    };
+    tokio::select! {
+        () = flood => {}
+        () = listens => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sender_that_reads_no_outcome_is_asked_for_no_more_pages() {
+    let (link, mut peer) = link(Role::Receiver);
+    let session = tokio::spawn(receives(link));
+    // Each fails with long reasons, as soon as it is looked at.
+    let why = "w".repeat(900);
+    let (mut first, mut most) = (0, 0);
+    let pages = loop {
+        let kind = EntryKind::Unsent { failure: Some(FaultCode::Denied), why: why.clone().into() };
+        let path = RelPath::new("p".repeat(250)).expect("a path");
+        let entries = vec![Entry { path, kind, meta: Meta::default() }; 50];
+        let page = Page { first: FileId(first), last: false, entries };
+        if !peer.say(&Message::Page(page)).await {
+            break first / 50;
+        }
+        first += 50;
+        // It has no need to hear that it may say more: it sees what becomes of what it said.
+        tokio::select! {
+            () = peer.told.wait_for(first) => {}
+            () = async { while !session.is_finished() { tokio::task::yield_now().await } } => {}
+        }
+        most = most.max(peer.waiting());
+        assert!(first < 1_000_000, "pages are taken in without end, {most} bytes wait");
+    };
+    let fault = session.await.expect("it ends").expect("not in order");
+    assert_eq!(fault.code, FaultCode::Protocol, "{fault}");
+    assert!((4 << 20..5 << 20).contains(&most), "{most} bytes waited after {pages} pages");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_reads_no_page_is_sent_no_more() {
+    let (link, mut peer) = link(Role::Sender);
+    let session = tokio::spawn(sends(link));
+    let offer = Offer { pages: u64::MAX, renamed: None, base: String::new().into() };
+    assert!(peer.say(&Message::Offer(offer)).await);
+    assert!(peer.say(&Message::PageCredit(PageCredit { upto: u64::MAX })).await);
+    // It settles what it guesses was offered. What was not is a breach, so it goes only so far as there must be entries.
+    let mut settled = 0;
+    let mut most = 0;
+    loop {
+        let before = peer.waiting();
+        for _ in 0..2000 {
+            assert!(peer.say(&heartbeat()).await);
+        }
+        most = most.max(peer.waiting());
+        if peer.waiting() == before {
+            break;
+        }
+        // What waits is what was offered, and an entry takes no more than this.
+        let offered = (peer.waiting() / 30).saturating_sub(2048) as u64;
+        while settled + 1000 <= offered {
+            let outcome = |id| Settlement { file: FileId(id), outcome: Outcome::Skipped };
+            assert!(peer.say(&Message::Settled((settled..settled + 1000).map(outcome).collect())).await);
+            settled += 1000;
+        }
+        peer.told.wait_for(settled).await;
+        assert!(most < 8 << 20, "pages are sent without end, {most} bytes wait");
+    }
+    assert!(settled > 10_000 && most > 4 << 20, "it was sent {most} bytes and settled {settled}");
+    assert!(most < (4 << 20) + (256 << 10), "{most} bytes wait");
+    drop(peer);
+    assert_eq!(session.await.expect("it ends").map(|fault| fault.code), Some(FaultCode::Lost));
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_nothing_in_is_given_up() {
+    for role in [Role::Sender, Role::Receiver] {
+        let (mut link, peer) = link(role);
+        let fault = Fault::new(FaultCode::Io, Blame::Local, "m".repeat(900));
+        let list = vec![Settlement { file: FileId(0), outcome: Outcome::Failed(fault) }; 100];
+        while !link.is_backlogged() {
+            link.say(Message::Settled(list.clone()));
+        }
+        // It was told all this long ago.
+        let long_ago = Instant::now().checked_sub(SILENCE_MAX).expect("this host has run for so long");
+        link.uptake = Uptake::new(long_ago, SILENCE_MAX);
+        link.next_tick = Instant::now();
+        let wake = link.wait(None).await;
+        assert!(matches!(&wake, Wake::Stop(fault) if fault.code == FaultCode::TimedOut), "{role:?}: {wake:?}");
+        drop(peer);
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_with_a_full_outbox_reads_no_more_and_a_sender_goes_on() {
+    for (role, reads_on) in [(Role::Receiver, false), (Role::Sender, true)] {
+        let (mut link, mut peer) = link(role);
+        let fault = Fault::new(FaultCode::Io, Blame::Local, "m".repeat(900));
+        let list = vec![Settlement { file: FileId(0), outcome: Outcome::Failed(fault) }; 100];
+        while !link.gauge().stops_reading() {
+            link.say(Message::Settled(list.clone()));
+        }
+        let flood = async {
+            for _ in 0..2000 {
+                peer.say(&heartbeat()).await;
+            }
+        };
+        let listens = async {
+            for _ in 0..200_000 {
+                while link.try_next().is_some() {}
+                link.inbox_room = None;
+                tokio::task::yield_now().await;
+            }
+        };
+        let is_read = tokio::select! {
+            () = flood => true,
+            () = listens => false,
+        };
+        assert_eq!(is_read, reads_on, "{role:?}");
+    }
+}
+
+const CHUNK: ChunkSize = match ChunkSize::from_log2(20) {
+    Some(size) => size,
+    None => ChunkSize::DEFAULT,
+};

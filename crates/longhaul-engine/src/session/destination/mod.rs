@@ -1,0 +1,510 @@
+//! The target side of a session: has done on the disk what the receiver's machine orders, and reports each outcome.
+//!
+//! Owns the payload of arrivals until their verdict, open target files and staged names. Chunks are written by `disk`
+//! with its depth; everything else by small pools: surveys in order, staging in parallel, group syncs beside the
+//! writes, batches one step after the other. `survey` looks before anything is made, `batch` commits what is.
+
+mod batch;
+mod digests;
+mod readback;
+mod shortage;
+mod standing;
+mod survey;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use longhaul_core::digest::{Digest, Hash32};
+use longhaul_core::{
+    Author, Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
+};
+use longhaul_disk::{ChunkIo, DiskError, Staged, TargetFile, TargetTree};
+use longhaul_proto::receiver::{Created, Held, Partial, Record, Room, Surveyed, Ticket};
+use longhaul_proto::wire::message::Outcome;
+use longhaul_sys::Slot;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Event, FileResult};
+use crate::cpu::{Stage, StageTimes};
+use crate::faults::system_fault;
+use crate::journals::Ledger;
+use crate::lanes::worker::receive::Arrival;
+use crate::workers::Workers;
+
+use batch::Batch;
+use digests::Digesters;
+use readback::Readers;
+pub(crate) use shortage::Whereabouts;
+use standing::Versions;
+
+/// What the target side reports; each goes to the `handle_*` of its name.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// What stands under the names of a page.
+    Surveyed { first: FileId, found: Vec<Result<Surveyed, Fault>> },
+    /// The room where a file would go.
+    Room(Option<Room>),
+    /// A temporary file stands.
+    Created(FileId, Result<Open, Fault>),
+    /// A chunk is written.
+    Written { file: FileId, index: ChunkIndex, result: Result<(), Fault> },
+    /// A file's data is synced.
+    Synced(FileResult),
+    /// What the medium gives back of chunks.
+    ReadBack { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
+    /// What it gives back of small files.
+    StagedReadBack(Vec<(FileId, Result<Hash32, Fault>)>),
+    /// What stands under the names of small files.
+    Standing(Vec<(FileId, Result<Hash32, Fault>)>),
+    /// So many more bytes of skipped files were read.
+    SkippedRead(u64),
+    /// The roots of skipped files.
+    SkippedDigested(Vec<(FileId, Result<Option<Hash32>, Fault>)>),
+    /// What stands in the place of chunks.
+    StandingChunks { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
+    /// Files that were found the same were looked at for the last time.
+    Retouched(Vec<FileResult>),
+    /// Records are written.
+    Journalled(Result<(), Fault>),
+    /// What stands is durable, what was written down is put away.
+    Tidied(Result<(), Fault>),
+    /// Names are staged.
+    Staged(Vec<(FileId, Result<Staged, Fault>)>),
+    /// The batch is durable under temporary names.
+    Barrier(Result<(), Fault>),
+    /// The batch is renamed.
+    Published(Vec<FileResult>),
+    /// The renames are durable.
+    DirsSynced(Result<(), Fault>),
+    /// Directories have their metadata.
+    DirsFinished(Vec<FileResult>),
+}
+
+/// A target file that takes chunks.
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    target: Arc<TargetFile>,
+    map: ChunkMap,
+    created: Created,
+}
+
+/// How the target side works.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WritingOptions {
+    /// Chunk size of files that are not continued.
+    pub(crate) chunk: ChunkSize,
+    /// Files up to this length come in bundles.
+    pub(crate) bundled_max: u64,
+    /// Which metadata is set.
+    pub(crate) preserve: Preserve,
+    /// Look, but touch nothing.
+    pub(crate) dry_run: bool,
+    /// Names that stood may be replaced.
+    pub(crate) may_replace: bool,
+    /// Read back what was written, or read what stands: the bytes of a buffer for that.
+    pub(crate) reserve: Option<usize>,
+    /// Read files that are skipped: the bytes of a buffer for that.
+    pub(crate) digests: Option<usize>,
+}
+
+/// The target side. Dropping it waits until nothing is outstanding, then removes what was not published.
+pub(crate) struct Writing {
+    tree: Arc<dyn TargetTree>,
+    io: ChunkIo,
+    options: WritingOptions,
+    times: StageTimes,
+    sink: UnboundedSender<Event>,
+    /// Held once by each write, and by each job, that is under way or waits for its turn.
+    writes: Arc<()>,
+    jobs: Arc<()>,
+    /// Held once by each entry that is at its end and is still to be put away.
+    chores: Arc<()>,
+    /// Likewise by what reads back, and reads what stands.
+    reads: Arc<()>,
+    depth: usize,
+    payload: HashMap<Ticket, Payload>,
+    /// Directories whose content is still coming.
+    dirs: Arc<Mutex<survey::Coming>>,
+    files: HashMap<FileId, Open>,
+    staged: HashMap<FileId, Staged>,
+    batch: Arc<Batch>,
+    survey: Workers,
+    stage: Workers,
+    sync: Workers,
+    commit: Workers,
+    journal: Workers,
+    /// Measures room while files are open, behind nothing else.
+    room: Workers,
+    whereabouts: Arc<Whereabouts>,
+    /// What is written down; none where nothing outlives the session anyway.
+    ledger: Option<Arc<Ledger>>,
+    /// What was read of files that stand.
+    versions: Versions,
+    /// What reads back and reads what stands, if that is wanted.
+    readers: Option<Readers>,
+    /// What reads files that are skipped, if that is wanted.
+    digesters: Option<Digesters>,
+    /// The last field: dropped when all pools have ended.
+    _aftermath: Aftermath,
+}
+
+/// What an arrival brought, until its verdict.
+#[derive(Debug, Default)]
+struct Payload {
+    /// The bytes; none for a hole.
+    slot: Option<Slot>,
+    /// The bytes of the unit.
+    len: usize,
+    /// It lies in a hole.
+    hole: bool,
+    /// Where each file of a bundle lies in them.
+    rows: Vec<(FileId, Range<usize>)>,
+}
+
+/// Threads that create, write and seal: creating names waits for the directory's lock more than for the processor.
+const STAGERS: usize = 4;
+/// Group syncs at a time.
+const SYNCERS: usize = 2;
+/// Entries that wait to be put away before no more are taken in, at some 500 bytes each: what ends while a slow disk syncs once.
+const CHORES_WAITING_MAX: usize = 64 << 10;
+
+impl Writing {
+    /// Starts the target side.
+    pub(crate) fn start(
+        tree: Arc<dyn TargetTree>,
+        io: ChunkIo,
+        (ledger, whereabouts): (Option<Arc<Ledger>>, Whereabouts),
+        options: WritingOptions,
+        times: StageTimes,
+        sink: UnboundedSender<Event>,
+    ) -> Result<Writing, Fault> {
+        let pool = |name, n| Workers::start(name, n).map_err(|e| system_fault("file threads", &e));
+        let _aftermath = Aftermath { tree: tree.clone(), ledger: ledger.clone() };
+        Ok(Writing {
+            _aftermath,
+            depth: io.report().depth,
+            tree,
+            io,
+            options,
+            times,
+            sink,
+            writes: Arc::default(),
+            jobs: Arc::default(),
+            chores: Arc::default(),
+            reads: Arc::default(),
+            payload: HashMap::new(),
+            dirs: Arc::default(),
+            files: HashMap::new(),
+            staged: HashMap::new(),
+            batch: Arc::default(),
+            survey: pool("survey", 1)?,
+            stage: pool("stage", STAGERS)?,
+            sync: pool("sync", SYNCERS)?,
+            commit: pool("commit", 1)?,
+            journal: pool("journal", 1)?,
+            room: pool("room", 1)?,
+            whereabouts: Arc::new(whereabouts),
+            ledger,
+            versions: Versions::default(),
+            readers: options.reserve.map(Readers::start).transpose()?,
+            digesters: options.digests.map(Digesters::start).transpose()?,
+        })
+    }
+
+    /// Keeps an arrival's payload for the verdict that follows.
+    pub(crate) fn keep(&mut self, arrival: &mut Arrival) {
+        let piece = &arrival.landed.piece;
+        let (len, hole) = (piece.unit_len as usize, piece.hole);
+        let payload = Payload { slot: arrival.slot.take(), len, hole, rows: std::mem::take(&mut arrival.rows) };
+        self.payload.insert(arrival.landed.ticket, payload);
+    }
+
+    /// Gives a payload's buffer back.
+    pub(crate) fn drop_payload(&mut self, ticket: Ticket) {
+        self.payload.remove(&ticket);
+    }
+
+    /// Runs `job` on a pool and sends what it reports.
+    fn report(&self, pool: &Workers, job: impl FnOnce(&dyn TargetTree) -> Report + Send + 'static) {
+        let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
+        let (under_way, whereabouts) = (self.jobs.clone(), self.whereabouts.clone());
+        pool.run(move || {
+            let mut report = times.count(Stage::Files, || job(&*tree));
+            report.each_fault(|fault| whereabouts.name_shortage(&*tree, fault));
+            drop(under_way);
+            let _ = sink.send(Event::Wrote(report));
+        });
+    }
+
+    /// Whether the disk has anything to do.
+    pub(crate) fn is_at_work(&self) -> bool {
+        [&self.jobs, &self.writes, &self.reads].into_iter().any(|held| Arc::strong_count(held) > 1)
+    }
+
+    /// Whether the disk has all the work that it takes at a time.
+    pub(crate) fn is_full(&self) -> bool {
+        let under_way = |held: &Arc<()>| Arc::strong_count(held) - 1;
+        let jobs = under_way(&self.jobs);
+        jobs >= STAGERS || under_way(&self.writes) + jobs >= self.depth
+    }
+
+    /// Whether more entries that are at their end wait to be put away than the disk does in a moment.
+    pub(crate) fn is_swamped(&self) -> bool {
+        Arc::strong_count(&self.chores) > CHORES_WAITING_MAX
+    }
+
+    /// Measures the room where a file would go: at once, or when what is being discarded is.
+    pub(crate) fn measure_room(&self, held: Arc<Held>, behind_discards: bool) {
+        let pool = if behind_discards { &self.journal } else { &self.room };
+        self.report(pool, move |tree| {
+            // Where it may be compressed only a write tells whether a file fits.
+            let room = tree.room(&held.placed).filter(|room| room.is_firm);
+            Report::Room(room.map(|room| Room { device: room.device, bytes: room.bytes, inodes: room.inodes }))
+        });
+    }
+
+    /// Makes a temporary file, or opens the one of a partial.
+    pub(crate) fn create(&self, held: Arc<Held>, partial: Option<Arc<Partial>>) {
+        let (chunk, preserve_holes) = (self.options.chunk, self.options.preserve.sparse);
+        let ledger = self.ledger.clone();
+        self.report(&self.stage, move |tree| {
+            let EntryKind::File { len, sparse, .. } = held.entry.kind else {
+                return Report::Created(held.id, Err(bug("chunks for something that is no file")));
+            };
+            let opened = match &ledger {
+                Some(ledger) => ledger.open(tree, &held, partial.as_ref(), chunk, preserve_holes),
+                None => tree
+                    .create(&held.placed, len, sparse && preserve_holes, &unwritten())
+                    .map(|target| (target, Created::Fresh))
+                    .map_err(|e| e.fault()),
+            };
+            let open = opened.map(|(target, created)| {
+                let map = match &created {
+                    Created::Continued(partial) => partial.map(),
+                    Created::Fresh => ChunkMap::new(len, chunk),
+                };
+                Open { target, map, created }
+            });
+            Report::Created(held.id, open)
+        });
+    }
+
+    /// Takes a temporary file that stands; gives what the machine wants to know.
+    pub(crate) fn created(&mut self, file: FileId, result: Result<Open, Fault>) -> Result<Created, Fault> {
+        let open = result?;
+        let created = open.created.clone();
+        self.files.insert(file, open);
+        Ok(created)
+    }
+
+    /// Writes a verified chunk. A hole needs no write.
+    pub(crate) fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
+        let (Some(Payload { slot, len, hole, .. }), Some(open)) = (self.payload.remove(&ticket), self.files.get(&file))
+        else {
+            let result = Err(bug("a verified chunk without its payload or file"));
+            let _ = self.sink.send(Event::Wrote(Report::Written { file, index, result }));
+            return;
+        };
+        let (target, start) = (open.target.clone(), open.map.start_of(index).0);
+        let Some(slot) = slot else {
+            if hole && matches!(open.created, Created::Continued(_)) {
+                return self.report(&self.stage, move |tree| {
+                    let result = tree.make_hole(&target, start..start + len as u64).map_err(|e| e.fault());
+                    Report::Written { file, index, result }
+                });
+            }
+            let _ = self.sink.send(Event::Wrote(Report::Written { file, index, result: Ok(()) }));
+            return;
+        };
+        let place = target.place(start);
+        let (sink, under_way) = (self.sink.clone(), self.writes.clone());
+        let (tree, whereabouts) = (self.tree.clone(), self.whereabouts.clone());
+        let done = move |slot: Slot, result: Result<(), DiskError>| {
+            drop((slot, under_way));
+            let result = result.map_err(|error| {
+                let mut fault = error.fault();
+                whereabouts.name_shortage(&*tree, &mut fault);
+                fault
+            });
+            let _ = sink.send(Event::Wrote(Report::Written { file, index, result }));
+        };
+        self.io.write(target, place, len, slot, Box::new(done));
+    }
+
+    /// Writes verified files of a bundle under temporary names.
+    pub(crate) fn write_bundle(&mut self, ticket: Ticket, files: Vec<Arc<Held>>) {
+        let Payload { slot, rows, .. } = self.payload.remove(&ticket).unwrap_or_default();
+        let preserve = self.options.preserve;
+        let ledger = self.ledger.clone();
+        self.report(&self.stage, move |tree| {
+            let begun = begun(ledger.as_deref(), files.iter());
+            let rows: HashMap<FileId, Range<usize>> = rows.into_iter().collect();
+            let stage = |held: &Arc<Held>| {
+                begun.clone()?;
+                let bytes = rows.get(&held.id).cloned().and_then(|range| slot.as_ref()?.get(range));
+                let bytes = bytes.ok_or_else(|| bug("a verified file without its payload"))?;
+                tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(|e| e.fault())
+            };
+            Report::Staged(files.iter().map(|held| (held.id, stage(held))).collect())
+        });
+    }
+
+    /// Stages a symbolic link.
+    pub(crate) fn make_link(&self, held: Arc<Held>) {
+        let (preserve, ledger) = (self.options.preserve, self.ledger.clone());
+        self.report(&self.stage, move |tree| {
+            let result = match &held.entry.kind {
+                EntryKind::Symlink { target } => begun(ledger.as_deref(), std::iter::once(&held)).and_then(|()| {
+                    tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(|e| e.fault())
+                }),
+                _ => Err(bug("a link that is none")),
+            };
+            Report::Staged(vec![(held.id, result)])
+        });
+    }
+
+    /// Syncs what was written to a file so far.
+    pub(crate) fn sync_data(&self, file: FileId) {
+        let target = self.files.get(&file).map(|open| open.target.clone());
+        self.report(&self.sync, move |tree| {
+            let result = target.ok_or_else(|| bug("a sync of a file that is not open"));
+            Report::Synced((file, result.and_then(|target| tree.sync_data(&target).map_err(|e| e.fault()))))
+        });
+    }
+
+    /// Writes records down.
+    pub(crate) fn journal(&self, records: Vec<Record>) {
+        let ledger = self.ledger.clone();
+        self.report(&self.journal, move |_| Report::Journalled(ledger.map_or(Ok(()), |ledger| ledger.write(&records))));
+    }
+
+    /// Makes durable what was found standing, sees to it that the destination is still where it was, and puts away what was written
+    /// down, behind everything that still writes there.
+    pub(crate) fn tidy(&self) {
+        let (ledger, dry_run) = (self.ledger.clone(), self.options.dry_run);
+        self.report(&self.journal, move |tree| {
+            let synced = if dry_run { Ok(()) } else { tree.sync_dirs(&[]).and_then(|()| tree.check_place()) };
+            let synced = synced.map_err(|e| e.fault());
+            if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
+                ledger.put_away(tree);
+            }
+            Report::Tidied(synced)
+        });
+    }
+
+    /// Takes note of an outcome.
+    pub(crate) fn settled(&self, held: &Arc<Held>, outcome: &Outcome) {
+        self.versions.forget(held.id);
+        let Some(ledger) = self.ledger.clone() else { return };
+        if matches!(outcome, Outcome::Failed(fault) if fault.author == Author::Local) {
+            ledger.thin(&held.placed);
+        }
+        if held.entry.kind == EntryKind::DirEnd && matches!(outcome, Outcome::Committed(_)) {
+            let (placed, chore) = (held.placed.clone(), self.chores.clone());
+            // Behind what is still discarded there.
+            return self.journal.run(move || {
+                ledger.leave_dir(&placed);
+                drop(chore);
+            });
+        }
+        if ledger.concerns(held) {
+            let (tree, held, outcome) = (self.tree.clone(), held.clone(), outcome.clone());
+            let chore = self.chores.clone();
+            self.journal.run(move || {
+                ledger.settled(&*tree, &held, &outcome);
+                drop(chore);
+            });
+        }
+    }
+
+    /// Cuts a whole file to its length and sets its metadata.
+    pub(crate) fn seal(&mut self, held: Arc<Held>) {
+        // It stays among the open files until it is known to be staged: what fails here is kept or discarded as they are.
+        let target = self.files.get(&held.id).map(|open| open.target.clone());
+        let preserve = self.options.preserve;
+        self.report(&self.stage, move |tree| {
+            let target = target.ok_or_else(|| bug("a seal of a file that is not open"));
+            let staged = target.and_then(|target| tree.seal(target, &held.entry.meta, preserve).map_err(|e| e.fault()));
+            Report::Staged(vec![(held.id, staged)])
+        });
+    }
+
+    /// Removes what was made for a file.
+    pub(crate) fn discard(&mut self, file: FileId) {
+        let (open, staged) = (self.files.remove(&file), self.staged_or_in_batch(file));
+        let (tree, ledger, chore) = (self.tree.clone(), self.ledger.clone(), self.chores.clone());
+        if let Some(ledger) = &ledger {
+            open.iter().for_each(|open| ledger.thin(open.target.path()));
+            staged.iter().filter_map(|batch| batch.get(file)).for_each(|staged| ledger.thin(staged.path()));
+        }
+        // In the journal's order: what is dropped is dropped before it is put away.
+        self.journal.run(move || {
+            if let Some(open) = open {
+                open.target.discard();
+            }
+            if let Some(batch) = staged {
+                batch.discard(file);
+            }
+            if let Some(ledger) = ledger {
+                ledger.discard(&*tree, file);
+            }
+            drop(chore);
+        });
+    }
+
+    /// Closes a file that another session may continue; what is good for nothing goes all the same.
+    pub(crate) fn leave(&mut self, file: FileId) {
+        if self.ledger.as_ref().is_some_and(|ledger| ledger.keeps(file)) {
+            let gone = (self.files.remove(&file), self.staged.remove(&file));
+            self.stage.run(move || drop(gone));
+        } else {
+            self.discard(file);
+        }
+    }
+
+    /// What is being read back before it is gone on with is not waited for any more.
+    pub(crate) fn hurry(&self) {
+        if let Some(ledger) = &self.ledger {
+            ledger.stop_proving();
+        }
+    }
+
+    /// Gives up: what of open files is not worth another session's while goes.
+    pub(crate) fn give_up(&mut self) {
+        self.hurry();
+        if let Some(digesters) = &self.digesters {
+            digesters.stop();
+        }
+        let open: Vec<FileId> = self.files.keys().chain(self.staged.keys()).copied().collect();
+        open.into_iter().for_each(|file| self.leave(file));
+    }
+}
+
+/// Before the first temporary in a directory a journal says so: by it others know whose it is.
+fn begun<'a>(ledger: Option<&Ledger>, held: impl Iterator<Item = &'a Arc<Held>>) -> Result<(), Fault> {
+    ledger.map_or(Ok(()), |ledger| ledger.begin(held.map(|held| &held.placed)))
+}
+
+/// What is left to do when nothing is under way any more.
+struct Aftermath {
+    tree: Arc<dyn TargetTree>,
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl Drop for Aftermath {
+    fn drop(&mut self) {
+        if let Some(ledger) = &self.ledger {
+            ledger.close(&*self.tree);
+        }
+    }
+}
+
+/// The name of a temporary where there are no names: in a tree without a disk.
+fn unwritten() -> TempName {
+    TempName::new(SessionTag([0; 8]), [0; 8])
+}
+
+fn bug(message: &str) -> Fault {
+    Fault::new(FaultCode::Internal, Blame::Bug, message)
+}

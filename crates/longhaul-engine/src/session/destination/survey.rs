@@ -1,0 +1,124 @@
+//! Looks at what stands under the names that are coming, and makes directories, one page at a time and in order.
+//!
+//! In: pages of entries. Out: what stands there and what an earlier session left of it. Removes what nobody goes on with.
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError};
+
+use longhaul_core::{Entry, EntryKind, Fault, FileId, RelPath};
+use longhaul_disk::{DiskError, Made, Standing, TargetTree};
+use longhaul_proto::receiver::{Held, Seen, Surveyed, is_same};
+
+use super::{Report, Writing, WritingOptions, begun};
+use crate::journals;
+use crate::journals::{Known, Ledger};
+
+impl Writing {
+    /// Looks at what stands under the names of a page, making its directories.
+    /// `committed` knows what an earlier session of this run did.
+    pub(crate) fn survey(&self, page: Vec<Arc<Held>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
+        let (options, dirs) = (self.options, self.dirs.clone());
+        let (ledger, bundled_max) = (self.ledger.clone(), options.bundled_max);
+        self.report(&self.survey, move |tree| {
+            let mut dirs = dirs.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = page.first().map_or(FileId(0), |held| held.id);
+            if let Some(ledger) = ledger.as_deref().filter(|_| first == FileId(0)) {
+                ledger.sweep(tree, &RelPath::root());
+            }
+            let found = page.iter().map(|held| {
+                dirs.pass(held)?;
+                let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(|e| e.fault());
+                let seen = seen.inspect_err(|fault| dirs.fail(held, fault))?;
+                let coming = match held.entry.kind {
+                    EntryKind::File { len, .. } if len > bundled_max => journals::Coming::InChunks,
+                    _ => journals::Coming::Whole,
+                };
+                let stands_for_itself = !matches!(held.entry.kind, EntryKind::DirEnd | EntryKind::Unsent { .. });
+                let ledger = ledger.as_ref().filter(|_| stands_for_itself);
+                let known = ledger.map_or(Ok(Known::default()), |ledger| ledger.claim(tree, held, coming))?;
+                let committed = known.committed || committed(&held.entry);
+                Ok(Surveyed { seen, partial: known.partial, committed, doubtful: known.doubtful })
+            });
+            let found: Vec<Result<Surveyed, Fault>> = found.collect();
+            // Directories in which something will be made are written down first. It is done here, all of a page at once, so that
+            // files are opened in their order and do not wait for it one by one; should it fail, each of them says so.
+            let leaf = |held: &Held| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
+            let new = |(held, found): (&Arc<Held>, &Result<Surveyed, Fault>)| {
+                leaf(held) && found.as_ref().is_ok_and(|found| found.seen == Seen::Absent)
+            };
+            let _ = begun(ledger.as_deref(), page.iter().zip(&found).filter(|pair| new(*pair)).map(|(held, _)| held));
+            Report::Surveyed { first, found }
+        });
+    }
+}
+
+/// Directories whose content is still coming: no more than a path has levels.
+#[derive(Debug, Default)]
+pub(super) struct Coming {
+    /// Those that this session made.
+    fresh: HashSet<RelPath>,
+    /// The outermost that could not be made or entered, and why: so nothing beneath it can.
+    failed: Option<(RelPath, Fault)>,
+}
+
+impl Coming {
+    /// Fails what lies beneath a directory that failed, with the reason of that.
+    fn pass(&mut self, held: &Held) -> Result<(), Fault> {
+        let Some((dir, fault)) = &self.failed else { return Ok(()) };
+        if held.placed == *dir {
+            self.failed.take_if(|_| held.entry.kind == EntryKind::DirEnd);
+            return Ok(());
+        }
+        let is_beneath = held.placed.as_bytes().strip_prefix(dir.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
+        if (is_beneath || dir.is_root()) && held.entry.kind != EntryKind::DirEnd { Err(fault.clone()) } else { Ok(()) }
+    }
+
+    fn fail(&mut self, held: &Held, fault: &Fault) {
+        if held.entry.kind == EntryKind::Dir {
+            self.failed.get_or_insert_with(|| (held.placed.clone(), fault.clone()));
+        }
+    }
+}
+
+/// What stands under a name; directories are made, and a file that is there already gets its mode.
+fn look(
+    tree: &dyn TargetTree,
+    held: &Held,
+    options: &WritingOptions,
+    fresh: &mut HashSet<RelPath>,
+    ledger: Option<&Ledger>,
+) -> Result<Seen, DiskError> {
+    match held.entry.kind {
+        EntryKind::DirEnd => {
+            fresh.remove(&held.placed);
+            Ok(Seen::Absent)
+        }
+        EntryKind::Unsent { .. } => Ok(Seen::Absent),
+        EntryKind::Dir if !options.dry_run => {
+            match tree.make_dir(&held.placed)? {
+                Made::Created => drop(fresh.insert(held.placed.clone())),
+                Made::Stood => ledger.into_iter().for_each(|ledger| ledger.sweep(tree, &held.placed)),
+            }
+            Ok(Seen::Dir)
+        }
+        // Nothing stands in a directory that was made a moment ago: a look at each name there would cost as much as
+        // making it. Whoever puts something there meanwhile is met by the rename, which never replaces what was not seen.
+        _ if held.placed.parent().is_some_and(|parent| fresh.contains(&parent)) => Ok(Seen::Absent),
+        _ => Ok(match tree.examine(&held.placed)? {
+            None => Seen::Absent,
+            Some(Standing::File { .. } | Standing::Special { .. }) if held.entry.kind == EntryKind::Dir => {
+                return Err(DiskError::Exists { path: (&held.placed).into(), what: "it is no directory" });
+            }
+            Some(Standing::File { len, meta, clock }) => {
+                let seen = Seen::File { len, mtime: meta.mtime, clock };
+                if options.may_replace && options.preserve.mode && !options.dry_run && is_same(&held.entry, &seen) {
+                    tree.fit_mode(&held.placed, &meta, &held.entry.meta)?;
+                }
+                seen
+            }
+            Some(Standing::Dir { .. }) => Seen::Dir,
+            Some(Standing::Symlink { target, .. }) => Seen::Symlink { target },
+            Some(Standing::Special { .. }) => Seen::Special,
+        }),
+    }
+}

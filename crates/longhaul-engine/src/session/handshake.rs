@@ -1,0 +1,180 @@
+//! The first words of a session: hello, welcome or refusal, and which lanes may join.
+//!
+//! In: a fresh control channel. Out: an agreed session, or a [`Fault`] for whoever asked. No payload, no disks.
+
+use std::time::Duration;
+
+use longhaul_core::limits::{BUNDLED_FILE_BYTES_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode};
+use longhaul_disk::{Shape, SyncMethod};
+use longhaul_net::Protection;
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{
+    CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, Hello, Lanes, Protect, Request, VERSION, Welcome,
+};
+
+use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
+
+/// A hello for `request` in the versions that this build speaks.
+pub(crate) fn hello(request: Request) -> Message {
+    Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps: 0, request })
+}
+
+/// Files up to this length travel in bundles of chunks of `chunk`.
+pub(crate) fn bundled_max(chunk: ChunkSize) -> u64 {
+    BUNDLED_FILE_BYTES_MAX.min(chunk.bytes() / 4)
+}
+
+/// The next message, within the handshake's deadline; a refusal becomes the error that it tells.
+pub(crate) async fn answer(reader: &mut ReadHalf) -> Result<Message, Fault> {
+    answer_within(reader, HANDSHAKE).await
+}
+
+async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Message, Fault> {
+    match tokio::time::timeout(patience, read_message(reader)).await {
+        Err(_) => Err(unanswered()),
+        Ok(Ok(Some(Message::Refuse(fault)))) => Err(fault.seen_from_afar()),
+        Ok(Ok(Some(message))) => Ok(message),
+        Ok(Ok(None)) => {
+            Err(Fault::new(FaultCode::Lost, Blame::Peer, "the other side closed the connection")
+                .hint("its log says why"))
+        }
+        Ok(Err(fault)) => Err(fault),
+    }
+}
+
+/// Asks for a transfer, with the parts of the request that follow the hello, and waits so long for the answer; gives what was
+/// agreed and the lanes to dial.
+pub(crate) async fn ask(
+    reader: &mut ReadHalf,
+    writer: &mut WriteHalf,
+    request: Request,
+    parts: impl Iterator<Item = Message>,
+    patience: Duration,
+) -> Result<(Welcome, Lanes), Fault> {
+    let Message::Welcome(welcome) = heard_while_telling(reader, tell(writer, request, parts), patience).await? else {
+        return Err(unexpected());
+    };
+    if welcome.version != VERSION {
+        return Err(Fault::protocol(format_args!(
+            "the other side chose version {}, which was not offered",
+            welcome.version
+        )));
+    }
+    let Message::Lanes(lanes) = answer(reader).await? else { return Err(unexpected()) };
+    if lanes.count == 0 || lanes.count > LANES_MAX || lanes.first.0.checked_add(lanes.count).is_none() {
+        return Err(Fault::protocol(format_args!("{} lanes granted", lanes.count)));
+    }
+    Ok((welcome, lanes))
+}
+
+/// Says what is asked for, part by part, to a side that takes it in.
+async fn tell(writer: &mut WriteHalf, request: Request, parts: impl Iterator<Item = Message>) -> Result<(), Fault> {
+    write_message(writer, &hello(request)).await?;
+    for part in parts {
+        if tokio::time::timeout(PART_TAKEN_MAX, write_message(writer, &part)).await.is_err() {
+            let why = "the other side takes in nothing more of the list of what to send";
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint("run the same command again"));
+        }
+    }
+    Ok(())
+}
+
+/// The answer to what `telling` says, for which it is waited so long once all is said. A refusal may come before that.
+async fn heard_while_telling(
+    reader: &mut ReadHalf,
+    telling: impl Future<Output = Result<(), Fault>>,
+    patience: Duration,
+) -> Result<Message, Fault> {
+    let mut hearing = std::pin::pin!(answer_within(reader, Duration::MAX));
+    let told = tokio::select! {
+        biased;
+        heard = &mut hearing => return heard,
+        told = telling => told,
+    };
+    let patience = if told.is_ok() { patience } else { REFUSAL_OVERTAKES };
+    match (tokio::time::timeout(patience, hearing).await, told) {
+        (Ok(heard), Ok(())) | (Ok(heard @ Err(_)), _) => heard,
+        (_, Err(fault)) => Err(fault),
+        (Err(_), Ok(())) => Err(unanswered()),
+    }
+}
+
+/// Hears a hello; gives what is asked for.
+pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<Request, Fault> {
+    let Message::Hello(hello) = answer(reader).await? else { return Err(unexpected()) };
+    if hello.version_min > VERSION || hello.version_max < VERSION {
+        return Err(Fault::new(
+            FaultCode::Unsupported,
+            Blame::Peer,
+            format_args!(
+                "protocol versions {} to {} are not spoken here, only {VERSION}",
+                hello.version_min, hello.version_max
+            ),
+        )
+        .hint("use builds of longhaul that share a protocol version"));
+    }
+    Ok(hello.request)
+}
+
+/// The wire's word for a protection.
+pub(crate) fn to_wire(protection: Protection) -> Protect {
+    match protection {
+        Protection::Private => Protect::Private,
+        Protection::Safe => Protect::Safe,
+    }
+}
+
+/// The protection that the wire's word means.
+pub(crate) fn from_wire(protect: Protect) -> Protection {
+    match protect {
+        Protect::Private => Protection::Private,
+        Protect::Safe => Protection::Safe,
+    }
+}
+
+fn unanswered() -> Fault {
+    Fault::new(FaultCode::TimedOut, Blame::Peer, "the other side did not answer in time")
+        .hint("run the same command again")
+}
+
+fn unexpected() -> Fault {
+    Fault::protocol("the handshake went another way than it goes")
+}
+
+/// Whatever is said before a session has so long.
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+
+/// A part of a request that is not taken in for so long is not any more.
+const PART_TAKEN_MAX: Duration = Duration::from_secs(30);
+/// A side that takes no more of a request has said why, if it says so.
+const REFUSAL_OVERTAKES: Duration = Duration::from_secs(5);
+
+/// What a receiver says in its `Welcome` of how it makes small files and names durable.
+pub(crate) fn sync_caps(method: Option<SyncMethod>) -> u64 {
+    match method {
+        Some(SyncMethod::FileSystem) => CAP_SYNCS_FILE_SYSTEM,
+        Some(SyncMethod::Each) => CAP_SYNCS_EACH,
+        None => 0,
+    }
+}
+
+/// What a sender says in its `Welcome` of its sources.
+pub(crate) fn source_caps(shape: &Shape) -> u64 {
+    if matches!(shape, Shape::Directory) { CAP_SOURCE_DIRECTORY } else { 0 }
+}
+
+/// Whether the sender has said that its one source is a directory.
+pub(crate) fn source_is_directory(caps: u64) -> bool {
+    caps & CAP_SOURCE_DIRECTORY != 0
+}
+
+/// How the receiver makes small files and names durable, as it is heard; none if nothing is said.
+pub(crate) fn sync_said(caps: u64) -> Option<&'static str> {
+    let method = match caps {
+        caps if caps & CAP_SYNCS_EACH != 0 => SyncMethod::Each,
+        caps if caps & CAP_SYNCS_FILE_SYSTEM != 0 => SyncMethod::FileSystem,
+        _ => return None,
+    };
+    Some(method.name())
+}

@@ -1,0 +1,527 @@
+//! The sender's session loop: one machine, one source side, the lanes that empty it.
+//!
+//! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders. Scanned entries are
+//! taken only while the machine has room, so that the scan goes no faster than the receiver's credit.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
+use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
+use longhaul_disk::{ChunkIo, Scanned, SourceTree};
+use longhaul_proto::Message;
+use longhaul_proto::receiver::{Held, Landing};
+use longhaul_proto::sender::{Action, Config, Sender, Small};
+use longhaul_proto::wire::message::{Ending, Finding, Outcome, Tally};
+use longhaul_sys::Slab;
+use tokio::sync::mpsc;
+
+use super::control::Link;
+use super::control::Wake;
+use super::course::{Known, SendCourse, Source, Wanted};
+use super::dirs::Dirs;
+use super::orders::ChunkOrder;
+use super::overhead::ENTRY_BYTES;
+use super::receiver::tell_settled;
+use super::source::{Origin, Reading, Report};
+use super::timed_source::Drain;
+use super::totals::Moved;
+use super::{Event, unsent};
+use crate::api::{self, Progress};
+use crate::budget;
+use crate::lanes::JoinedLane;
+use crate::lanes::bottleneck::WaitsFor;
+use crate::lanes::pool::{LaneEnd, Reins};
+use crate::lanes::worker;
+
+/// What a sending session works with.
+pub(crate) struct Sending {
+    /// Where it reads.
+    pub(crate) tree: Arc<dyn SourceTree>,
+    /// Its buffers.
+    pub(crate) slab: Arc<Slab>,
+    /// Its chunk I/O, and the requests that this has in flight.
+    pub(crate) io: ChunkIo,
+    pub(crate) depth: usize,
+    /// What was agreed.
+    pub(crate) chunk: ChunkSize,
+    pub(crate) chunk_max: ChunkSize,
+    pub(crate) bundled_max: u64,
+    /// What of the sources is sent.
+    pub(crate) wanted: Wanted,
+    /// The source ends by the clock: what was read by then is delivered first.
+    pub(crate) timed: bool,
+}
+
+struct Loop<'a> {
+    link: Link,
+    machine: Sender,
+    reading: Reading,
+    slab: Arc<Slab>,
+    depth: usize,
+    course: &'a mut SendCourse,
+    outstanding: HashMap<FileId, Known>,
+    /// Bytes of their names.
+    names_bytes: usize,
+    /// Directories that were offered and whose end is not settled.
+    dirs: Dirs,
+    scan_end_said: bool,
+    landing: Landing,
+    preserve: Preserve,
+    drain: Option<Drain>,
+    /// Bytes of files that were committed in this session.
+    bytes_committed: u64,
+    told: u64,
+    /// When the receiver's counters were heard, seconds of the session.
+    counted_s: f64,
+    /// The most payload that was handed to lanes so far, pieces of units among it.
+    sent_most: u64,
+    verdict: Option<Result<Ending, Fault>>,
+    told_by_peer: bool,
+}
+
+/// Runs a sending session to its end. What has no outcome then stays in the course, whose totals hold the fault, if any.
+pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCourse) {
+    let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed } = sending;
+    let preserve = wanted.preserve;
+    let started = Reading::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times.clone(), link.sink())
+        .and_then(|reading| course.begin(tree, wanted).map(|()| reading));
+    let reading = match started {
+        Ok(reading) => reading,
+        Err(fault) => {
+            link.refuse(&fault, false);
+            link.end().await;
+            course.totals.fault = Some(fault);
+            return;
+        }
+    };
+    let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_USER_MIN).map_or(chunk, |least| least.min(chunk));
+    let mut this = Loop {
+        link,
+        machine: Sender::new(Config { chunk, chunk_min, chunk_max, bundled_max }),
+        reading,
+        slab,
+        depth,
+        course,
+        outstanding: HashMap::new(),
+        names_bytes: 0,
+        dirs: Dirs::default(),
+        scan_end_said: false,
+        landing: Landing::beneath(),
+        preserve,
+        drain: timed.then(Drain::default),
+        bytes_committed: 0,
+        told: 0,
+        counted_s: 0.0,
+        sent_most: 0,
+        verdict: None,
+        told_by_peer: false,
+    };
+    while this.verdict.is_none() {
+        let has_room = this.has_room();
+        let wake = match this.course.scan() {
+            Some(scan) if has_room => tokio::select! {
+                biased;
+                wake = this.link.wait(None) => Some(wake),
+                scanned = scan.recv() => {
+                    this.take_scanned(scanned);
+                    None
+                }
+            },
+            _ => Some(this.link.wait(None).await),
+        };
+        if let Some(wake) = wake {
+            this.absorb(wake);
+        }
+        this.take_ready();
+        this.lose_stalled();
+        this.settle();
+    }
+    this.finish(io).await;
+}
+
+impl Loop<'_> {
+    /// Whether another entry can be offered: what was offered already is bounded, and so is what follows from it.
+    fn has_room(&self) -> bool {
+        self.machine.has_room() && self.names_bytes < NAMES_BYTES_MAX && !self.reading.is_swamped()
+    }
+
+    /// Takes what else was scanned or happened already, as far as there is room.
+    fn take_ready(&mut self) {
+        for _ in 0..EVENTS_AT_ONCE {
+            match self.link.try_next() {
+                Some(wake) => self.absorb(wake),
+                None => break,
+            }
+        }
+        while self.has_room()
+            && let Some(known) = self.course.again.pop_front()
+        {
+            self.offer_again(known);
+        }
+        // No more than a page or two: whether the receiver takes them in is looked at between.
+        for _ in 0..ENTRIES_AT_ONCE {
+            let Some(scan) = self.has_room().then(|| self.course.scan()).flatten() else { break };
+            match scan.try_recv() {
+                Ok(scanned) => self.take_scanned(Some(scanned)),
+                Err(mpsc::error::TryRecvError::Empty) => return self.machine.handle_scan_idle(),
+                Err(mpsc::error::TryRecvError::Disconnected) => self.take_scanned(None),
+            }
+        }
+        if self.course.totals.scanned && self.course.again.is_empty() && !self.scan_end_said {
+            self.scan_end_said = true;
+            self.machine.handle_scan_end();
+        }
+    }
+
+    fn take_scanned(&mut self, scanned: Option<Scanned>) {
+        match scanned {
+            None => self.course.scan_is_over(),
+            Some(Scanned::Entry { entry, source, identity }) => {
+                let sparse = self.preserve.sparse && matches!(entry.kind, EntryKind::File { sparse: true, .. });
+                self.offer_new(entry, Source::Readable(Arc::new(Origin { at: source, identity, sparse })));
+            }
+            Some(Scanned::Skipped { path, why }) => {
+                self.offer_new(unsent::entry(path, None, why), Source::Special);
+            }
+            Some(Scanned::Reserved { dir, name }) => {
+                self.offer_new(unsent::reserved(dir, &name), Source::Special);
+            }
+            Some(Scanned::Failed { path, error }) => {
+                let fault = error.fault();
+                if fault.code == FaultCode::Exhausted {
+                    return self.machine.abort(fault);
+                }
+                self.offer_new(unsent::entry(path, Some(fault.code), fault.message.clone()), Source::Failed(fault));
+            }
+        }
+    }
+
+    fn offer_new(&mut self, entry: Entry, source: Source) {
+        self.course.totals.found(&entry.kind);
+        let held = self.offer(entry);
+        self.outstanding.insert(held.id, Known { held, source, begun: false, told: false });
+    }
+
+    /// Offers what an earlier session left without outcome.
+    fn offer_again(&mut self, known: Known) {
+        let held = self.offer(known.held.entry.clone());
+        self.outstanding.insert(held.id, Known { held, ..known });
+    }
+
+    fn offer(&mut self, entry: Entry) -> Arc<Held> {
+        let placed = self.place(&entry);
+        let id = self.machine.handle_scanned(entry.clone());
+        self.dirs.offered(id, &entry.kind);
+        let held = Arc::new(Held { id, entry, placed });
+        self.names_bytes += name_bytes(&held);
+        held
+    }
+
+    /// Where the receiver says that it puts an entry; its own name if it does not say.
+    fn place(&mut self, entry: &Entry) -> RelPath {
+        self.landing.place(&entry.path).unwrap_or_else(|_| entry.path.clone())
+    }
+
+    fn absorb(&mut self, wake: Wake) {
+        match wake {
+            Wake::Time => {}
+            Wake::Stop(fault) => self.machine.abort(fault),
+            Wake::Message(message) => self.hear(message),
+            Wake::Event(Event::Lane(joined)) => {
+                if let Err(fault) = self.start_lane(joined) {
+                    self.machine.abort(fault);
+                }
+            }
+            Wake::Event(Event::LaneEnded(end)) => {
+                match end.fault {
+                    Some(_) => self.machine.handle_lane_ended(end.id, end.unfinished),
+                    None => self.machine.handle_lane_retired(end.id),
+                }
+                self.fit_reading();
+            }
+            Wake::Event(Event::Sent(sent)) => self.machine.handle_sent(sent),
+            Wake::Event(Event::Read(Report::Unreadable(file, fault))) => match &mut self.drain {
+                Some(drain) => drain.unreadable(file, fault),
+                None => self.machine.handle_unreadable(file, &fault),
+            },
+            Wake::Event(Event::Read(Report::Packed { bundle, missing, empty })) => {
+                self.machine.handle_packed(bundle, missing, empty)
+            }
+            Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
+            // The link keeps what is said of lanes and rates to itself.
+            Wake::Event(
+                Event::Inbound(_)
+                | Event::ControlEnded(_)
+                | Event::Undialled(_)
+                | Event::OwnRate(_)
+                | Event::Arrived(..)
+                | Event::Wrote(_),
+            ) => {}
+        }
+    }
+
+    fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
+        let (queue, times, sink) = (self.reading.queue(), self.link.times.clone(), self.link.sink());
+        self.machine.handle_lane_joined(joined.id);
+        self.link.start_lane(joined, move |joined, Reins { pulse, quit, pacer }| {
+            let id = joined.id;
+            let source =
+                worker::send::Source { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
+            let result = worker::send::run(joined, &source, |sent| drop(sink.send(Event::Sent(sent))));
+            let (fault, unfinished) =
+                result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
+            LaneEnd { id, fault, unfinished, landed: 0 }
+        })?;
+        self.fit_reading();
+        Ok(())
+    }
+
+    /// Reads as far ahead as the lanes that there are need.
+    fn fit_reading(&self) {
+        self.slab.set_limit(budget::sender_slots(self.depth, self.link.lanes()).min(self.slots()));
+    }
+
+    /// Lanes over QUIC have the other half of the memory.
+    fn slots(&self) -> usize {
+        let slots = self.slab.slots();
+        let least = self.depth + self.link.lanes() as usize;
+        if self.link.any_quic() { budget::beside_windows(slots).max(least) } else { slots }
+    }
+
+    fn lose_stalled(&mut self) {
+        for lane in self.link.stalled_lanes(BTreeSet::new) {
+            self.machine.lose_lane(lane);
+        }
+    }
+
+    fn hear(&mut self, message: Message) {
+        self.told_by_peer |= matches!(message, Message::Refuse(_));
+        match &message {
+            Message::Offer(offer) => {
+                self.course.renamed.get_or_insert_with(|| offer.renamed.clone());
+                if let Some(name) = &offer.renamed {
+                    self.landing = Landing::beneath().renamed_to(name.clone());
+                }
+            }
+            Message::Answer(_)
+            | Message::WantChunks(_)
+            | Message::CheckChunks(_)
+            | Message::CheckFiles(_)
+            | Message::Verdicts(_)
+            | Message::Settled(_) => {
+                self.course.progressed = Some(Instant::now());
+            }
+            _ => {}
+        }
+        if matches!(message, Message::Tally(_) | Message::Complete(_)) {
+            self.counted_s = self.link.seconds();
+        }
+        if let Message::Verdicts(verdicts) = &message {
+            self.course.totals.moved(verdicts.iter().filter(|v| matches!(v.finding, Finding::Good(_))).count());
+            if let Some(drain) = &mut self.drain {
+                drain.judged(verdicts.len());
+            }
+        }
+        self.machine.handle_message(message);
+    }
+
+    fn settle(&mut self) {
+        let is_cramped = self.link.is_cramped(self.names_bytes + self.machine.unsettled() * ENTRY_BYTES);
+        let is_backlogged = self.link.is_backlogged();
+        self.machine.handle_backlog(is_backlogged || is_cramped);
+        self.reading.hold(is_backlogged);
+        if let Some((file, fault)) = self.drain.as_mut().and_then(|drain| drain.drained(Instant::now())) {
+            self.machine.handle_unreadable(file, &fault);
+        }
+        while self.verdict.is_none()
+            && let Some(action) = self.machine.poll_action()
+        {
+            self.act(action);
+        }
+        let (sent, resent) = self.machine.bytes_sent();
+        self.link.remaining = self.course.totals.left_to_send(sent - resent, self.machine.tally().resumed);
+        self.link.at_work = self.reading.is_at_work() || self.is_scanning();
+        self.link.waits_for = self.waits_for();
+        let second = self.link.seconds() as u64;
+        if self.verdict.is_none() && second > self.told {
+            self.told = second;
+            self.link.judge();
+            let progress = self.progress();
+            self.link.observer.event(api::Event::Progress(progress));
+        }
+    }
+
+    /// What a lane that has nothing in hand waits for.
+    fn waits_for(&mut self) -> WaitsFor {
+        if self.reading.is_behind() || self.is_scanning() { WaitsFor::Source } else { WaitsFor::Wants }
+    }
+
+    /// Whether the scan is what is waited for, not the receiver's credit.
+    fn is_scanning(&mut self) -> bool {
+        self.has_room() && self.course.scan().is_some()
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Send(Message::Bye(ending)) => {
+                self.link.judge();
+                let cpu_us = self.link.cpu_us();
+                self.link.ending = true;
+                self.link.say(Message::Bye(Ending { cpu_us, ..ending }));
+            }
+            Action::Send(message) => {
+                if let Message::FileFault(fault) = &message {
+                    self.reading.forget(fault.file);
+                }
+                self.link.say(message);
+            }
+            Action::ReadChunk { file, index, attempt, map, expect } => {
+                self.course.totals.begin_moving();
+                if let Some(drain) = &mut self.drain {
+                    drain.ordered();
+                }
+                if let Some(Source::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
+                    self.reading.chunk(ChunkOrder { file, index, attempt, map, expect, origin: origin.clone() });
+                }
+            }
+            Action::Pack { bundle, attempt, files } => {
+                let origin = |small: Small| match self.outstanding.get(&small.file).map(|known| &known.source) {
+                    Some(Source::Readable(origin)) => Some((small, origin.clone())),
+                    _ => None,
+                };
+                self.reading.bundle(bundle, attempt, files.into_iter().filter_map(origin));
+            }
+            Action::CheckSource(file) => {
+                if let Some(Source::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
+                    self.reading.check(file, origin.clone());
+                }
+            }
+            Action::CloseLane(lane) => self.link.close_lane(lane),
+            Action::Settled(file, outcome) => self.settled(file, outcome),
+            Action::Finished(ending) => self.verdict = Some(Ok(ending)),
+            Action::Abort(fault) => self.verdict = Some(Err(fault)),
+        }
+    }
+
+    fn settled(&mut self, file: FileId, outcome: Outcome) {
+        self.reading.forget(file);
+        let Some(known) = self.outstanding.remove(&file) else { return };
+        self.names_bytes -= name_bytes(&known.held);
+        let (held, begun) = (known.held.clone(), known.begun);
+        let bytes = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
+        match held.entry.kind {
+            EntryKind::Dir => {
+                let has_failed = matches!(outcome, Outcome::Failed(_));
+                self.dirs.settled(file, Known { told: has_failed, ..known.clone() });
+                if has_failed && known.told {
+                    return;
+                }
+            }
+            EntryKind::DirEnd => self.dirs.ended(file),
+            _ => {}
+        }
+        let outcome = match (outcome, known.source) {
+            (Outcome::Failed(_), Source::Failed(fault)) => Outcome::Failed(fault),
+            (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
+            // It did not stand there before: an earlier session committed it and was lost before that was heard.
+            (Outcome::Skipped, _) if begun => {
+                self.course.totals.was_committed_before(bytes);
+                Outcome::Committed(None)
+            }
+            (Outcome::Stands(root), _) if begun => {
+                self.course.totals.was_committed_before(bytes);
+                Outcome::Committed(Some(root))
+            }
+            (Outcome::Committed(root), _) => {
+                self.bytes_committed = self.bytes_committed.saturating_add(bytes);
+                Outcome::Committed(root)
+            }
+            (other, _) => other,
+        };
+        tell_settled((&held, self.landing.renamed().is_some()), outcome, &mut self.course.totals, &*self.link.observer);
+    }
+
+    fn progress(&mut self) -> Progress {
+        let tally = self.machine.tally();
+        // A receiver that ends by a fault has said its last words already.
+        let tally = Tally { durable: Moved::by_last_words(&tally).durable, ..tally };
+        let arrived = self.course.totals.arrived_of(&tally);
+        let sent = self.machine.bytes_sent().0 + self.link.in_hand();
+        // A unit that was sent whole is reported a moment after its lane has nothing in hand.
+        self.sent_most = if self.verdict.is_some() { sent } else { self.sent_most.max(sent) };
+        self.course.totals.progress_with(&Progress {
+            seconds: self.link.seconds(),
+            counted_s: self.counted_s,
+            bytes_sent: self.sent_most,
+            bytes_received: tally.received.saturating_add(tally.arriving),
+            bytes_arrived: arrived,
+            bytes_resumed: tally.resumed,
+            silent_s: self.link.silent_for(arrived).as_secs_f64(),
+            bytes_durable: self.course.totals.durable_of(tally.durable, tally.resumed),
+            bytes_committed: tally.committed,
+            files_committed: tally.files,
+            bytes_digested: tally.standing,
+            limited_by: self.link.limited().map(Into::into),
+            ..Progress::default()
+        })
+    }
+
+    /// Ends everything in order: the lanes' queue, the lanes, the reads.
+    async fn finish(mut self, io: ChunkIo) {
+        self.link.judge();
+        let progress = self.progress();
+        self.link.observer.event(api::Event::Progress(progress));
+        let (sent, resent) = self.machine.bytes_sent();
+        let totals = &mut self.course.totals;
+        match self.verdict.take() {
+            Some(Ok(ending)) => totals.receiver_cpu_us = Some(ending.cpu_us),
+            Some(Err(fault)) => {
+                self.link.refuse(&fault, self.told_by_peer);
+                totals.fault = Some(fault);
+            }
+            None => totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict")),
+        }
+        let (tally, seconds) = (self.machine.tally(), self.link.seconds());
+        totals.add_limits(self.link.limits());
+        totals.add_sender_cpu(self.link.cpu_us());
+        totals.io = Some(io.report());
+        totals.add_stages(self.link.times.seconds());
+        let machine = &self.machine;
+        let unsettled = self.outstanding.into_iter().map(|(id, known)| {
+            let begun = known.begun || machine.is_begun(id);
+            Known { begun, ..known }
+        });
+        self.course.keep(unsettled, self.dirs.into_settled());
+        self.reading.close();
+        let Loop { link, reading, course, .. } = self;
+        // The lanes' queue ends when the last read is through, so reading goes first.
+        let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
+        let came = tally.received.saturating_add(tally.arriving);
+        let tally = link.end().await.unwrap_or(tally);
+        let moved = Moved::by_last_words(&tally);
+        course.totals.session_over(&Moved {
+            seconds,
+            sent,
+            // What was cut off in the middle came as well.
+            received: came.max(tally.received),
+            resent,
+            lost: (sent - resent).saturating_sub(moved.fresh()),
+            ..moved
+        });
+    }
+}
+
+/// The bytes of the names of an entry that is offered: as it is sent and as it is placed.
+fn name_bytes(held: &Held) -> usize {
+    held.entry.path.as_bytes().len() + held.placed.as_bytes().len()
+}
+
+/// Events absorbed before their consequences are ordered.
+const EVENTS_AT_ONCE: usize = 64;
+/// Scanned entries taken before the pages that they make are said.
+const ENTRIES_AT_ONCE: usize = 2 * PAGE_ENTRIES_MAX;
+/// Names of entries without outcome: three times what an honest receiver, which lets no more be outstanding than it holds itself, ever lets it
+/// come to.
+const NAMES_BYTES_MAX: usize = 32 << 20;

@@ -1,0 +1,359 @@
+//! The source side of a session: turns orders into filled slots in the lanes' queue, in the order given.
+//!
+//! In: orders from the sender's loop. Out: [`Ready`] units to the lanes, [`Report`]s to the loop. A slot is claimed
+//! before anything is read; chunks are read by `disk` with its depth, bundles are packed by a few threads.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use longhaul_core::digest::digest_of;
+use longhaul_core::{Attempt, Blame, BundleId, ChunkSize, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit};
+use longhaul_disk::{ChunkIo, Identity, SourceFile, SourceRef, SourceTree};
+use longhaul_proto::sender::Small;
+use longhaul_proto::wire::bundle::Packer;
+use longhaul_sys::{Slab, Slot};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::orders::{ChunkOrder, Order, Orders, Wanted};
+use super::{Event, FileResult};
+use crate::cpu::{Stage, StageTimes};
+use crate::faults::system_fault;
+use crate::lanes::worker::send::{Payload, Ready};
+use crate::workers::Workers;
+
+/// What the source side reports.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// A file of chunks cannot be read.
+    Unreadable(FileId, Fault),
+    /// A bundle was packed, or nothing was left of it.
+    Packed { bundle: BundleId, missing: Vec<(FileId, Fault)>, empty: bool },
+    /// A file is what it was, or not.
+    Checked(FileResult),
+}
+
+/// What is known of an entry's source until it is settled.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// Where it lies.
+    pub(crate) at: SourceRef,
+    /// Which version of it was listed.
+    pub(crate) identity: Identity,
+    /// Whether holes are left out.
+    pub(crate) sparse: bool,
+}
+
+/// The source side. Dropping it waits until no read is outstanding.
+pub(crate) struct Reading {
+    shared: Arc<Shared>,
+    orders: Arc<Orders>,
+    feeder: Option<JoinHandle<()>>,
+    queue: Receiver<Ready>,
+    pending: Pending,
+    /// Held once by each question whether a file changed that has no answer yet.
+    checks: Arc<()>,
+}
+
+/// Held once by each order of which nothing is in the lanes' queue yet.
+pub(super) type Pending = Arc<()>;
+
+struct Shared {
+    tree: Arc<dyn SourceTree>,
+    slab: Arc<Slab>,
+    io: ChunkIo,
+    chunk: ChunkSize,
+    times: StageTimes,
+    sink: UnboundedSender<Event>,
+    /// Files of chunks that are outstanding. An order for a file that is no longer here has come too late.
+    open: Mutex<HashMap<FileId, Opened>>,
+    packers: Workers,
+    /// Held once by each order that the disk is at.
+    at_disk: Arc<()>,
+}
+
+/// Where an outstanding file of chunks stands.
+#[derive(Clone, Debug)]
+enum Opened {
+    /// Its first chunk is not read yet.
+    NotYet,
+    /// It is open.
+    Open(Arc<SourceFile>),
+    /// It could not be opened, which is reported.
+    Failed,
+}
+
+/// Bundles packed at a time: reading small files waits for the disk more than for the processor.
+const PACKERS: usize = 4;
+/// Small files that each packer has open, and the system fetching, ahead of the one it reads. With 4, packers still wait
+/// for the disk; from 16 to 64 nothing changes.
+const OPEN_AHEAD: usize = 16;
+
+/// Questions that wait for the disk before no more entries are taken: a receiver may hold each file whole that it is told of.
+const CHECKS_WAITING_MAX: usize = 1024;
+
+impl Reading {
+    /// Starts the source side.
+    pub(crate) fn start(
+        tree: Arc<dyn SourceTree>,
+        slab: Arc<Slab>,
+        io: ChunkIo,
+        chunk: ChunkSize,
+        times: StageTimes,
+        sink: UnboundedSender<Event>,
+    ) -> Result<Reading, Fault> {
+        let packers = Workers::start("pack", PACKERS).map_err(|e| system_fault("packing threads", &e))?;
+        let shared = Arc::new(Shared {
+            tree,
+            slab,
+            io,
+            chunk,
+            times,
+            sink,
+            open: Mutex::default(),
+            packers,
+            at_disk: Arc::default(),
+        });
+        let orders = Arc::<Orders>::default();
+        let (ready, queue) = unbounded();
+        let (feeding, feeding_orders) = (shared.clone(), orders.clone());
+        let feeder = std::thread::Builder::new()
+            .name("feed".to_owned())
+            .spawn(move || feed(&feeding, &feeding_orders, &ready))
+            .map_err(|e| system_fault("the reading thread", &e))?;
+        Ok(Reading { shared, orders, feeder: Some(feeder), queue, pending: Arc::default(), checks: Arc::default() })
+    }
+
+    /// The queue that lanes take from. It ends when [`Reading`] was closed and everything ordered is through.
+    pub(crate) fn queue(&self) -> Receiver<Ready> {
+        self.queue.clone()
+    }
+
+    /// Whether something was ordered, and nothing of it is there for a lane to take.
+    pub(crate) fn is_behind(&self) -> bool {
+        Arc::strong_count(&self.pending) > 1 && self.queue.is_empty()
+    }
+
+    /// Whether the disk has anything to do. An order that waits for a buffer gives it nothing.
+    pub(crate) fn is_at_work(&self) -> bool {
+        Arc::strong_count(&self.shared.at_disk) > 1 || Arc::strong_count(&self.checks) > 1
+    }
+
+    /// Orders a chunk.
+    pub(crate) fn chunk(&self, chunk: ChunkOrder) {
+        lock(&self.shared.open).entry(chunk.file).or_insert(Opened::NotYet);
+        self.order(Order::Chunk(chunk));
+    }
+
+    /// Orders a bundle.
+    pub(super) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: impl Iterator<Item = Wanted>) {
+        self.order(Order::Bundle { bundle, attempt, files: files.map(Some).collect() });
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.push(order, self.pending.clone());
+    }
+
+    /// Whether more questions wait for the disk than it answers in a moment.
+    pub(crate) fn is_swamped(&self) -> bool {
+        Arc::strong_count(&self.checks) > CHECKS_WAITING_MAX
+    }
+
+    /// Begins nothing that was ordered from now on, or begins it again.
+    pub(crate) fn hold(&self, is_held: bool) {
+        self.orders.hold(is_held);
+    }
+
+    /// Asks whether a file is still what it was. One of which nothing had to be read is opened for that.
+    pub(crate) fn check(&self, file: FileId, origin: Arc<Origin>) {
+        lock(&self.shared.open).entry(file).or_insert(Opened::NotYet);
+        let (shared, sink, waiting) = (self.shared.clone(), self.shared.sink.clone(), self.checks.clone());
+        self.shared.packers.run(move || {
+            let result = match shared.opened(file, &origin).map(|source| source.unchanged()) {
+                Some(Ok(true)) => Ok(()),
+                Some(Err(e)) => Err(e.fault()),
+                // By its name, as it is now: it may be gone.
+                Some(Ok(false)) => {
+                    Err(shared.tree.open(&origin.at, &origin.identity).map_or_else(|e| e.fault(), |_| changed()))
+                }
+                // One that does not open any more is reported as such before this.
+                None => Err(changed()),
+            };
+            drop(waiting);
+            let _ = sink.send(Event::Read(Report::Checked((file, result))));
+        });
+    }
+
+    /// Closes a file. What was ordered of it and not begun is not read, nor is its name kept.
+    pub(crate) fn forget(&self, file: FileId) {
+        self.orders.forget(file);
+        lock(&self.shared.open).remove(&file);
+    }
+
+    /// Takes no more orders; the lanes' queue ends behind what was ordered.
+    pub(crate) fn close(&mut self) {
+        self.orders.close();
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.close();
+        self.shared.slab.close();
+        if let Some(feeder) = self.feeder.take() {
+            let _ = feeder.join();
+        }
+    }
+}
+
+/// Carries out orders one after the other, as slots become free.
+fn feed(shared: &Arc<Shared>, orders: &Orders, ready: &Sender<Ready>) {
+    while let Some((order, pending)) = orders.take() {
+        let alive = match order {
+            Order::Chunk(chunk) => shared.feed_chunk(&chunk, pending, ready),
+            Order::Bundle { bundle, attempt, files } => {
+                let wanted = files.into_iter().flatten().collect();
+                shared.feed_bundle((bundle, attempt), wanted, pending, ready)
+            }
+        };
+        if alive.is_none() {
+            return;
+        }
+    }
+}
+
+impl Shared {
+    /// Reads one chunk into a slot of its own; `None` when there are no more slots for this session.
+    fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, pending: Pending, ready: &Sender<Ready>) -> Option<()> {
+        let ChunkOrder { file, index, attempt, map, expect, ref origin } = *chunk;
+        let unit = Unit::Chunk { file, index };
+        let at_disk = self.at_disk.clone();
+        let Some(source) = self.opened(file, origin) else { return Some(()) };
+        let (start, len) = (map.start_of(index), map.len_of(index)?);
+        let made =
+            move |payload| Ready { unit, attempt, payload, len, expect, digest: map.kind(), start, chunk: map.size() };
+        if origin.sparse && matches!(source.data_in(start.0, len), Ok(false)) {
+            let _ = ready.send(made(Payload::Hole));
+            return Some(());
+        }
+        drop(at_disk);
+        let slot = self.slab.claim()?;
+        let (ready, shared, at_disk) = (ready.clone(), self.clone(), self.at_disk.clone());
+        let done = move |slot: Slot, result: Result<(), longhaul_disk::DiskError>| {
+            drop(at_disk);
+            match result {
+                Ok(()) => drop(ready.send(made(Payload::Slot(slot)))),
+                Err(e) => shared.unreadable(file, e.fault()),
+            }
+            drop(pending);
+        };
+        self.io.read(source, start.0, len as usize, slot, Box::new(done));
+        Some(())
+    }
+
+    /// The open file; opened at its first chunk. A file that did not open is reported once and skipped from then on.
+    fn opened(&self, file: FileId, origin: &Origin) -> Option<Arc<SourceFile>> {
+        match lock(&self.open).get(&file)? {
+            Opened::Open(source) => return Some(source.clone()),
+            Opened::Failed => return None,
+            Opened::NotYet => {}
+        }
+        let opened = match self.tree.open(&origin.at, &origin.identity) {
+            Ok(source) => Opened::Open(source),
+            Err(e) => {
+                self.unreadable(file, e.fault());
+                Opened::Failed
+            }
+        };
+        // Settled while it was opened: then it is closed again here.
+        let mut open = lock(&self.open);
+        let known = open.get_mut(&file)?;
+        *known = opened.clone();
+        match opened {
+            Opened::Open(source) => Some(source),
+            _ => None,
+        }
+    }
+
+    fn unreadable(&self, file: FileId, fault: Fault) {
+        let _ = self.sink.send(Event::Read(Report::Unreadable(file, fault)));
+    }
+
+    /// Packs a bundle on one of the packing threads; `None` when there are no more slots for this session.
+    fn feed_bundle(
+        self: &Arc<Self>,
+        (bundle, attempt): (BundleId, Attempt),
+        files: Vec<Wanted>,
+        pending: Pending,
+        ready: &Sender<Ready>,
+    ) -> Option<()> {
+        if files.is_empty() {
+            let _ = self.sink.send(Event::Read(Report::Packed { bundle, missing: Vec::new(), empty: true }));
+            return Some(());
+        }
+        let mut slot = self.slab.claim()?;
+        let (ready, shared, at_disk) = (ready.clone(), self.clone(), self.at_disk.clone());
+        self.packers.run(move || {
+            let _at_disk = at_disk;
+            let times = shared.times.clone();
+            let (len, kept, missing) = times.count(Stage::Files, || shared.pack(&mut slot, &files));
+            let empty = kept == 0;
+            let _ = shared.sink.send(Event::Read(Report::Packed { bundle, missing, empty }));
+            if !empty {
+                let _ = ready.send(Ready {
+                    unit: Unit::Bundle(bundle),
+                    attempt,
+                    payload: Payload::Slot(slot),
+                    len: len as u64,
+                    expect: None,
+                    digest: DigestKind::Root,
+                    start: FileOffset(0),
+                    chunk: shared.chunk,
+                });
+            }
+            drop(pending);
+        });
+        Some(())
+    }
+
+    /// Reads the files into the slot; gives its length, how many are in it, and which are not.
+    fn pack(&self, slot: &mut Slot, files: &[Wanted]) -> (usize, usize, Vec<(FileId, Fault)>) {
+        let mut packer = Packer::new(slot, files.len());
+        let mut missing = Vec::new();
+        let mut opening = files.iter().map(|(small, origin)| {
+            let opened = self.tree.open_small(&origin.at, &origin.identity);
+            (*small, opened)
+        });
+        let mut ahead: VecDeque<_> = opening.by_ref().take(OPEN_AHEAD).collect();
+        while let Some((Small { file, len, stands }, opened)) = ahead.pop_front() {
+            ahead.extend(opening.next());
+            let len = len as usize;
+            let Some(space) = packer.space(len) else {
+                missing.push((file, Fault::new(FaultCode::Internal, Blame::Bug, "a bundle outgrew its buffer")));
+                continue;
+            };
+            match opened.and_then(|source| source.read(space)) {
+                Ok(()) => {
+                    let root = *digest_of(space, DigestKind::Root, FileOffset(0)).bytes();
+                    match stands == Some(root) {
+                        true => packer.keep_same(file, len, root),
+                        false => packer.keep(file, len, root),
+                    }
+                }
+                Err(e) => missing.push((file, e.fault())),
+            }
+        }
+        let (len, kept) = packer.finish();
+        (len, kept, missing)
+    }
+}
+
+fn changed() -> Fault {
+    Fault::new(FaultCode::Changed, Blame::Local, "the source changed while it was sent")
+        .hint("send it again when it is at rest")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
