@@ -20,7 +20,7 @@ use rustix::fs::{
 };
 use rustix::io::{self, Errno};
 
-use crate::target::Replace;
+use crate::destination::Replace;
 
 /// Stands between this crate and the system. For tests.
 pub trait Interposer: Debug + Send + Sync {

@@ -8,6 +8,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk behind the crate's back"))]
 
+mod destination;
 mod direct;
 mod error;
 mod io;
@@ -17,12 +18,15 @@ mod overlap;
 mod shelf;
 mod source;
 mod stat;
-mod target;
 #[cfg(test)]
 mod testing;
 mod tree;
 mod walk;
 
+pub use destination::{
+    Back, FsTarget, Journalled, LinkPolicy, Made, ModePolicy, Place, Reopened, Replace, Room, Staged, SyncCounts,
+    SyncMethod, TargetFile, TargetId, TargetTree, TreePolicy, VoidTarget,
+};
 pub use direct::{DirectMode, IoMode};
 pub use error::{DiskError, ErrorKind, PathText};
 pub use io::{ChunkIo, Done, EngineKind, EngineReport};
@@ -34,8 +38,4 @@ pub use source::{
     TimedVoid, VoidSource,
 };
 pub use stat::{Identity, Standing};
-pub use target::{
-    Back, FsTarget, Journalled, LinkPolicy, Made, ModePolicy, Place, Reopened, Replace, Room, Staged, SyncCounts,
-    SyncMethod, TargetFile, TargetId, TargetTree, TreePolicy, VoidTarget,
-};
 pub use tree::{Listed, Lister, Tree};

@@ -17,11 +17,11 @@ use std::thread;
 
 use longhaul_sys::{Slab, Slot};
 
+use crate::destination::{Place, TargetFile};
 use crate::error::DiskError;
 use crate::io::queue::{Queue, Request};
 use crate::io::transfer::Job;
 use crate::source::SourceFile;
-use crate::target::{Place, TargetFile};
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tokio::sync::Mutex;
 
+use crate::destination::{Place, TargetFile};
 use crate::direct::{Handle, IoMode};
 use crate::error::DiskError;
 use crate::source::SourceFile;
-use crate::target::{Place, TargetFile};
 
 /// What is asked for.
 pub(crate) enum Job {

@@ -18,11 +18,11 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::destination::times;
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::kernel::Kernel;
 use crate::names::each_name;
 use crate::stat::{identity_of, meta_of, type_of};
-use crate::target::times;
 use crate::walk::Dir;
 
 pub use boot::boot_id;

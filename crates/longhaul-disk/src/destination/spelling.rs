@@ -14,11 +14,11 @@ use longhaul_core::RelPath;
 use rustix::fs::{AtFlags, StatxFlags, statat, statx};
 use rustix::io::Errno;
 
+use super::SyncMethod;
+use super::device::Device;
 use crate::error::DiskError;
 use crate::names::each_name;
 use crate::stat::place_of;
-use crate::target::SyncMethod;
-use crate::target::device::Device;
 use crate::walk::Dir;
 
 /// What is known of the spelling of names where a session writes.

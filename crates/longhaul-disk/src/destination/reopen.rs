@@ -1,7 +1,7 @@
 //! Going on with a temporary that an earlier session left: opened if it is one that we may trust, and holes made in it
 //! again.
 //!
-//! Everything here is about files that hold bytes already; fresh ones are made by [`Temp`](crate::target::temp::Temp).
+//! Everything here is about files that hold bytes already; fresh ones are made by [`Temp`](super::temp::Temp).
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,10 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, Statx, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::Journalled;
 use crate::direct::Handle;
 use crate::error::DiskError;
 use crate::stat::{node_of_statx, type_of};
-use crate::target::Journalled;
 use crate::walk::Dir;
 
 /// What a name turned out to be.

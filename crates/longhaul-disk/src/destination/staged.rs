@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use longhaul_core::RelPath;
 use rustix::io::Errno;
 
+use super::device::Mark;
+use super::temp::Temp;
+use super::{Replace, TargetFile};
 use crate::error::DiskError;
-use crate::target::device::Mark;
-use crate::target::temp::Temp;
-use crate::target::{Replace, TargetFile};
 use crate::walk::Dir;
 
 /// A file or link that is complete but not published. Dropped unpublished, a small file or link goes away; a large file,

@@ -7,10 +7,10 @@ use longhaul_core::RelPath;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use super::meta::mode;
+use super::policy::ModePolicy;
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::kernel::Kernel;
-use crate::target::meta::mode;
-use crate::target::policy::ModePolicy;
 use crate::tree::Tree;
 use crate::walk::Dir;
 

@@ -7,8 +7,8 @@ use rustix::fs::{Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::meta::{mode, times};
 use crate::kernel::Kernel;
-use crate::target::meta::{mode, times};
 use crate::walk::Dir;
 
 /// A directory opened to change its metadata.

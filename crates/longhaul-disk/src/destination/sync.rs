@@ -14,11 +14,11 @@ use std::time::Instant;
 use longhaul_core::RelPath;
 use rustix::io::Errno;
 
+use super::costs::Costs;
+use super::device::{Device, Mark, SyncMethod};
+use super::staged::Content;
+use super::{Staged, TargetFile};
 use crate::error::{DiskError, ErrorKind};
-use crate::target::costs::Costs;
-use crate::target::device::{Device, Mark, SyncMethod};
-use crate::target::staged::Content;
-use crate::target::{Staged, TargetFile};
 use crate::walk::{Dir, Walk};
 
 /// How many syncs there were, by kind.

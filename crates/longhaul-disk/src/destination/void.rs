@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use longhaul_core::{Meta, Preserve, RelPath, TempName};
 
+use super::readback::{Back, impossible};
+use super::{Journalled, Made, Reopened, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree};
 use crate::error::DiskError;
 use crate::stat::{Identity, Standing};
-use crate::target::readback::{Back, impossible};
-use crate::target::{Journalled, Made, Reopened, Replace, Staged, SyncCounts, SyncMethod, TargetFile, TargetTree};
 
 /// A destination where nothing stands and everything succeeds. Its files are written by the void engine, or by any.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,8 +9,8 @@
 
 use longhaul_core::{RelPath, is_reserved};
 
+use super::policy::LinkPolicy;
 use crate::error::DiskError;
-use crate::target::policy::LinkPolicy;
 
 /// Refuses a link at `place`, a path beneath the top of the tree, if the policy does. `is_dir` tells whether a real directory,
 /// reached through no link, stands at a path beneath the top.

@@ -255,7 +255,7 @@ fn orphans_are_swept_and_nothing_else() {
 fn the_shelf_of_a_destination_beneath_a_tree_is_the_trees() {
     let dir = tempfile::tempdir().expect("tempdir");
     let tree = Tree::open(dir.path()).expect("tree");
-    let below = FsTarget::beneath(&tree, &path("a/b"), DirectMode::Auto, crate::target::TreePolicy::default())
+    let below = FsTarget::beneath(&tree, &path("a/b"), DirectMode::Auto, crate::destination::TreePolicy::default())
         .expect("beneath");
     let journal = below.shelf().create(TAG).expect("create");
     assert!(tree.shelf().is_live(TAG).expect("ask"));

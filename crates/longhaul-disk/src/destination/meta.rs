@@ -3,7 +3,7 @@
 use longhaul_core::{Meta, Preserve};
 use rustix::fs::{Mode, Timespec, Timestamps, UTIME_OMIT};
 
-use crate::target::policy::{ModePolicy, process_umask};
+use super::policy::{ModePolicy, process_umask};
 
 /// Which permissions new things get.
 #[derive(Clone, Copy, Debug)]

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{FileNode, RelPath};
 
+use super::device::Mark;
+use super::temp::Temp;
 use crate::direct::{Handle, IoMode};
-use crate::target::device::Mark;
-use crate::target::temp::Temp;
 
 /// A target file, open for writing under a temporary name, which stays until the file is published or discarded.
 #[derive(Debug)]
