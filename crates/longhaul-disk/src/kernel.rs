@@ -20,8 +20,6 @@ use rustix::fs::{
 };
 use rustix::io::{self, Errno};
 
-use crate::destination::Replace;
-
 /// Stands between this crate and the system. For tests.
 pub trait Interposer: Debug + Send + Sync {
     /// A call is about to be made: says what becomes of it.
@@ -69,6 +67,15 @@ pub struct Descriptor {
     pub inode: InodeId,
     /// The number; used again once it is closed.
     pub number: i32,
+}
+
+/// Whether a final name that is taken may be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Replace {
+    /// Yes, atomically; never a directory.
+    Allowed,
+    /// No: that is an error.
+    Never,
 }
 
 /// A call that changes a file system or syncs it.

@@ -1,7 +1,7 @@
 //! What the system says of a file, in our words: [`Identity`], [`Standing`], times. Pure conversions.
 
 use longhaul_core::{Clock, FileNode, Inode, Meta, Mtime};
-use rustix::fs::{FileType, Stat, Statx, StatxFlags};
+use rustix::fs::{FileType, Stat, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
 
 /// Which file this is and which version of it: equal before and after a read means that nothing was written between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,5 +141,13 @@ pub(crate) fn identity_of_statx(stat: &Statx) -> Identity {
         len: stat.stx_size,
         mtime: Mtime::said(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
         ctime: Mtime::said(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+    }
+}
+
+/// The modification time to set; the access time stays.
+pub(crate) fn times(meta: &Meta) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: meta.mtime.secs, tv_nsec: i64::from(meta.mtime.nanos) as _ },
     }
 }

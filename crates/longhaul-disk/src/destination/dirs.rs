@@ -7,8 +7,9 @@ use rustix::fs::{Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::meta::{mode, times};
+use super::meta::mode;
 use crate::kernel::Kernel;
+use crate::stat::times;
 use crate::walk::Dir;
 
 /// A directory opened to change its metadata.

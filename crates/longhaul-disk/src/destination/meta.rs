@@ -1,7 +1,7 @@
 //! Modes and times, as they are set on what was received.
 
 use longhaul_core::{Meta, Preserve};
-use rustix::fs::{Mode, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::Mode;
 
 use super::policy::{ModePolicy, process_umask};
 
@@ -37,14 +37,6 @@ impl Modes {
 /// The mode in the system's type.
 pub(crate) fn mode(bits: u32) -> Mode {
     Mode::from_bits_truncate(bits)
-}
-
-/// The modification time to set; the access time stays.
-pub(crate) fn times(meta: &Meta) -> Timestamps {
-    Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec { tv_sec: meta.mtime.secs, tv_nsec: i64::from(meta.mtime.nanos) as _ },
-    }
 }
 
 #[cfg(test)]

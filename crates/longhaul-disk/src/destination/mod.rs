@@ -28,6 +28,7 @@ use std::sync::Arc;
 use longhaul_core::{FileNode, Meta, Preserve, RelPath, TempName};
 
 use crate::error::DiskError;
+pub use crate::kernel::Replace;
 use crate::stat::{Identity, Standing};
 
 pub use device::SyncMethod;
@@ -39,8 +40,6 @@ pub use staged::Staged;
 pub use sync::SyncCounts;
 pub use void::VoidTarget;
 
-pub(crate) use meta::times;
-
 /// What [`TargetTree::make_dir`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Made {
@@ -48,15 +47,6 @@ pub enum Made {
     Created,
     /// The directory.
     Stood,
-}
-
-/// Whether a final name that is taken may be replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Replace {
-    /// Yes, atomically; never a directory.
-    Allowed,
-    /// No: that is an error.
-    Never,
 }
 
 /// What a journal says of a temporary.

@@ -9,10 +9,11 @@ use longhaul_core::{Meta, Preserve, RelPath};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-use super::meta::{Modes, mode, times};
+use super::meta::{Modes, mode};
 use super::readback::{Back, Cached, fill};
 use crate::direct::{DirectMode, Handle};
 use crate::error::DiskError;
+use crate::stat::times;
 use crate::stat::{Identity, identity_of, identity_of_statx, meta_of, type_of};
 use crate::walk::Walk;
 

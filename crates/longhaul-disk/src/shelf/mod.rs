@@ -18,10 +18,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::destination::times;
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::kernel::Kernel;
 use crate::names::each_name;
+use crate::stat::times;
 use crate::stat::{identity_of, meta_of, type_of};
 use crate::walk::Dir;
 
