@@ -19,8 +19,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::error::{NetError, Over};
-use crate::keys::{Identity, PublicKey};
+use crate::keys::Identity;
 use crate::path::NetPath;
+use crate::public_key::PublicKey;
 use crate::tls::{CONTROL, PeerCheck, client_config, nominal_name, proved_key};
 use crate::wire::{bind_error, canonical, connect_error, tune, tune_control};
 

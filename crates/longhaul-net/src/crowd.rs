@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::keys::PublicKey;
+use crate::public_key::PublicKey;
 
 /// Where somebody comes from, as far as shares go: a host, which lies in a network.
 ///

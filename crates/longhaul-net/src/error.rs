@@ -11,7 +11,7 @@ use quinn::{ConnectionError, TransportErrorCode};
 use rustls::{AlertDescription, CertificateError};
 use thiserror::Error;
 
-use crate::keys::PublicKey;
+use crate::public_key::{BadKey, PublicKey};
 
 /// Why a connection could not be made or went away, or why a key or a key file cannot be used.
 #[derive(Debug, Error)]
@@ -184,13 +184,8 @@ pub enum NetError {
         doing: &'static str,
     },
     /// The text is not a public key.
-    #[error("{text:?} is not a longhaul key: {why}")]
-    BadKey {
-        /// What was given.
-        text: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    #[error(transparent)]
+    BadKey(#[from] BadKey),
     /// A key file cannot be read or written.
     #[error("cannot {doing} {}", path.display())]
     KeyFile {
@@ -337,7 +332,7 @@ impl NetError {
             | NetError::LocalAddress { .. }
             | NetError::Congestion { .. }
             | NetError::NoSuchControl { .. }
-            | NetError::BadKey { .. }
+            | NetError::BadKey(_)
             | NetError::KeyFile { .. }
             | NetError::IdentityExposed { .. }
             | NetError::IdentityKind { .. }

@@ -11,7 +11,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::error::NetError;
-use crate::keys::PublicKey;
+use crate::public_key::PublicKey;
 use crate::records::{Records, Schedule};
 use crate::tls::{LANE, nominal_name, proved_key};
 

@@ -1,7 +1,7 @@
-//! Ed25519 keys: the public ones that name a peer, and the private one that is this side's identity.
+//! The private Ed25519 key that is this side's identity.
 //!
-//! Owns their text forms and the identity's file. Takes paths from whoever knows where configuration lies; gives keys to
-//! `tls` and names to logs. Must not know which peers are trusted.
+//! Owns the identity's file. Takes paths from whoever knows where configuration lies; gives the key to `tls`. Must not know which
+//! peers are trusted.
 
 #![allow(
     clippy::disallowed_methods,
@@ -13,14 +13,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use aws_lc_rs::digest;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::engine::GeneralPurpose;
 use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -28,62 +25,7 @@ use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
 use crate::error::NetError;
-
-/// The public half of a peer's Ed25519 key. Its text is `lhk1:` and 43 characters of standard base64, not padded;
-/// a padded text is read as well.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PublicKey([u8; 32]);
-
-impl PublicKey {
-    /// From the 32 bytes of the key.
-    pub const fn from_bytes(bytes: [u8; 32]) -> PublicKey {
-        PublicKey(bytes)
-    }
-
-    /// The 32 bytes of the key.
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    /// A shorter name for logs and for principals: 32 hex digits, the first half of the key's SHA-256.
-    pub fn fingerprint(&self) -> String {
-        let digest = digest::digest(&digest::SHA256, &self.0);
-        digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// As TLS shows it: a SubjectPublicKeyInfo in DER (RFC 8410).
-    pub(crate) fn to_spki(self) -> Vec<u8> {
-        [SPKI_PREFIX, &self.0].concat()
-    }
-
-    /// From what TLS showed; `None` if it is no Ed25519 key.
-    pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
-        spki.strip_prefix(SPKI_PREFIX)?.try_into().ok().map(PublicKey)
-    }
-}
-
-impl fmt::Display for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{}", BASE64.encode(self.0))
-    }
-}
-
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for PublicKey {
-    type Err = NetError;
-
-    fn from_str(text: &str) -> Result<PublicKey, NetError> {
-        let bad = |why| NetError::BadKey { text: text.to_owned(), why };
-        let digits = text.strip_prefix(PREFIX).ok_or_else(|| bad("it does not begin with lhk1:"))?;
-        let bytes = BASE64.decode(digits).map_err(|_| bad("it is not base64"))?;
-        bytes.try_into().map(PublicKey).map_err(|_| bad("it has not 32 bytes"))
-    }
-}
+use crate::public_key::PublicKey;
 
 /// This side's private key. Cloning is cheap; the key itself is never shown.
 #[derive(Clone)]
@@ -158,7 +100,7 @@ impl Identity {
 
     fn from_pkcs8(der: &[u8]) -> Option<Identity> {
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok()?;
-        let public = PublicKey(pair.public_key().as_ref().try_into().ok()?);
+        let public = PublicKey::from_bytes(pair.public_key().as_ref().try_into().ok()?);
         let signing = any_eddsa_type(&PrivatePkcs8KeyDer::from(der)).ok()?;
         let certified = CertifiedKey::new(vec![CertificateDer::from(public.to_spki())], signing);
         Some(Identity { pair: Arc::new(pair), certified: Arc::new(certified), public })
@@ -188,42 +130,15 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-const PREFIX: &str = "lhk1:";
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
 /// A PEM file of an Ed25519 key has about 120 bytes; comments may stand around it.
 const IDENTITY_BYTES_MAX: u64 = 64 << 10;
-/// DER of `SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING of 32 bytes }`, before the key itself.
-const SPKI_PREFIX: &[u8] = &[0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 const BASE64_PADDED: GeneralPurpose = base64::engine::general_purpose::STANDARD;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_survives_its_text_with_or_without_padding() {
-        let key = Identity::generate().unwrap().public();
-        let text = key.to_string();
-        assert!(text.starts_with("lhk1:") && text.len() == 5 + 43, "{text}");
-        assert_eq!(text.parse::<PublicKey>().unwrap(), key);
-        assert_eq!(format!("{text}=").parse::<PublicKey>().unwrap(), key);
-        assert_eq!(PublicKey::from_spki(&key.to_spki()), Some(key));
-        assert_eq!(key.fingerprint().len(), 32);
-    }
-
-    #[test]
-    fn texts_that_are_no_keys_are_refused() {
-        let key = Identity::generate().unwrap().public().to_string();
-        for bad in ["", "lhk1:", "lhk2:AAAA", &key[5..], &key[..40], &format!("{key}AAAA"), "lhk1:not base64 at all"] {
-            assert!(matches!(bad.parse::<PublicKey>(), Err(NetError::BadKey { .. })), "{bad:?}");
-        }
-    }
 
     #[test]
     fn an_identity_survives_its_file_and_is_never_overwritten() {

@@ -14,7 +14,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::NetError;
-use crate::keys::{PublicKey, make_parents};
+use crate::keys::make_parents;
+use crate::public_key::PublicKey;
 
 /// The known hosts of one file. Names are compared without regard to case; an IPv6 address stands in brackets.
 #[derive(Debug)]

@@ -10,9 +10,10 @@ use std::time::Duration;
 use crate::error::NetError;
 use crate::handle::LaneHandle;
 use crate::handshake::{Handshake, Turn};
-use crate::keys::{Identity, PublicKey};
+use crate::keys::Identity;
 use crate::private::Private;
-use crate::quic::{self, QuicStream};
+use crate::public_key::PublicKey;
+use crate::quic::{self, QuicListener, QuicStream};
 use crate::tls::{LANE, PeerCheck, client_config};
 use crate::wire::{Congestion, LaneOptions, More, Want, Wire};
 
@@ -88,7 +89,7 @@ impl LaneStream {
         LaneStream(Kind::Private(wire, Box::new(private)))
     }
 
-    pub(crate) fn quic(stream: QuicStream) -> LaneStream {
+    fn quic(stream: QuicStream) -> LaneStream {
         LaneStream(Kind::Quic(Box::new(stream)))
     }
 
@@ -161,7 +162,10 @@ impl LaneStream {
     /// A hold on this lane for another thread.
     pub fn handle(&self) -> LaneHandle {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire.handle(),
+            Kind::Safe(wire) | Kind::Private(wire, _) => {
+                let (socket, closed, carried) = wire.observed();
+                LaneHandle::socket(socket, closed, carried)
+            }
             Kind::Quic(quic) => LaneHandle::quic(quic.handle()),
         }
     }
@@ -261,6 +265,15 @@ impl LaneStream {
             Kind::Private(_, private) => Some(private),
             Kind::Safe(_) | Kind::Quic(_) => None,
         }
+    }
+}
+
+impl QuicListener {
+    /// The next lane, with the key that its dialler has proved; whether it may join is yet to be shown. None when the socket is of
+    /// no more use.
+    pub async fn accept(&mut self) -> Option<(LaneStream, PublicKey)> {
+        let (stream, key) = self.next().await?;
+        Some((LaneStream::quic(stream), key))
     }
 }
 

@@ -23,7 +23,8 @@ use rustls::{
 use tokio::sync::Semaphore;
 
 use crate::error::{KeyMismatch, NetError};
-use crate::keys::{Identity, PublicKey};
+use crate::keys::Identity;
+use crate::public_key::PublicKey;
 use crate::seats::{Seats, Tally};
 use crate::turns::Turns;
 

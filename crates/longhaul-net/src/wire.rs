@@ -6,8 +6,8 @@
 use std::fs;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{
@@ -18,7 +18,6 @@ use rustix::net::{RecvFlags, SendFlags, recv};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::{NetError, Over};
-use crate::handle::LaneHandle;
 use crate::silence::Silence;
 
 /// How a lane's socket is set up.
@@ -81,16 +80,6 @@ impl Congestion {
             }
         }
         self.try_out()
-    }
-}
-
-impl Congestion {
-    /// Whether lanes over QUIC have it.
-    ///
-    /// # Errors
-    /// [`NetError::NoSuchControl`] if not.
-    pub fn try_over_quic(&self) -> Result<(), NetError> {
-        crate::quic::algorithm(self).map(drop)
     }
 }
 
@@ -246,10 +235,10 @@ impl Wire {
         }
     }
 
-    /// See [`crate::LaneHandle`].
-    pub(crate) fn handle(&self) -> LaneHandle {
-        let (closed, carried) = (self.closed.clone(), self.carried.clone());
-        LaneHandle::socket(Arc::downgrade(&self.socket), closed, carried)
+    /// The parts of a [`crate::LaneHandle`]: the socket, which this keeps open no longer, and what tells that it is closed and how
+    /// many payload bytes it carried.
+    pub(crate) fn observed(&self) -> (Weak<Socket>, Arc<AtomicBool>, Arc<AtomicU64>) {
+        (Arc::downgrade(&self.socket), self.closed.clone(), self.carried.clone())
     }
 
     /// Sends all of the parts, as few system calls as they fit into.

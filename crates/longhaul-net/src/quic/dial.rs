@@ -18,7 +18,8 @@ use super::socket::{self, PacedSocket};
 use super::stream::{QuicStream, Shared, algorithm, outlive};
 use super::{DONE, GIVEN_UP};
 use crate::error::{NetError, Over};
-use crate::keys::{Identity, PublicKey};
+use crate::keys::Identity;
+use crate::public_key::PublicKey;
 use crate::tls::{LANE, PeerCheck, client_config};
 use crate::wire::{LaneOptions, bind_error};
 

@@ -22,8 +22,7 @@ use super::socket::{self, PacedSocket};
 use super::stream::{QuicStream, Shared, outlive};
 use crate::crowd::Source;
 use crate::error::NetError;
-use crate::keys::PublicKey;
-use crate::lane::LaneStream;
+use crate::public_key::PublicKey;
 use crate::tls::ServerTls;
 use crate::turns::Stage;
 use crate::wire::canonical;
@@ -31,7 +30,7 @@ use crate::wire::canonical;
 /// A listening UDP socket.
 pub struct QuicListener {
     addr: SocketAddr,
-    lanes: mpsc::Receiver<(LaneStream, PublicKey)>,
+    lanes: mpsc::Receiver<(QuicStream, PublicKey)>,
     endpoint: Endpoint,
     /// Some while it lives.
     threads: Option<Runtime>,
@@ -72,9 +71,8 @@ impl QuicListener {
         self.addr
     }
 
-    /// The next lane, with the key that its dialler has proved; whether it may join is yet to be shown. None when the socket is of
-    /// no more use.
-    pub async fn accept(&mut self) -> Option<(LaneStream, PublicKey)> {
+    /// The next stream, with the key that its dialler has proved; none when the socket is of no more use.
+    pub(crate) async fn next(&mut self) -> Option<(QuicStream, PublicKey)> {
         self.lanes.recv().await
     }
 }
@@ -101,7 +99,7 @@ struct Greeter {
     server: ServerConfig,
     tls: ServerTls,
     socket: Arc<PacedSocket>,
-    sender: mpsc::Sender<(LaneStream, PublicKey)>,
+    sender: mpsc::Sender<(QuicStream, PublicKey)>,
 }
 
 async fn accept_all(endpoint: Endpoint, greeter: Greeter) {
@@ -160,7 +158,7 @@ impl Greeter {
         let shared = Shared::new(connection.clone(), figures, None, self.socket);
         let stream = QuicStream::new(shared, lives);
         tracing::debug!(peer = %canonical(addr), "a QUIC lane dialled in");
-        if self.sender.send((LaneStream::quic(stream), key)).await.is_ok() {
+        if self.sender.send((stream, key)).await.is_ok() {
             outlive(connection, lane).await;
         }
     }
@@ -192,7 +190,7 @@ mod tests {
         let options = LaneOptions { deadline: Duration::from_secs(20), ..LaneOptions::default() };
         let began = Instant::now();
         let dialler = Identity::generate().unwrap();
-        let error = LaneStream::dial_quic(listener.local_addr(), &dialler, identity.public(), &options).unwrap_err();
+        let error = crate::LaneStream::dial_quic(listener.local_addr(), &dialler, identity.public(), &options).unwrap_err();
         // Out of the queue it is refused; in it, it hears nothing.
         assert!(began.elapsed() < Duration::from_secs(10), "{error} after {:?}", began.elapsed());
     }

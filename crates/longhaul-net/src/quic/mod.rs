@@ -31,6 +31,19 @@ pub(crate) use handle::QuicHandle;
 pub use listen::QuicListener;
 pub(crate) use stream::{QuicStream, algorithm};
 
+use crate::error::NetError;
+use crate::wire::Congestion;
+
+impl Congestion {
+    /// Whether lanes over QUIC have it.
+    ///
+    /// # Errors
+    /// [`NetError::NoSuchControl`] if not.
+    pub fn try_over_quic(&self) -> Result<(), NetError> {
+        algorithm(self).map(drop)
+    }
+}
+
 /// Bytes of a block: at most 903 packets, even on a path that carries no more than 1200 bytes of UDP payload.
 const BLOCK_BYTES: usize = 1 << 20;
 /// What both ends close a connection with when the lane is over.
