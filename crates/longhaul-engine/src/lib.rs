@@ -12,6 +12,7 @@ mod faults;
 mod journals;
 mod lanes;
 mod measure;
+mod name_page;
 mod place;
 mod random;
 mod session;

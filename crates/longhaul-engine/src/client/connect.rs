@@ -28,6 +28,7 @@ use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
 use crate::faults::{dial_fault, net_fault};
 use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
+use crate::lanes::event::LaneListener;
 use crate::lanes::join::join;
 use crate::lanes::replace::{Dial, Regrow};
 use crate::session;
@@ -177,7 +178,8 @@ impl Run {
             joined
         }));
         let events = mpsc::unbounded_channel();
-        regrow.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &events.0);
+        let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
+        regrow.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
         Ok(Agreed { control, welcome, events, granted: granted.count, lanes_max, regrow, telling })
     }
@@ -297,7 +299,7 @@ impl Run {
                 }
             }
             if let (Some(watch), Ok(lane)) = (&watch, &joined) {
-                watch.joined(id, lane.stream.handle());
+                watch.lane_joined(id, lane.stream.handle());
             }
             if let Some(path) = chosen {
                 match &joined {

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::connect;
 use crate::api::{Remote, RemotePath, Stop};
-use crate::daemon::{NAMES_BYTES, list_page};
 use crate::journals::{Store, Who};
+use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{ReadHalf, read_message, write_message};
 use crate::session::handshake;
 
@@ -147,7 +147,7 @@ fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Lis
 fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
     let mut lister = Lister::new(tree, path).map_err(|e| e.fault())?;
     while !lister.is_over() {
-        if sink(list_page(&mut lister, NAMES_BYTES)?).is_break() {
+        if sink(name_page(&mut lister, NAMES_BYTES)?).is_break() {
             break;
         }
     }

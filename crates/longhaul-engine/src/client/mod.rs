@@ -33,9 +33,9 @@ use crate::api::{
 };
 use crate::budget::{self, Machinery, Means};
 use crate::journals::presence::Presence;
+use crate::lanes::dial::DialObserver;
 use crate::lanes::dial::paths::{Paths, WithPaths};
 use crate::lanes::dial::segments::Segments;
-use crate::measure::LaneWatch;
 use crate::place::{self, Destination, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Asked;
@@ -154,8 +154,8 @@ pub(crate) struct Run {
     pub(crate) paths: Paths,
     pub(crate) segments: Segments,
     pub(crate) udp: UdpWay,
-    /// Looks at the lanes that this side dials.
-    pub(crate) watch: Option<Arc<LaneWatch>>,
+    /// Hears of the lanes that this side dials.
+    pub(crate) watch: Option<Arc<dyn DialObserver>>,
 }
 
 impl Run {

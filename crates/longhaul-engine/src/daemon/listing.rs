@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use longhaul_core::limits::{PAGE_BYTES_MAX, PEER_TEXT_BYTES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath};
-use longhaul_disk::{Lister, Standing, Tree};
+use longhaul_disk::{Lister, Tree};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Listed, ListedKind, Listing};
@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout};
 use super::shares::{Share, Shares};
 use super::{ClientConfig, Daemon};
 use crate::journals::Store;
+use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{WriteHalf, write_message};
 use crate::workers::blocking;
 
@@ -166,7 +167,7 @@ impl Telling<'_> {
         loop {
             // The places go with it: a thread that reads on behind a reader who has hung up still has them.
             let read = blocking(move || {
-                let page = page(&mut lister, names)?;
+                let page = name_page(&mut lister, names)?;
                 Ok((page, lister, places))
             });
             let (page, rest, kept) = self.while_it_reads(read).await?;
@@ -212,12 +213,6 @@ impl Telling<'_> {
     }
 }
 
-/// The next names of a listing in the wire's words; `memory` bytes of names may be held.
-pub(crate) fn page(lister: &mut Lister, memory: usize) -> Result<Vec<Listed>, Fault> {
-    let page = lister.next_page(PAGE_NAMES, PAGE_BYTES_MAX, memory).map_err(|e| e.fault())?;
-    Ok(page.into_iter().map(|name| listed(name.name, name.standing)).collect())
-}
-
 /// What is left of a principal's unfinished files at a path, which may be what has no other name yet.
 fn partials(
     tree: &Tree,
@@ -239,24 +234,9 @@ fn too_many_partials(refusal: &Fault) -> Fault {
     Fault::new(FaultCode::Busy, Blame::Local, why).hint("list a directory further down, or try again later")
 }
 
-fn listed(name: Vec<u8>, standing: Standing) -> Listed {
-    let meta = standing.meta();
-    let (kind, len) = match standing {
-        Standing::File { len, .. } => (ListedKind::File, len),
-        Standing::Dir { .. } => (ListedKind::Dir, 0),
-        Standing::Symlink { target, .. } => (ListedKind::Symlink { target }, 0),
-        Standing::Special { .. } => (ListedKind::Special, 0),
-    };
-    Listed { name, kind, len, meta }
-}
-
 /// What a listing claims for the names that it does not hold at first.
 const MORE: u64 = (NAMES_BYTES - NAMES_FIRST_BYTES) as u64;
-/// Names in one message: what is held of them besides their bytes stays below 200 KiB.
-const PAGE_NAMES: usize = 1000;
-/// Names of a directory that are held between pages, in bytes, where there is memory for it: see [`Lister`] for what less costs.
-pub(crate) const NAMES_BYTES: usize = 16 << 20;
-/// ... and at first, which is all that a directory of 15,000 names needs. With a page, and the message that it becomes, that is 2 MiB,
+/// Names of a directory that are held between pages at first, in bytes, which is all that a directory of 15,000 names needs. With a page, and the message that it becomes, that is 2 MiB,
 /// which each listing has besides the daemon's memory: whoever fills that with sessions can still see what has come of them.
 const NAMES_FIRST_BYTES: usize = 1 << 20;
 /// What a listing of partials claims at a time, beyond its first: some thousand of them.

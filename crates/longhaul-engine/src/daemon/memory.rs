@@ -13,7 +13,7 @@ use longhaul_disk::{SourceTree, TimedVoid, VoidSource, VoidTarget};
 use longhaul_proto::receiver::{Landing, Policy};
 use longhaul_proto::wire::message::{Far, Transfer};
 
-use super::serve::Side;
+use super::side::Side;
 use super::{ClientConfig, Daemon};
 use crate::place::Destination;
 use crate::session::course::Wanted;

@@ -1,13 +1,14 @@
 //! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
 //!
 //! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
-//! decides who may do what; `door` listens and hands connections on; `serve` runs one conversation; `lobby` bounds who waits to be
+//! says who may do what, `admission` who has what of the daemon, `side` opens what a transfer reads or writes; `door` listens and hands connections on; `serve` runs one conversation; `lobby` bounds who waits to be
 //! heard; `strangers` sends those away whose key is no client's; `notices` tells the log of them; `listing` answers those who
 //! look; `runs` lets a client take over from itself;
 //! `shares` says how much of the daemon's sessions, memory and listings each client may have, `buffers` how the memory of
 //! one session grows; `memory` says who may measure and how much; `rates` says how fast each session may be; `collect` says when abandoned partials go.
 
 mod access;
+mod admission;
 mod buffers;
 mod collect;
 mod door;
@@ -20,9 +21,8 @@ mod request;
 mod runs;
 mod serve;
 mod shares;
+mod side;
 mod strangers;
-
-pub(crate) use listing::{NAMES_BYTES, page as list_page};
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

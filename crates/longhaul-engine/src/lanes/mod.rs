@@ -1,11 +1,13 @@
 //! A lane's whole life: who dials it and how it joins, its thread, how many there are, what it waits for, when it is given up.
 //!
 //! `dial` chooses paths and segments, `join` proves to which session a lane belongs, `registry` brings accepted ones there. `worker` is
-//! a lane's thread, `lane` one that stands, `pool` all those of one side; `tune` and `shares` say how many and how fast, `health` which
+//! a lane's thread, `lane` one that stands, `pool` all those of one side; `event` is what all
+//! of them tell their session; `tune` and `shares` say how many and how fast, `health` which
 //! to give up, `replace` what comes instead, `bottleneck` what they wait for. Knows no messages of sessions and no machines.
 
 pub(crate) mod bottleneck;
 pub(crate) mod dial;
+pub(crate) mod event;
 mod health;
 pub(crate) mod join;
 mod lane;

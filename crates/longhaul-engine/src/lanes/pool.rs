@@ -5,17 +5,17 @@
 //! carried is the machines' business. Knows no messages and no machines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_net::LaneHandle;
-use longhaul_proto::sender::Unfinished;
 use longhaul_proto::wire::message::Transport;
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::JoinedLane;
+use super::event::{LaneEnd, LaneEvent, LaneListener};
 use super::health::watch::Watch;
 use super::lane::{Leaving, Running};
 use super::replace::Regrow;
@@ -24,7 +24,6 @@ use super::tune::{Change, Tuning, TuningRules, What};
 use super::worker::pacer::{Pacer, Rates};
 use super::worker::pulse::{Doing, Pulse};
 use crate::faults::system_fault;
-use crate::session::Event;
 
 /// How a side treats its lanes.
 #[derive(Debug)]
@@ -47,19 +46,6 @@ pub(crate) struct LaneRules {
     pub(crate) stall_after: Duration,
     /// How lost ones are replaced.
     pub(crate) regrow: Regrow,
-}
-
-/// The end of a lane's thread, and of this side's end of the lane.
-#[derive(Debug)]
-pub(crate) struct LaneEnd {
-    /// Which.
-    pub(crate) id: LaneId,
-    /// Why, unless the sender ended it in order.
-    pub(crate) fault: Option<Fault>,
-    /// What a sending lane had in hand.
-    pub(crate) unfinished: Option<Unfinished>,
-    /// Units that a receiving lane delivered.
-    pub(crate) landed: u64,
 }
 
 /// What a lane's thread is given besides its stream.
@@ -128,7 +114,7 @@ impl Lanes {
     pub(crate) fn start(
         &mut self,
         lane: JoinedLane,
-        sink: UnboundedSender<Event>,
+        listener: Arc<dyn LaneListener>,
         run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
@@ -140,7 +126,7 @@ impl Lanes {
             tuning.joined(id, &handle);
         }
         let (beat, pacer) = (pulse.clone(), self.shares.pacer().clone());
-        let run = move |quit| drop(sink.send(Event::LaneEnded(run(lane, Reins { pulse: beat, quit, pacer }))));
+        let run = move |quit| listener.hear(LaneEvent::Ended(run(lane, Reins { pulse: beat, quit, pacer })));
         let running = Running::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
         self.running.insert(id, running);
         self.regrow.joined(id);
@@ -349,10 +335,10 @@ impl Lanes {
         &mut self,
         ids: impl Iterator<Item = LaneId>,
         transport: Transport,
-        sink: &UnboundedSender<Event>,
+        listener: &Arc<dyn LaneListener>,
     ) -> bool {
         let room = (self.lanes_max as usize).saturating_sub(self.running.len());
-        self.regrow.dial(ids, transport, room, sink)
+        self.regrow.dial(ids, transport, room, listener)
     }
 
     /// Why the session must end, when it has been without a lane for too long.
@@ -416,7 +402,7 @@ mod tests {
     fn a_lane_that_is_closed_while_it_waits_for_its_rate_ends_at_once() {
         for role in [Role::Sender, Role::Receiver] {
             let (stream, _other) = LaneStream::pair().expect("a pair");
-            let (mut lanes, (sink, mut events)) = (lanes(role, Some(1)), unbounded_channel());
+            let (mut lanes, (sink, mut events)) = (lanes(role, Some(1)), unbounded_channel::<LaneEvent>());
             let (waits, hear) = bounded(1);
             let id = LaneId(7);
             let run = move |lane: JoinedLane, Reins { pulse, pacer, .. }: Reins| {
@@ -426,13 +412,13 @@ mod tests {
                 pulse.paced(&pacer, 1);
                 LaneEnd { id: lane.id, fault: None, unfinished: None, landed: 0 }
             };
-            lanes.start(JoinedLane { id, stream, taken: true }, sink, run).expect("a thread");
+            lanes.start(JoinedLane { id, stream, taken: true }, Arc::new(sink), run).expect("a thread");
             let pulse = hear.recv().expect("it runs");
             while pulse.read().doing != Doing::Paced {
                 std::thread::yield_now();
             }
             lanes.close(id);
-            assert!(matches!(events.blocking_recv(), Some(Event::LaneEnded(end)) if end.id == id), "{role:?}");
+            assert!(matches!(events.blocking_recv(), Some(LaneEvent::Ended(end)) if end.id == id), "{role:?}");
             lanes.join();
         }
     }

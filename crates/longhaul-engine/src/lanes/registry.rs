@@ -13,11 +13,10 @@ use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId};
 use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally};
 use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
-use tokio::sync::mpsc::UnboundedSender;
 
+use super::event::{LaneEvent, LaneListener};
 use super::replace::Open;
 use super::{JoinedLane, join};
-use crate::session::Event;
 
 /// Sessions that expect lanes.
 #[derive(Clone)]
@@ -51,7 +50,7 @@ pub(crate) struct Expecting {
     /// Their congestion control: this end may send.
     pub(crate) congestion: Congestion,
     /// Where lanes go.
-    pub(crate) sink: UnboundedSender<Event>,
+    pub(crate) listener: Arc<dyn LaneListener>,
 }
 
 /// Takes a session out of the registry when it ends.
@@ -143,11 +142,13 @@ impl Registry {
         drop(seat);
         let (session, id) = proved?;
         // Proved. Taken out under the lock: of two that prove the same id, one comes too late.
-        let sink = {
+        let found = {
             let mut sessions = self.lock();
-            sessions.get_mut(&session).and_then(|e| e.open.remove(&id).map(|_| (e.sink.clone(), e.congestion.clone())))
+            sessions
+                .get_mut(&session)
+                .and_then(|e| e.open.remove(&id).map(|_| (e.listener.clone(), e.congestion.clone())))
         };
-        let Some((sink, congestion)) = sink else {
+        let Some((listener, congestion)) = found else {
             return Err(Fault::new(
                 longhaul_core::FaultCode::Denied,
                 longhaul_core::Blame::Peer,
@@ -157,7 +158,7 @@ impl Registry {
         // The accepting end sends as well (pull): its congestion control must not be the host's by accident.
         stream.set_congestion(&congestion).map_err(|e| crate::faults::net_fault(&e))?;
         join::confirm(&mut stream)?;
-        let _ = sink.send(Event::Lane(JoinedLane { id, stream, taken: true }));
+        listener.hear(LaneEvent::Joined(JoinedLane { id, stream, taken: true }));
         Ok(())
     }
 

@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 use longhaul_core::limits::LANE_JOIN_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, LaneId};
 use longhaul_proto::wire::message::Transport;
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::JoinedLane;
-use crate::session::Event;
+use super::event::{LaneEvent, LaneListener};
 
 /// Opens a new id for a lane that may join; none when there were too many.
 pub(crate) type Open = Box<dyn FnMut() -> Option<LaneId> + Send>;
@@ -116,24 +115,24 @@ impl Regrow {
 
     /// Dials what was granted with the welcome, all at once, and once each: what does not join is granted again. If none of them
     /// does, or one for a reason that stays, the session hears so.
-    pub(crate) fn dial_first(&self, ids: Range<u32>, transport: Transport, sink: &UnboundedSender<Event>) {
+    pub(crate) fn dial_first(&self, ids: Range<u32>, transport: Transport, listener: &Arc<dyn LaneListener>) {
         let Regrow::Dial { dial, under_way } = self else { return };
         let one = |id: u32| {
-            let (dial, under_way, sink) = (dial.clone(), under_way.clone(), sink.clone());
+            let (dial, under_way, listener) = (dial.clone(), under_way.clone(), listener.clone());
             under_way.fetch_add(1, Ordering::AcqRel);
             tokio::task::spawn_blocking(move || {
                 let joined = dial(LaneId(id), transport);
                 under_way.fetch_sub(1, Ordering::AcqRel);
                 let event = match joined {
-                    Ok(lane) => Event::Lane(lane),
+                    Ok(lane) => LaneEvent::Joined(lane),
                     Err(fault) if fault.retry() => return Err(fault),
-                    Err(fault) => Event::Undialled(fault),
+                    Err(fault) => LaneEvent::Undialled(fault),
                 };
-                let _ = sink.send(event);
+                listener.hear(event);
                 Ok(())
             })
         };
-        let (dialling, sink): (Vec<_>, _) = (ids.map(one).collect(), sink.clone());
+        let (dialling, listener): (Vec<_>, _) = (ids.map(one).collect(), listener.clone());
         tokio::spawn(async move {
             let mut last = None;
             for lane in dialling {
@@ -143,7 +142,7 @@ impl Regrow {
                 }
             }
             if let Some(fault) = last {
-                let _ = sink.send(Event::Undialled(fault));
+                listener.hear(LaneEvent::Undialled(fault));
             }
         });
     }
@@ -154,16 +153,16 @@ impl Regrow {
         ids: impl Iterator<Item = LaneId>,
         transport: Transport,
         room: usize,
-        sink: &UnboundedSender<Event>,
+        listener: &Arc<dyn LaneListener>,
     ) -> bool {
         let Regrow::Dial { dial, under_way } = self else { return false };
         let room = room.saturating_sub(under_way.load(Ordering::Acquire));
         for id in ids.take(room) {
-            let (dial, under_way, sink) = (dial.clone(), under_way.clone(), sink.clone());
+            let (dial, under_way, listener) = (dial.clone(), under_way.clone(), listener.clone());
             under_way.fetch_add(1, Ordering::AcqRel);
             tokio::spawn(async move {
-                if let Some(lane) = dial_until_joined(&dial, id, transport, &sink).await {
-                    let _ = sink.send(Event::Lane(lane));
+                if let Some(lane) = dial_until_joined(&dial, id, transport, &*listener).await {
+                    listener.hear(LaneEvent::Joined(lane));
                 }
                 under_way.fetch_sub(1, Ordering::AcqRel);
             });
@@ -177,11 +176,11 @@ async fn dial_until_joined(
     dial: &Dial,
     id: LaneId,
     transport: Transport,
-    sink: &UnboundedSender<Event>,
+    listener: &dyn LaneListener,
 ) -> Option<JoinedLane> {
     let until = Instant::now() + Duration::from_secs(LANE_JOIN_SECONDS_MAX);
     let mut wait = BACKOFF;
-    while Instant::now() < until && !sink.is_closed() {
+    while Instant::now() < until && !listener.is_over() {
         let dial = dial.clone();
         match tokio::task::spawn_blocking(move || dial(id, transport)).await {
             Ok(Ok(lane)) => return Some(lane),
@@ -239,15 +238,16 @@ mod tests {
             }
         });
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let (sink, mut events) = tokio::sync::mpsc::unbounded_channel();
+        let (sink, mut events) = tokio::sync::mpsc::unbounded_channel::<LaneEvent>();
+        let listener: Arc<dyn LaneListener> = Arc::new(sink);
         runtime.block_on(async move {
-            Regrow::dialling(dial).dial_first(0..count, Transport::Tcp, &sink);
-            drop(sink);
+            Regrow::dialling(dial).dial_first(0..count, Transport::Tcp, &listener);
+            drop(listener);
             let mut heard = Vec::new();
             while let Some(event) = events.recv().await {
                 heard.push(match event {
-                    Event::Lane(lane) => format!("lane {}", lane.id.0),
-                    Event::Undialled(fault) => fault.code.name().to_owned(),
+                    LaneEvent::Joined(lane) => format!("lane {}", lane.id.0),
+                    LaneEvent::Undialled(fault) => fault.code.name().to_owned(),
                     other => panic!("{other:?}"),
                 });
             }

@@ -12,6 +12,7 @@ use longhaul_net::LaneHandle;
 use longhaul_sys::tcp::ConnectionState;
 
 use super::net::Way;
+use crate::lanes::dial::DialObserver;
 
 /// What the kernel counted of one lane.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,16 +81,17 @@ struct Lane {
     looks: u32,
 }
 
-impl LaneWatch {
-    pub(crate) fn new(way: Way) -> LaneWatch {
-        LaneWatch { way, seen: Mutex::default() }
-    }
-
-    /// A lane joined.
-    pub(crate) fn joined(&self, id: LaneId, handle: LaneHandle) {
+impl DialObserver for LaneWatch {
+    fn lane_joined(&self, id: LaneId, handle: LaneHandle) {
         let zero = Duration::ZERO;
         let lane = Lane { handle, congestion: None, last: None, rtt: zero, deviation: zero, looks: 0 };
         self.lock().lanes.insert(id, lane);
+    }
+}
+
+impl LaneWatch {
+    pub(crate) fn new(way: Way) -> LaneWatch {
+        LaneWatch { way, seen: Mutex::default() }
     }
 
     /// Looks at all of them for the last time: payload is through.

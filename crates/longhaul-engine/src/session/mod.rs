@@ -5,7 +5,8 @@
 //! what the other side has not read yet, `inbox` what it has said and nobody dealt with, `bare` what its lanes bring without payload,
 //! `overhead` what all that may hold. `orders` are chunks to read, `dirs` what is said of directories, `unsent` what is told of names
 //! that are not sent; `allowed` checks what comes against what was asked for; `idle` tells a session that moves nothing;
-//! `timed_source` ends what ends by the clock. `course` is what of a transfer outlives a session, `totals` what there is to report.
+//! `timed_source` ends what ends by the clock. `course` is what of a transfer outlives a session, `totals` what there is
+//! to report, `settled` tells of one entry.
 
 pub(crate) mod allowed;
 mod bare;
@@ -22,6 +23,7 @@ pub(crate) mod outbox;
 pub(crate) mod overhead;
 pub(crate) mod receiver;
 pub(crate) mod sender;
+mod settled;
 mod source;
 mod timed_source;
 pub(crate) mod totals;
@@ -31,7 +33,8 @@ use longhaul_core::{Fault, FileId};
 use longhaul_proto::sender::Sent;
 
 use crate::lanes::JoinedLane;
-use crate::lanes::pool::LaneEnd;
+use crate::lanes::event::LaneEnd;
+use crate::lanes::event::LaneEvent;
 use crate::lanes::worker::receive::Arrival;
 
 /// What a session loop hears. The queue is not bounded by itself: everything in it has its room in the inbox, or is owed under a
@@ -58,6 +61,16 @@ pub(crate) enum Event {
     Read(source::Report),
     /// The target side reports.
     Wrote(destination::Report),
+}
+
+impl From<LaneEvent> for Event {
+    fn from(event: LaneEvent) -> Event {
+        match event {
+            LaneEvent::Joined(lane) => Event::Lane(lane),
+            LaneEvent::Undialled(fault) => Event::Undialled(fault),
+            LaneEvent::Ended(end) => Event::LaneEnded(end),
+        }
+    }
 }
 
 /// A file's result.

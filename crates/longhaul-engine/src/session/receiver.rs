@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, ChunkSize, EntryKind, Fault, FaultCode, IfExists};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, IfExists};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{Action, Config, Held, Receiver, SkippedDigests};
@@ -13,21 +13,23 @@ use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
 use longhaul_sys::Slab;
 
+use super::Event;
 use super::allowed::Asked;
 use super::bare::{Gate, Pass};
 use super::control::Link;
-use super::control::Wake;
+use super::control::{Incoming, Wake};
 use super::course::ReceiveCourse;
 use super::destination::{Report, Whereabouts, Writing, WritingOptions};
 use super::overhead::ENTRY_BYTES;
-use super::totals::{Moved, Totals};
-use super::{Event, unsent};
-use crate::api::{self, FileEvent, FileStatus, Observer, Progress};
+use super::settled::tell_settled;
+use super::totals::Moved;
+use crate::api::{self, Observer, Progress};
 use crate::budget;
 use crate::journals::Ledger;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
-use crate::lanes::pool::{LaneEnd, Reins};
+use crate::lanes::event::LaneEnd;
+use crate::lanes::pool::Reins;
 use crate::lanes::worker;
 use crate::lanes::worker::holes::Holes;
 use crate::lanes::worker::pulse::{OVERDUE, Watch};
@@ -53,6 +55,19 @@ pub(crate) struct Receiving {
     pub(crate) ledger: Option<Arc<Ledger>>,
 }
 
+/// The receiving side of a session: it owns the machine and is the only one who changes it.
+///
+/// Lanes, the destination's workers and the control connection run elsewhere and report through one queue of events, so that one thing
+/// happens at a time here and no lock is needed. A round of the loop has three steps:
+///
+/// 1. [`Link::wait`] waits for an event, for the machine's timeout or for the next second. It changes nothing.
+/// 2. [`Loop::absorb`] takes the event in: a message goes to the machine's `handle_message`, a report of a worker to the `handle_*` of
+///    its name, an arrival to `handle_landed`. Up to [`EVENTS_AT_ONCE`] more that are there already follow, so that verdicts leave
+///    together.
+/// 3. [`Loop::settle`] has the machine's actions done until it orders no more: messages leave, the destination's workers are given their
+///    jobs. It tells observers and the sender how far the session is.
+///
+/// The loop ends when the machine gives its verdict.
 struct Loop<'a> {
     link: Link,
     machine: Receiver,
@@ -173,11 +188,11 @@ const SAY_EVERY: Duration = Duration::from_millis(500);
 
 impl Loop<'_> {
     fn absorb(&mut self, wake: Wake) {
+        let Some(incoming) = self.link.absorb(wake) else { return };
         let now = self.link.now();
-        match wake {
-            Wake::Time => {}
-            Wake::Stop(fault) => self.machine.abort(fault),
-            Wake::Message(message) => {
+        match incoming {
+            Incoming::Stop(fault) => self.machine.abort(fault),
+            Incoming::Message(message) => {
                 self.told_by_peer |= matches!(message, Message::Refuse(_));
                 let asked = if let Message::Page(page) = &message { self.asked.check(&page.entries) } else { Ok(()) };
                 match asked {
@@ -185,16 +200,16 @@ impl Loop<'_> {
                     Err(fault) => self.machine.abort(fault),
                 }
             }
-            Wake::Event(Event::Lane(joined)) => {
+            Incoming::Event(Event::Lane(joined)) => {
                 if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
                 }
             }
-            Wake::Event(Event::LaneEnded(end)) => {
+            Incoming::Event(Event::LaneEnded(end)) => {
                 self.machine.handle_lane_ended(now, end.id, end.landed);
                 self.fit_buffers();
             }
-            Wake::Event(Event::Arrived(mut arrival, pass)) => {
+            Incoming::Event(Event::Arrived(mut arrival, pass)) => {
                 self.course.progressed = Some(Instant::now());
                 self.course.totals.moved(1);
                 self.arrived += 1;
@@ -203,14 +218,14 @@ impl Loop<'_> {
                 self.machine.handle_landed(now, arrival.landed);
                 self.bare.extend(pass);
             }
-            Wake::Event(Event::Wrote(report)) => self.absorb_report(report),
+            Incoming::Event(Event::Wrote(report)) => self.absorb_report(report),
             // All is settled and said; that the sender goes without a word changes nothing. (Its last word may be among
             // the events that were absorbed just now: then the machine is over and tells it.)
-            Wake::Event(Event::ControlEnded(_)) if !self.machine.is_over() => {
+            Incoming::Event(Event::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
             // The link keeps what is said of lanes and rates to itself.
-            Wake::Event(
+            Incoming::Event(
                 Event::Inbound(_)
                 | Event::ControlEnded(_)
                 | Event::Undialled(_)
@@ -351,6 +366,7 @@ impl Loop<'_> {
             let progress = self.progress();
             self.link.observer.event(api::Event::Progress(progress));
         }
+        self.link.settle();
     }
 
     fn act(&mut self, action: Action) {
@@ -503,43 +519,4 @@ impl Loop<'_> {
         // Waits for what is outstanding: not on the runtime's own threads.
         let _ = tokio::task::spawn_blocking(move || drop((writing, io))).await;
     }
-}
-
-/// Counts a settled entry and tells it; `renamed` is whether the one source took the destination's name. Of directories observers hear only that they failed.
-pub(crate) fn tell_settled(
-    (held, renamed): (&Held, bool),
-    outcome: Outcome,
-    totals: &mut Totals,
-    observer: &dyn Observer,
-) {
-    let (status, b3) = match outcome {
-        Outcome::Committed(root) => (FileStatus::Committed, root),
-        Outcome::Skipped => (FileStatus::Skipped, None),
-        Outcome::Equal(root) | Outcome::Stands(root) => (FileStatus::Skipped, Some(root)),
-        Outcome::Planned => (FileStatus::Planned, None),
-        Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
-        Outcome::Unsent => {
-            if let EntryKind::Unsent { why, .. } = &held.entry.kind {
-                observer.event(unsent::event(&held.entry, &held.placed, why));
-            }
-            return;
-        }
-    };
-    if !totals.is_first_failure(&held.entry, &status) {
-        return;
-    }
-    totals.settled(&held.entry.kind, &status);
-    let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
-    if !dir || matches!(status, FileStatus::Failed(_)) {
-        observer.event(api::Event::File(FileEvent { renamed, ..file_event(held, status, b3) }));
-    }
-}
-
-fn file_event(held: &Held, status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
-    let (regular, bytes) = match held.entry.kind {
-        EntryKind::File { len, .. } => (true, len),
-        _ => (false, 0),
-    };
-    let (path, placed) = (held.entry.path.clone(), held.placed.clone());
-    FileEvent { path, placed, status, bytes, b3, regular, renamed: false }
 }

@@ -18,12 +18,12 @@ use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
 use super::control::Link;
-use super::control::Wake;
+use super::control::{Incoming, Wake};
 use super::course::{Known, SendCourse, Source, Wanted};
 use super::dirs::Dirs;
 use super::orders::ChunkOrder;
 use super::overhead::ENTRY_BYTES;
-use super::receiver::tell_settled;
+use super::settled::tell_settled;
 use super::source::{Origin, Reading, Report};
 use super::timed_source::Drain;
 use super::totals::Moved;
@@ -32,7 +32,8 @@ use crate::api::{self, Progress};
 use crate::budget;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
-use crate::lanes::pool::{LaneEnd, Reins};
+use crate::lanes::event::LaneEnd;
+use crate::lanes::pool::Reins;
 use crate::lanes::worker;
 
 /// What a sending session works with.
@@ -54,6 +55,19 @@ pub(crate) struct Sending {
     pub(crate) timed: bool,
 }
 
+/// The sending side of a session: it owns the machine and is the only one who changes it.
+///
+/// Lanes, the source's workers and the control connection run elsewhere and report through one queue of events, so that one thing
+/// happens at a time here and no lock is needed. A round of the loop has three steps:
+///
+/// 1. [`Link::wait`] waits for an event or the next second, and beside it the scan for its next entry, while there is room for one.
+///    Neither changes anything, and whichever loses is waited for again.
+/// 2. [`Loop::absorb`] takes an event in: a message goes to the machine's `handle_message`, a lane's report to `handle_sent`, a worker's
+///    to the `handle_*` of its name. [`Loop::take_ready`] takes what else is there already, and offers entries.
+/// 3. [`Loop::settle`] has the machine's actions done until it orders no more: messages leave, chunks and bundles are read. It tells
+///    observers how far the session is.
+///
+/// The loop ends when the machine gives its verdict.
 struct Loop<'a> {
     link: Link,
     machine: Sender,
@@ -225,33 +239,33 @@ impl Loop<'_> {
     }
 
     fn absorb(&mut self, wake: Wake) {
-        match wake {
-            Wake::Time => {}
-            Wake::Stop(fault) => self.machine.abort(fault),
-            Wake::Message(message) => self.hear(message),
-            Wake::Event(Event::Lane(joined)) => {
+        let Some(incoming) = self.link.absorb(wake) else { return };
+        match incoming {
+            Incoming::Stop(fault) => self.machine.abort(fault),
+            Incoming::Message(message) => self.hear(message),
+            Incoming::Event(Event::Lane(joined)) => {
                 if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
                 }
             }
-            Wake::Event(Event::LaneEnded(end)) => {
+            Incoming::Event(Event::LaneEnded(end)) => {
                 match end.fault {
                     Some(_) => self.machine.handle_lane_ended(end.id, end.unfinished),
                     None => self.machine.handle_lane_retired(end.id),
                 }
                 self.fit_reading();
             }
-            Wake::Event(Event::Sent(sent)) => self.machine.handle_sent(sent),
-            Wake::Event(Event::Read(Report::Unreadable(file, fault))) => match &mut self.drain {
+            Incoming::Event(Event::Sent(sent)) => self.machine.handle_sent(sent),
+            Incoming::Event(Event::Read(Report::Unreadable(file, fault))) => match &mut self.drain {
                 Some(drain) => drain.unreadable(file, fault),
                 None => self.machine.handle_unreadable(file, &fault),
             },
-            Wake::Event(Event::Read(Report::Packed { bundle, missing, empty })) => {
+            Incoming::Event(Event::Read(Report::Packed { bundle, missing, empty })) => {
                 self.machine.handle_packed(bundle, missing, empty)
             }
-            Wake::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
+            Incoming::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
             // The link keeps what is said of lanes and rates to itself.
-            Wake::Event(
+            Incoming::Event(
                 Event::Inbound(_)
                 | Event::ControlEnded(_)
                 | Event::Undialled(_)
@@ -351,6 +365,7 @@ impl Loop<'_> {
             let progress = self.progress();
             self.link.observer.event(api::Event::Progress(progress));
         }
+        self.link.settle();
     }
 
     /// What a lane that has nothing in hand waits for.

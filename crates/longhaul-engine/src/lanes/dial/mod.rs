@@ -4,3 +4,12 @@
 
 pub(crate) mod paths;
 pub(crate) mod segments;
+
+use longhaul_core::LaneId;
+use longhaul_net::LaneHandle;
+
+/// Hears of each lane that this side dialled and that has joined.
+pub(crate) trait DialObserver: Send + Sync {
+    /// The lane `id` joined; `handle` tells how it fares.
+    fn lane_joined(&self, id: LaneId, handle: LaneHandle);
+}

@@ -27,7 +27,9 @@ use crate::cpu::StageTimes;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::{Limiter, WaitsFor};
-use crate::lanes::pool::{LaneEnd, LaneRules, Lanes, Reins};
+use crate::lanes::event::LaneEnd;
+use crate::lanes::event::LaneListener;
+use crate::lanes::pool::{LaneRules, Lanes, Reins};
 use crate::lanes::tune::{Change, What};
 use crate::lanes::worker::pacer::Rates;
 
@@ -107,15 +109,26 @@ pub(crate) struct Link {
     lane_fault: Option<(Instant, Fault)>,
 }
 
-/// What wakes a session loop.
+/// Why a session loop woke. Nothing of it is taken in yet: [`Link::absorb`] does that.
 #[derive(Debug)]
 pub(crate) enum Wake {
-    /// The other side said something that the link does not keep to itself.
-    Message(Message),
-    /// Something else happened.
+    /// The next event of the session's queue.
     Event(Event),
-    /// The machine's timeout, or the second.
+    /// A second is over, or the link has something to do earlier than that.
+    Tick,
+    /// The machine's timeout, or it is time to look at the lanes again.
     Time,
+    /// The session is told from outside to end, with this code.
+    Stop(FaultCode),
+}
+
+/// Wakes that the link leaves to the session loop.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// The other side said something that is for the machine.
+    Message(Message),
+    /// A lane, the source side or the destination side reports.
+    Event(Event),
     /// The session must end.
     Stop(Fault),
 }
@@ -217,6 +230,10 @@ impl Link {
         self.sink.clone()
     }
 
+    fn listener(&self) -> Arc<dyn LaneListener> {
+        Arc::new(self.sink.clone())
+    }
+
     /// The machine's clock.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
@@ -232,51 +249,63 @@ impl Link {
         crate::cpu::process_micros().saturating_sub(self.cpu_start)
     }
 
-    /// Waits for the next thing to happen, until `timeout` at most. Looks what lanes are at, and each second does what is due
-    /// before it waits; cancelled while it waits it loses nothing.
+    /// Waits for the next thing to happen, until `timeout` at most. Changes nothing: cancelled while it waits it loses nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
-        // What was heard is dealt with, and what followed from it is done.
-        self.inbox_room = None;
         let now = Instant::now();
         // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
         let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
         let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), grant_at];
         let due = due.into_iter().flatten().min().unwrap_or(now);
-        if let Some(doing) = self.lanes.sample() {
-            self.limiter.look(&doing, self.waits_for);
-        }
         if now >= due {
-            self.next_tick = now + TICK;
-            return self.tick();
+            return Wake::Tick;
         }
-        if let Ok(event) = self.events.try_recv() {
-            return self.hear(event);
+        if let Some(wake) = self.try_next() {
+            return wake;
         }
         let ticks = self.lanes.sample_at().min(due).saturating_duration_since(now);
         let until = timeout.map_or(ticks, |t| Duration::from_micros(t.0.saturating_sub(self.now().0)).min(ticks));
         tokio::select! {
             biased;
-            code = self.stop.stopped(), if !self.stopping => {
-                self.stopping = true;
-                self.deserted = code == FaultCode::Lost;
-                Wake::Stop(stopped(code))
-            }
-            () = self.presence.evicted(), if !self.stopping => {
-                self.stopping = true;
-                self.deserted = true;
-                Wake::Stop(stopped(FaultCode::Lost))
-            }
-            Some(event) = self.events.recv() => self.hear(event),
+            code = self.stop.stopped(), if !self.stopping => Wake::Stop(code),
+            () = self.presence.evicted(), if !self.stopping => Wake::Stop(FaultCode::Lost),
+            Some(event) = self.events.recv() => Wake::Event(event),
             () = tokio::time::sleep(until) => Wake::Time,
         }
     }
 
-    /// An event that is there already, without waiting.
+    /// An event that is there already, without waiting. Changes nothing.
     pub(crate) fn try_next(&mut self) -> Option<Wake> {
-        self.events.try_recv().ok().map(|event| self.hear(event))
+        self.events.try_recv().ok().map(Wake::Event)
     }
 
-    fn hear(&mut self, event: Event) -> Wake {
+    /// Takes in why the loop woke. Gives what is not the link's own: messages for the machine, reports of lanes and disks, and the
+    /// fault by which the session must end.
+    pub(crate) fn absorb(&mut self, wake: Wake) -> Option<Incoming> {
+        match wake {
+            Wake::Event(event) => self.hear(event),
+            Wake::Tick => {
+                self.next_tick = Instant::now() + TICK;
+                self.tick()
+            }
+            Wake::Time => None,
+            Wake::Stop(code) => {
+                self.stopping = true;
+                self.deserted = code == FaultCode::Lost;
+                Some(Incoming::Stop(stopped(code)))
+            }
+        }
+    }
+
+    /// Ends a round of the loop: messages that were heard are dealt with and give their room back, and lanes are looked at, if it is
+    /// time to.
+    pub(crate) fn settle(&mut self) {
+        self.inbox_room = None;
+        if let Some(doing) = self.lanes.sample() {
+            self.limiter.look(&doing, self.waits_for);
+        }
+    }
+
+    fn hear(&mut self, event: Event) -> Option<Incoming> {
         self.moved += u64::from(match &event {
             Event::Inbound(Inbound { message, .. }) => moves(message),
             Event::Wrote(_) | Event::Read(_) => true,
@@ -299,32 +328,32 @@ impl Link {
                     }
                 }
                 match message {
-                    Message::Lanes(granted) if self.dial(&granted) => Wake::Time,
+                    Message::Lanes(granted) if self.dial(&granted) => None,
                     Message::LaneTarget(target) if self.role == Role::Receiver && self.lanes.grants() => {
                         self.lanes.set_target(target.count, target.transport);
-                        Wake::Time
+                        None
                     }
                     Message::Rate(rate) if self.role == Role::Sender => {
                         self.lanes.set_rates(|rates| rates.asked = Rates::from_wire(rate.bytes_per_s));
-                        Wake::Time
+                        None
                     }
                     Message::Limiting(limiting) => {
                         self.limiter.hear(self.heard, limiting.by);
-                        Wake::Time
+                        None
                     }
-                    message => Wake::Message(message),
+                    message => Some(Incoming::Message(message)),
                 }
             }
-            Event::ControlEnded(fault) if !self.ending => Wake::Stop(fault.unwrap_or_else(|| {
+            Event::ControlEnded(fault) if !self.ending => Some(Incoming::Stop(fault.unwrap_or_else(|| {
                 Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection")
                     .hint("run the same command again")
-            })),
+            }))),
             // A sender ends its lanes when the session is over, not before.
             Event::LaneEnded(end) if !self.ending => {
                 if let Some(fault) = self.lanes.ended(&end) {
                     self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
                 }
-                Wake::Event(Event::LaneEnded(end))
+                Some(Incoming::Event(Event::LaneEnded(end)))
             }
             Event::Undialled(fault) => {
                 // Others may stand meanwhile that were granted after the first.
@@ -333,18 +362,18 @@ impl Link {
                     // Whether it is there at all tells a firewall from an outage.
                     self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: true }));
                 }
-                Wake::Time
+                None
             }
             Event::OwnRate(rate) => {
                 self.lanes.set_rates(|rates| rates.own = rate);
                 if self.role == Role::Receiver {
                     self.say(Message::Rate(Rate { bytes_per_s: rate.unwrap_or(0) }));
                 }
-                Wake::Time
+                None
             }
             // Dropped, it is closed: the sender goes on over those that it has.
-            Event::Lane(lane) if !self.has_room_for(&lane) => Wake::Time,
-            event => Wake::Event(event),
+            Event::Lane(lane) if !self.has_room_for(&lane) => None,
+            event => Some(Incoming::Event(event)),
         }
     }
 
@@ -381,12 +410,12 @@ impl Link {
     /// Dials the lanes that were granted; false if this side never dials.
     fn dial(&mut self, granted: &Granted) -> bool {
         let last = granted.first.0.saturating_add(granted.count.min(LANES_MAX)).min(LANES_EVER_MAX);
-        self.lanes.dial((granted.first.0..last).map(LaneId), granted.transport, &self.sink)
+        self.lanes.dial((granted.first.0..last).map(LaneId), granted.transport, &self.listener())
     }
 
-    fn tick(&mut self) -> Wake {
+    fn tick(&mut self) -> Option<Incoming> {
         if let Some((_, fault)) = self.lane_fault.take_if(|(at, _)| *at <= Instant::now()) {
-            return Wake::Stop(fault);
+            return Some(Incoming::Stop(fault));
         }
         let gauge = self.gauge();
         if gauge.stops_reading() && self.role == Role::Receiver {
@@ -395,24 +424,25 @@ impl Link {
         }
         let not_taken_in = self.uptake.look(Instant::now(), gauge);
         if let Some(fault) = not_taken_in.or_else(|| gauge.is_over().then(|| too_far_behind(gauge))) {
-            return if self.ending { Wake::Event(Event::ControlEnded(None)) } else { Wake::Stop(fault) };
+            let ended = if self.ending { Incoming::Event(Event::ControlEnded(None)) } else { Incoming::Stop(fault) };
+            return Some(ended);
         }
         if !self.ending && self.heard.elapsed() >= SILENCE_MAX {
-            return Wake::Stop(
+            return Some(Incoming::Stop(
                 Fault::new(
                     FaultCode::TimedOut,
                     Blame::Path,
                     format_args!("the other side was silent for {} s", SILENCE_MAX.as_secs()),
                 )
                 .hint("run the same command again"),
-            );
+            ));
         }
         if self.ending && self.heard.elapsed() >= SILENCE_MAX {
-            return Wake::Event(Event::ControlEnded(None));
+            return Some(Incoming::Event(Event::ControlEnded(None)));
         }
         if !self.ending {
             if let Some(fault) = self.lanes.without_any().or_else(|| self.look_idle()) {
-                return Wake::Stop(fault);
+                return Some(Incoming::Stop(fault));
             }
             self.tune();
             for first in self.lanes.grant() {
@@ -424,7 +454,7 @@ impl Link {
         if answer || self.spoke.elapsed() >= HEARTBEAT_EVERY {
             self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer }));
         }
-        Wake::Time
+        None
     }
 
     /// A second is over, or half of one, or the session: names what limited it, and says so to the other side.
@@ -485,7 +515,7 @@ impl Link {
         run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         self.tell_segments(lane.stream.segment_max());
-        self.lanes.start(lane, self.sink.clone(), run)
+        self.lanes.start(lane, self.listener(), run)
     }
 
     /// Lanes that stand.

@@ -128,6 +128,13 @@ async fn sends(link: Link) -> Option<Fault> {
     course.totals.fault
 }
 
+/// Has the link take in all that is there.
+fn absorb_ready(link: &mut Link) {
+    while let Some(wake) = link.try_next() {
+        link.absorb(wake);
+    }
+}
+
 fn heartbeat() -> Message {
     Message::Heartbeat(Heartbeat { stalled: false, answer: true })
 }
@@ -143,8 +150,10 @@ async fn questions_whether_a_side_lives_leave_one_answer_waiting() {
     };
     let listens = async {
         loop {
-            link.wait(None).await;
-            while link.try_next().is_some() {}
+            let wake = link.wait(None).await;
+            link.absorb(wake);
+            absorb_ready(&mut link);
+            link.settle();
             assert!(queue.gauge().waiting < 4096, "{:?}", queue.gauge());
         }
     };
@@ -232,7 +241,11 @@ async fn a_peer_that_takes_nothing_in_is_given_up() {
         link.uptake = Uptake::new(long_ago, SILENCE_MAX);
         link.next_tick = Instant::now();
         let wake = link.wait(None).await;
-        assert!(matches!(&wake, Wake::Stop(fault) if fault.code == FaultCode::TimedOut), "{role:?}: {wake:?}");
+        let incoming = link.absorb(wake);
+        assert!(
+            matches!(&incoming, Some(Incoming::Stop(fault)) if fault.code == FaultCode::TimedOut),
+            "{role:?}: {incoming:?}"
+        );
         drop(peer);
     }
 }
@@ -253,8 +266,8 @@ async fn a_receiver_with_a_full_outbox_reads_no_more_and_a_sender_goes_on() {
         };
         let listens = async {
             for _ in 0..200_000 {
-                while link.try_next().is_some() {}
-                link.inbox_room = None;
+                absorb_ready(&mut link);
+                link.settle();
                 tokio::task::yield_now().await;
             }
         };

@@ -1,0 +1,199 @@
+//! What happens in a run while it goes on, as its observer hears it.
+//!
+//! In: from the session loops and the client. Out: to an [`Observer`]. Plain data.
+
+use std::time::Duration;
+
+use longhaul_core::{ChunkSize, Fault, RelPath};
+use longhaul_net::Protection;
+use longhaul_proto::wire::message::{self, Limit};
+
+/// What the engine says while it works. Called from its session loop: must return quickly.
+pub trait Observer: Send + Sync {
+    /// Hears one event.
+    fn event(&self, event: Event);
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The first session stands, and the first of its lanes has joined, or none was needed.
+    Start(Start),
+    /// About once a second.
+    Progress(Progress),
+    /// A name of the transfer is settled.
+    File(FileEvent),
+    /// Something in a source tree that is never sent (a fifo, a socket, a device, a reserved name); no failure.
+    Skipped {
+        /// Where it lies in the transfer: bytes, as a reserved name is no path that could travel.
+        path: Vec<u8>,
+        /// Where it would go.
+        placed: Vec<u8>,
+        /// What it is.
+        reason: String,
+        /// All of that for people.
+        message: String,
+    },
+    /// The session is lost; another will be dialled.
+    Redial(Redial),
+    /// Another session stands in its place: its id, hex.
+    Redialled(String),
+    /// About once a second, where there are several paths: what each has carried.
+    Paths(Vec<PathFigures>),
+    /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that large packets do not pass.
+    Lanes(LanesTuned),
+    /// Something went wrong; the run may go on (a file) or end (its report then carries the same fault).
+    Fault(Fault),
+}
+
+/// Facts of a session that stands.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The session's id, hex.
+    pub session: String,
+    /// `push`, `pull` or `copy`.
+    pub direction: &'static str,
+    /// Kind of lane at first: `tcp`, `quic`, or `pair` between two local directories.
+    pub transport: &'static str,
+    /// Protection of the lanes.
+    pub protect: Protection,
+    /// Lanes that it begins with: joined, or being dialled.
+    pub lanes: u32,
+    /// Chunk size.
+    pub chunk: ChunkSize,
+    /// What the kernel reports as the lanes' congestion control (`-` where there is none, or no lane was needed).
+    pub congestion: String,
+    /// How the receiving side makes small files and names durable: `syncfs` or `fsync` (of each); none where nothing is kept.
+    pub sync: Option<&'static str>,
+    /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption, buffered I/O.
+    pub notes: Vec<String>,
+}
+
+/// What a path has carried so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathFigures {
+    /// Its addresses, as they were given.
+    pub path: String,
+    /// Lanes that run over it now.
+    pub lanes: u32,
+    /// Bytes that its lanes sent and had acknowledged, or received, encryption included.
+    pub bytes: u64,
+    /// It did not answer when a lane was last dialled over it; it is tried again and again.
+    pub is_down: bool,
+}
+
+/// What was done about the lanes, and why.
+#[derive(Clone, Debug)]
+pub struct LanesTuned {
+    /// Seconds since the session stood.
+    pub seconds: f64,
+    /// Lanes that stand now: those that are being added or ended are not yet counted, or still are.
+    pub lanes: u32,
+    /// `+4`, `-4`, `2 to bbr`, `to segments of 1440 bytes`, or `=`.
+    pub change: String,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// A lost session that is to be dialled again.
+#[derive(Clone, Debug)]
+pub struct Redial {
+    /// What it was lost by.
+    pub fault: Fault,
+    /// The wait before the next dial.
+    pub wait: Duration,
+}
+
+/// The counters of a transfer, never mixed. Zero where this side cannot know.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Seconds in which a session stood.
+    pub seconds: f64,
+    /// When the receiver counted what has arrived, or the sender heard of it; on the same clock.
+    pub counted_s: f64,
+    /// Files and links known so far; final once `scanned`.
+    pub files_total: u64,
+    /// Their bytes.
+    pub bytes_total: u64,
+    /// Whether the scan has ended.
+    pub scanned: bool,
+    /// Settled as committed.
+    pub files_committed: u64,
+    /// Payload handed to lanes, pieces of units that are under way among it.
+    pub bytes_sent: u64,
+    /// Payload that arrived over lanes, pieces of units that are under way among it.
+    pub bytes_received: u64,
+    /// Bytes of the files that are at the receiver: what earlier runs brought, what arrived in this one, and holes. At least
+    /// `bytes_durable`.
+    pub bytes_arrived: u64,
+    /// Of these, bytes that were not sent in this run: earlier ones brought them, or they stood at the destination.
+    pub bytes_resumed: u64,
+    /// Verified and synced, those of earlier runs with them.
+    pub bytes_durable: u64,
+    /// Under their final names.
+    pub bytes_committed: u64,
+    /// Bytes of files that were skipped or failed: they will not come.
+    pub bytes_done_without: u64,
+    /// Files and links that were skipped or failed.
+    pub files_done_without: u64,
+    /// What limited the last second, as far as known.
+    pub limited_by: Option<Limited>,
+    /// Seconds since the other side was last heard of.
+    pub silent_s: f64,
+    /// Bytes of skipped files that were read at the destination for their roots ([`Settings::digests`](super::Settings::digests)).
+    pub bytes_digested: u64,
+}
+
+/// A settled name.
+#[derive(Clone, Debug)]
+pub struct FileEvent {
+    /// Its path beneath the destination as the sender named it.
+    pub path: RelPath,
+    /// Where it stands at the destination (the mapping applied).
+    pub placed: RelPath,
+    /// What became of it.
+    pub status: FileStatus,
+    /// Its length.
+    pub bytes: u64,
+    /// Its BLAKE3, when it was sent.
+    pub b3: Option<[u8; 32]>,
+    /// Whether it is a regular file (else a symlink, a directory, a special file).
+    pub regular: bool,
+    /// Whether the one source took the destination's name: `placed` then begins in the directory that holds the destination, not
+    /// in the destination.
+    pub renamed: bool,
+}
+
+/// What became of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileStatus {
+    /// Under its final name, durable.
+    Committed,
+    /// The destination has it already.
+    Skipped,
+    /// Would be sent (`--dry-run`).
+    Planned,
+    /// Not sent, and why.
+    Failed(Fault),
+}
+
+/// A part of the path from disk to disk that limited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limited {
+    /// `source`, `hash`, `cpu`, `network:loss`, `network:window`, `network:rate`, `receiver`, `target` or `memory`.
+    pub by: &'static str,
+    /// For how much of the time, 0 to 1.
+    pub share: f64,
+}
+
+impl From<message::Limited> for Limited {
+    fn from(limited: message::Limited) -> Limited {
+        Limited { by: limited.by.name(), share: limited.share() }
+    }
+}
+
+impl From<(Limit, f64)> for Limited {
+    fn from((limit, share): (Limit, f64)) -> Limited {
+        Limited { by: limit.name(), share }
+    }
+}

@@ -1,0 +1,16 @@
+//! What a program says to the engine and hears from it: jobs, settings, events, reports, and how to stop.
+//!
+//! In: from the command line or a library user. Out: to `client` and `daemon`. Plain data: no threads, no sockets, no words of the
+//! command line.
+
+mod event;
+mod job;
+mod report;
+mod settings;
+mod stop;
+
+pub use event::{Event, FileEvent, FileStatus, LanesTuned, Limited, Observer, PathFigures, Progress, Redial, Start};
+pub use job::{From, Job, LocalDest, LocalSource, Remote, RemotePath, To, Trust};
+pub use report::Report;
+pub use settings::{RATE_MIN, Settings, Transport, Verify};
+pub use stop::{Stop, StopTrigger};

@@ -1,0 +1,67 @@
+//! The end of a run: what was committed, moved, resumed and held, what limited it, what failed.
+//!
+//! In: from the totals of a session. Out: to whoever ran the job. Plain data.
+
+use longhaul_core::{Fault, FaultCode};
+use longhaul_disk::EngineReport;
+
+use super::event::{Limited, PathFigures};
+
+/// The end of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What ended the session early, if anything did.
+    pub fault: Option<Fault>,
+    /// Files that failed one by one, by code, in the order they failed (the first 1000).
+    pub failures: Vec<FaultCode>,
+    /// Regular files and links committed.
+    pub files_committed: u64,
+    /// Skipped, as the destination has them.
+    pub files_skipped: u64,
+    /// Failed.
+    pub files_failed: u64,
+    /// Of those, failed only because the source changed or vanished.
+    pub files_changed: u64,
+    /// Of those, failed by mismatch.
+    pub files_mismatched: u64,
+    /// Regular files and links that the scan found.
+    pub files_total: u64,
+    /// Bytes under their final names.
+    pub bytes_committed: u64,
+    /// Payload that arrived in this run.
+    pub bytes_moved: u64,
+    /// Bytes of holes that came in this run: nothing of them was sent.
+    pub bytes_holes: u64,
+    /// Bytes of all files that the scan found, but for those that are there already.
+    pub bytes_wanted: u64,
+    /// Whether the scan came to its end: else there are more files than were found.
+    pub scanned: bool,
+    /// Bytes sent again: after a mismatch, over another lane, or in another session.
+    pub bytes_resent: u64,
+    /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood at the
+    /// destination and were copied.
+    pub bytes_resumed: u64,
+    /// Bytes that lie durable at the destination in files that have not come to their end: the same command goes on with them.
+    /// 0 where nothing was left unfinished, or where the destination said nothing of it.
+    pub bytes_held: u64,
+    /// Bytes that the receiver read back from the medium and compared.
+    pub bytes_read_back: u64,
+    /// Of these, bytes of chunks and files that were not what had been written.
+    pub bytes_misread: u64,
+    /// Bytes of skipped files that were read at the destination for their roots ([`Settings::digests`](super::Settings::digests)).
+    pub bytes_digested: u64,
+    /// Seconds from the first dial to the last commit.
+    pub seconds: f64,
+    /// CPU seconds of the sending process, where known.
+    pub sender_cpu: Option<f64>,
+    /// CPU seconds of the receiving process, where known.
+    pub receiver_cpu: Option<f64>,
+    /// What limited the transfer, with shares of the time in which that is known: the largest first.
+    pub limits: Vec<Limited>,
+    /// CPU seconds by stage on this side.
+    pub stages: Vec<(&'static str, f64)>,
+    /// The I/O engine of this side, and what it really did.
+    pub io: Option<EngineReport>,
+    /// What each of several paths carried; none where there was one.
+    pub paths: Vec<PathFigures>,
+}

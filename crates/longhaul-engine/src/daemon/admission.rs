@@ -1,0 +1,281 @@
+//! Who may have what of the daemon: a request is authorised, its place and memory are reserved, its side is opened.
+//!
+//! In: a request and the client's key. Out: an [`Admitted`] that holds all that the conversation needs, or the refusal. Says nothing to
+//! the client itself, so that another door may ask the same.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role};
+use longhaul_disk::EngineKind;
+use longhaul_net::{Congestion, Control, PublicKey};
+use longhaul_proto::wire::message::{Far, Flow, Protect, Request, Transfer, Transport};
+
+use super::access::{need, need_protection};
+use super::buffers::{Buffers, Need};
+use super::listing::{Names, Places};
+use super::memory::Measured;
+use super::rates::Claim;
+use super::request::hear_rest;
+use super::runs::Place;
+use super::shares::{Full, Share};
+use super::side::{self, Side};
+use super::{ClientConfig, Daemon};
+use crate::budget::{self, Machinery, Means};
+use crate::faults::net_fault;
+use crate::journals::Who;
+use crate::lanes::worker::pacer;
+use crate::random::nonce;
+use crate::session::channel::ReadHalf;
+use crate::session::handshake;
+use crate::workers::blocking;
+
+/// A conversation that is allowed and has what it needs.
+pub(super) enum Admitted {
+    /// Names to tell.
+    Listing(Box<Names>),
+    /// A session to begin.
+    Session(Box<Admission>),
+}
+
+/// A session that is allowed and has what it needs.
+pub(super) struct Admission {
+    pub(super) client: String,
+    pub(super) claim: Claim,
+    pub(super) what: String,
+    pub(super) transfer: Transfer,
+    pub(super) side: Side,
+    pub(super) measured: Option<Measured>,
+    pub(super) lanes: u32,
+    pub(super) lanes_max: u32,
+    pub(super) chunk_max: ChunkSize,
+    pub(super) machinery: Machinery,
+    /// Bytes of all of its buffers.
+    pub(super) memory: ByteCount,
+    pub(super) holdings: Holdings,
+}
+
+/// What a session has of the daemon. Fields are given back in the order of their declaration: first its place among the
+/// sessions, then its memory, and last its place among the runs, as whoever waits for that may begin at once.
+pub(super) struct Holdings {
+    /// It counts as one of the sessions for as long as it is held.
+    _session: Share,
+    pub(super) buffers: Buffers,
+    pub(super) place: Place,
+}
+
+/// Answers whether `request` is allowed, and takes what it needs.
+pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: Request) -> Result<Admitted, Fault> {
+    let client = daemon.client(&control.peer_key)?.clone();
+    let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
+    match request {
+        Request::Roots => Ok(Admitted::Listing(Box::new(Names::roots(daemon, &client, places()?)))),
+        Request::List { root, path } => {
+            let (config, rights) = daemon.root(&client, &root)?;
+            need(rights.read, "read", config)?;
+            let (tree, _) = daemon.root_parts(&root).await?;
+            Names::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
+        }
+        Request::Partials { root, path } => {
+            let (config, rights) = daemon.root(&client, &root)?;
+            // They are its own: who may only push sees them too.
+            need(rights.read || rights.create, "read", config)?;
+            let Who { principal, .. } = Who::client(&client.key, &client.name);
+            let parts = daemon.root_parts(&root).await?;
+            Names::partials(parts, principal, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
+        }
+        Request::Transfer(transfer) => {
+            let prepared = prepare(daemon, &client, *transfer, &mut control.reader).await;
+            prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
+        }
+    }
+}
+
+async fn prepare(
+    daemon: &Arc<Daemon>,
+    client: &ClientConfig,
+    mut transfer: Transfer,
+    reader: &mut ReadHalf,
+) -> Result<Admission, Fault> {
+    if transfer.set != 0
+        || !transfer.initiator
+        || transfer.lanes == 0
+        || transfer.flow.congestion.len() > CONGESTION_NAME_BYTES_MAX
+        || transfer.flow.transport == Transport::Quic && transfer.protect == Protect::Safe
+        || transfer.chunk.bytes() < CHUNK_BYTES_USER_MIN
+        || transfer.chunk_max < transfer.chunk
+    {
+        return Err(Fault::new(
+            FaultCode::Unsupported,
+            Blame::Local,
+            "this build does not know how to do what is asked",
+        ));
+    }
+    // Before anybody makes room for it.
+    need_allowed(daemon, client, &transfer)?;
+    if transfer.role == Role::Receiver {
+        need_congestion(&transfer.flow)?;
+    }
+    let measured = daemon.measured(client, &transfer)?;
+    // Before the limits: the earlier session of this run may hold what they would refuse.
+    let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
+    let place = daemon.runs.take_over(client.key, run).await?;
+    let session = session_place(daemon, client.key).await?;
+    let stop = place.stop().or(daemon.stop.clone());
+    let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
+    // Those that came since, too.
+    need_allowed(daemon, client, &transfer)?;
+    let (side, what) = match measured {
+        Some(measured) => measured.side(&transfer),
+        None => side::open(daemon, client, &transfer, rest.names).await?,
+    };
+    let claim = claim(daemon, client, &transfer)?;
+    let chunk_max = match &side {
+        Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
+        Side::Send(..) => transfer.chunk_max,
+    };
+    let chunk_max = chunk_max.min(budget::largest_chunk(daemon.config.memory, transfer.chunk));
+    let mut needed = Need::new(daemon.config.memory, chunk_max)?;
+    let memory = needed.memory;
+    if matches!(&side, Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify) {
+        needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
+    }
+    if transfer.flow.transport == Transport::Quic {
+        needed.reserve += budget::windows(memory.get());
+    }
+    if measured.is_some() {
+        // What it will send is there before it begins.
+        needed.reserve += memory.get() - budget::memory_for(chunk_max).get();
+    }
+    if transfer.digests && matches!(&side, Side::Receive(..)) {
+        needed.reserve += budget::digest_bytes(chunk_max) * budget::DIGEST_SLOTS as u64;
+    }
+    let buffers = buffers(daemon, client.key, needed).await?;
+    if let Some(claim) = rest.claim {
+        buffers.absorb(claim);
+    }
+    let slots = budget::slots(memory, chunk_max)?;
+    let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
+    let means = Means {
+        slots,
+        lanes: match transfer.flow.transport {
+            Transport::Tcp => lanes,
+            Transport::Quic => budget::lanes_quic(lanes, memory.get()),
+        },
+        // Nothing is waited for where there is no disk: what is read ahead would only be late when the time is over.
+        depth: if measured.is_some() { Some(1) } else { daemon.config.depth },
+        engine: if measured.is_some() { EngineKind::Void } else { daemon.config.engine },
+        chunk: chunk_max,
+    };
+    let mut machinery = Machinery::start(transfer.role.other(), means)?;
+    if measured.is_none() {
+        buffers.feed(&machinery.slab);
+    }
+    if measured.is_some() && transfer.role == Role::Receiver {
+        machinery = blocking(move || {
+            machinery.fill_with_noise();
+            Ok(machinery)
+        })
+        .await?;
+    }
+    let transfer_lanes = transfer.lanes;
+    Ok(Admission {
+        client: client.name.clone(),
+        claim,
+        what,
+        transfer,
+        side,
+        measured,
+        lanes: means.lanes.min(transfer_lanes),
+        lanes_max: means.lanes,
+        chunk_max,
+        machinery,
+        memory,
+        holdings: Holdings { _session: session, buffers, place },
+    })
+}
+
+/// One of the sessions that there may be. Where all are taken, one in which nothing moves makes room for a client that has none.
+async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Fault> {
+    match daemon.sessions.claim(client, 1) {
+        Err(Full::Daemon) if !daemon.sessions.has_any(client) && daemon.runs.make_room(client).await => {
+            daemon.sessions.claim(client, 1)
+        }
+        claimed => claimed,
+    }
+    .map_err(|full| daemon.sessions.refusal(full))
+}
+
+/// The memory that a session begins with. Where nothing is left, one in which nothing moves makes room for a client that has none; but
+/// not for one that wants much more than others, which would have to send several away.
+async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buffers, Fault> {
+    let claim = || Buffers::claim(&daemon.memory, client, needed);
+    let modest = needed.first() <= 2 * budget::memory_for(ChunkSize::DEFAULT).get();
+    match claim() {
+        Err(Full::Daemon) if modest && !daemon.memory.has_any(client) && daemon.runs.make_room(client).await => claim(),
+        claimed => claimed,
+    }
+    .map_err(|full| daemon.memory.refusal(full))
+}
+
+/// What the session may carry: a pull from several roots stands beneath the caps of all of them.
+fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Claim, Fault> {
+    let roots = match &transfer.far {
+        Far::Destination { root, .. } => BTreeSet::from([root]),
+        Far::Sources { sources, .. } => sources.iter().map(|source| &source.root).collect(),
+        Far::Memory { .. } => BTreeSet::new(),
+    };
+    let configs = roots.into_iter().map(|root| Ok(daemon.root(client, root)?.0)).collect::<Result<Vec<_>, Fault>>()?;
+    Ok(Claim::new(client, &configs, pacer::Rates::from_wire(transfer.flow.rate)))
+}
+
+/// What a client asks for by name must be there when its lanes join.
+fn need_congestion(flow: &Flow) -> Result<(), Fault> {
+    let tried = match flow.transport {
+        Transport::Tcp => congestion(flow).try_out_for_peer(),
+        Transport::Quic => congestion(flow).try_over_quic(),
+    };
+    tried.map_err(|e| net_fault(&e))
+}
+
+/// Checks the rights that a transfer needs, and its protection. Opens nothing.
+fn need_allowed(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<(), Fault> {
+    let protection = handshake::from_wire(transfer.protect);
+    match (&transfer.far, transfer.role) {
+        (Far::Destination { root, if_exists, .. }, Role::Sender) => {
+            let (config, rights) = daemon.root(client, root)?;
+            need(rights.create, "create", config)?;
+            // What stands is told the client as digests, of which short content could be guessed.
+            need(rights.read || *if_exists != IfExists::Verify, "read", config)?;
+            need(rights.read || !transfer.digests, "read", config).map_err(|fault| {
+                fault.hint(
+                    "for --manifest the daemon reads the files that are skipped: leave it out, or ask the daemon's administrator for 'read'",
+                )
+            })?;
+            need_protection(protection, config)
+        }
+        (Far::Sources { sources, .. }, Role::Receiver) => {
+            if sources.is_empty() {
+                return Err(Fault::protocol("a pull of no sources"));
+            }
+            let roots: BTreeSet<_> = sources.iter().map(|source| &source.root).collect();
+            roots.into_iter().try_for_each(|root| {
+                let (config, rights) = daemon.root(client, root)?;
+                need(rights.read, "read", config)?;
+                need_protection(protection, config)
+            })
+        }
+        // Whether it may measure is another question.
+        (Far::Memory { .. }, _) => Ok(()),
+        _ => Err(side::contradiction()),
+    }
+}
+
+/// The congestion control that a client asks for.
+pub(super) fn congestion(flow: &Flow) -> Congestion {
+    if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.to_string()) }
+}
+
+/// The kernel's bound on the name of a congestion control, without its NUL (TCP_CA_NAME_MAX).
+const CONGESTION_NAME_BYTES_MAX: usize = 15;

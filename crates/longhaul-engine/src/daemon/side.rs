@@ -1,0 +1,107 @@
+//! The daemon's side of a transfer: a destination that is opened, or sources that are.
+//!
+//! In: a transfer that is allowed. Out: a [`Side`] and what the log calls it. Knows no rights, no memory and no lanes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longhaul_core::filter::Filter;
+use longhaul_core::{Blame, Fault, FaultCode, PathList, Role};
+use longhaul_disk::{ErrorKind, Shape, SourceTree, Tree};
+use longhaul_proto::receiver::Policy;
+use longhaul_proto::wire::message::{Far, FarSource, Transfer};
+
+use super::{ClientConfig, Daemon};
+use crate::journals::{Store, Who, run_of};
+use crate::place::{self, Destination, Opening};
+use crate::session::course::Wanted;
+use crate::session::handshake;
+use crate::workers::blocking;
+
+/// The daemon's side of a transfer.
+pub(super) enum Side {
+    /// It receives, by this policy.
+    Receive(Destination, Policy),
+    /// It sends what is wanted of its sources. With what the `Welcome` says of the sources.
+    Send(Arc<dyn SourceTree>, Wanted, u64),
+}
+
+/// Opens this side of a transfer that is allowed; `names` are all that is wanted beneath its one source, if any are given.
+pub(super) async fn open(
+    daemon: &Arc<Daemon>,
+    client: &ClientConfig,
+    transfer: &Transfer,
+    names: Option<PathList>,
+) -> Result<(Side, String), Fault> {
+    let direct = daemon.config.io;
+    match (&transfer.far, transfer.role) {
+        (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
+            let (config, rights) = daemon.root(client, root)?;
+            let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
+            let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
+            let ((tree, store), path) = (daemon.root_parts(root).await?, path.clone());
+            let what = format!("push to {root}/{}", path.escaped());
+            let who = Who::client(&client.key, &client.name);
+            let run = run_of(transfer.run);
+            let within = config.policy;
+            let place = move || place::served_destination((&tree, &store, within), (&who, run), &path, opening);
+            let destination = blocking(place).await?;
+            let destination = Destination { place: format!("root {root}"), ..destination };
+            Ok((Side::Receive(destination, policy), what))
+        }
+        (Far::Sources { sources, rules, .. }, Role::Receiver) => {
+            let Some(first) = sources.first() else { return Err(contradiction()) };
+            let mut roots = BTreeMap::new();
+            for source in sources {
+                if !roots.contains_key(&source.root) {
+                    let (tree, _) = daemon.root_parts(&source.root).await?;
+                    roots.insert(source.root.clone(), tree);
+                }
+            }
+            let place = |source: &FarSource| {
+                let tree = roots.get(&source.root).cloned().ok_or_else(contradiction)?;
+                Ok((source.root.clone(), tree, source.path.clone(), source.contents))
+            };
+            let places = sources.iter().map(place).collect::<Result<Vec<_>, Fault>>()?;
+            let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
+            let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+            let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
+            let wanted = Wanted { filter, names: names.map(Arc::new), preserve: transfer.preserve };
+            let open =
+                move || place::served_sources(places, direct, &wanted).map(|(source, shape)| (source, shape, wanted));
+            let (source, shape, wanted) = blocking(open).await?;
+            if let Shape::Missing(missing) = &shape {
+                // Before the client makes anything of its destination.
+                return Err(missing.first().map_or_else(contradiction, |(_, error)| error.fault()));
+            }
+            Ok((Side::Send(source, wanted, handshake::source_caps(&shape)), what))
+        }
+        _ => Err(contradiction()),
+    }
+}
+
+pub(super) fn contradiction() -> Fault {
+    Fault::protocol("a transfer whose roles contradict each other")
+}
+
+impl Daemon {
+    /// A root's tree and its partials, if the directory that is held for it is still the one at its path.
+    pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<Store>), Fault> {
+        let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
+        let (tree, store) =
+            known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))?;
+        let root = root.to_owned();
+        blocking(move || match tree.check_place() {
+            Ok(()) => Ok((tree, store)),
+            Err(error) if error.kind() == ErrorKind::Moved => Err(Fault::new(
+                FaultCode::Io,
+                Blame::Local,
+                format_args!("something was mounted over or replaced root '{root}' since this daemon started"),
+            )
+            .about(&root)
+            .hint("have the daemon restarted once the right directory is there")),
+            Err(error) => Err(error.fault().about(&root)),
+        })
+        .await
+    }
+}

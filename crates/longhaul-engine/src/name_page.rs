@@ -1,0 +1,30 @@
+//! Names of a directory as listings tell them: the next page of them, in the wire's words.
+//!
+//! In: a lister of the disk's. Out: entries for a message or for the caller. Knows neither who asks nor how it is told.
+
+use longhaul_core::Fault;
+use longhaul_core::limits::PAGE_BYTES_MAX;
+use longhaul_disk::{Lister, Standing};
+use longhaul_proto::wire::message::{Listed, ListedKind};
+
+/// The next names of a listing in the wire's words; `memory` bytes of names may be held.
+pub(crate) fn name_page(lister: &mut Lister, memory: usize) -> Result<Vec<Listed>, Fault> {
+    let page = lister.next_page(PAGE_NAMES, PAGE_BYTES_MAX, memory).map_err(|e| e.fault())?;
+    Ok(page.into_iter().map(|name| listed(name.name, name.standing)).collect())
+}
+
+fn listed(name: Vec<u8>, standing: Standing) -> Listed {
+    let meta = standing.meta();
+    let (kind, len) = match standing {
+        Standing::File { len, .. } => (ListedKind::File, len),
+        Standing::Dir { .. } => (ListedKind::Dir, 0),
+        Standing::Symlink { target, .. } => (ListedKind::Symlink { target }, 0),
+        Standing::Special { .. } => (ListedKind::Special, 0),
+    };
+    Listed { name, kind, len, meta }
+}
+
+/// Names in one message: what is held of them besides their bytes stays below 200 KiB.
+const PAGE_NAMES: usize = 1000;
+/// Names of a directory that are held between pages, in bytes, where there is memory for it: see [`Lister`] for what less costs.
+pub(crate) const NAMES_BYTES: usize = 16 << 20;

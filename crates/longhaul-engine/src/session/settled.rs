@@ -1,0 +1,51 @@
+//! An entry that is settled: it is counted, and observers hear of it.
+//!
+//! In: an outcome from either session loop. Out: to the totals and to the observer. Decides nothing.
+
+use longhaul_core::EntryKind;
+use longhaul_proto::receiver::Held;
+use longhaul_proto::wire::message::Outcome;
+
+use super::totals::Totals;
+use super::unsent;
+use crate::api::{Event, FileEvent, FileStatus, Observer};
+
+/// Counts a settled entry and tells observers of it; of directories they hear only that they failed. `renamed`: the one source took the
+/// destination's name.
+pub(super) fn tell_settled(
+    (held, renamed): (&Held, bool),
+    outcome: Outcome,
+    totals: &mut Totals,
+    observer: &dyn Observer,
+) {
+    let (status, b3) = match outcome {
+        Outcome::Committed(root) => (FileStatus::Committed, root),
+        Outcome::Skipped => (FileStatus::Skipped, None),
+        Outcome::Equal(root) | Outcome::Stands(root) => (FileStatus::Skipped, Some(root)),
+        Outcome::Planned => (FileStatus::Planned, None),
+        Outcome::Failed(fault) => (FileStatus::Failed(fault), None),
+        Outcome::Unsent => {
+            if let EntryKind::Unsent { why, .. } = &held.entry.kind {
+                observer.event(unsent::event(&held.entry, &held.placed, why));
+            }
+            return;
+        }
+    };
+    if !totals.is_first_failure(&held.entry, &status) {
+        return;
+    }
+    totals.settled(&held.entry.kind, &status);
+    let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
+    if !dir || matches!(status, FileStatus::Failed(_)) {
+        observer.event(Event::File(FileEvent { renamed, ..file_event(held, status, b3) }));
+    }
+}
+
+fn file_event(held: &Held, status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
+    let (regular, bytes) = match held.entry.kind {
+        EntryKind::File { len, .. } => (true, len),
+        _ => (false, 0),
+    };
+    let (path, placed) = (held.entry.path.clone(), held.placed.clone());
+    FileEvent { path, placed, status, bytes, b3, regular, renamed: false }
+}
