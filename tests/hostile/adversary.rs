@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use longhaul_core::digest::{Digest, Part};
+use longhaul_core::digest::{Digest, TreePart};
 use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Entry, EntryKind, FaultCode, FileId, LaneId, Unit};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    Answer, Finding, Heartbeat, Lanes, Offer, Page, Request, Resume, Transport, Verdict, WantChunks,
+    Answer, Finding, GrantedLanes, Heartbeat, Offer, Page, Request, Resume, Transport, Verdict, WantChunks,
 };
 
 use super::peer::{Client, Server, Speech, entry, file, hello, pull, push_to, rel, source, word};
@@ -188,7 +188,7 @@ const DAEMONS: &[Defence] = &[
         let mut first = 0;
         let more = move || {
             first += 1;
-            Message::Lanes(Lanes { first: LaneId(first), count: 1, transport: Transport::Tcp }).encode()
+            Message::Lanes(GrantedLanes { first: LaneId(first), count: 1, transport: Transport::Tcp }).encode()
         };
         flood(speech, until, &std::iter::repeat_with(more).take(10_000).flatten().collect::<Vec<_>>());
     }),
@@ -286,7 +286,7 @@ fn want_and_judge(speech: &mut Speech, until: Instant, log2: Option<u8>, finding
 /// Says of one file after the other that one chunk in two is held: in more pieces than a sender remembers of all files together.
 fn hold_in_pieces(speech: &mut Speech, until: Instant) {
     let chunk = ChunkSize::from_log2(20).unwrap();
-    let part = |n| Part { start: ChunkIndex(n), chunks: 1, digest: Digest::Cv([7; 32]) };
+    let part = |n| TreePart { start: ChunkIndex(n), chunks: 1, digest: Digest::Cv([7; 32]) };
     for file in offered(speech, HELD_FILES) {
         for first in (0..DEEP >> 20).step_by(2048) {
             let parts = (first..first + 2048).step_by(2).map(part).collect();

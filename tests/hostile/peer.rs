@@ -21,7 +21,8 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
 use longhaul_proto::wire::message::{
-    Far, FarSource, Flow, Follows, Hello, Lanes, Page, Placing, Protect, Request, Transfer, Transport, VERSION, Welcome,
+    Far, FarSource, Flow, Follows, GrantedLanes, Hello, Page, Placing, Protect, Request, Transfer, Transport, VERSION,
+    Welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
@@ -115,7 +116,7 @@ pub(super) struct Client {
     pub(super) speech: Speech,
     identity: Identity,
     session: [u8; 16],
-    lanes: Lanes,
+    lanes: GrantedLanes,
     lane: Option<LaneStream>,
     /// Files whose chunks are wanted, as far as heard.
     wanted: Vec<FileId>,
@@ -131,7 +132,7 @@ impl Client {
             speech,
             identity,
             session: [0; 16],
-            lanes: Lanes { first: LaneId(0), count: 0, transport: Transport::Tcp },
+            lanes: GrantedLanes { first: LaneId(0), count: 0, transport: Transport::Tcp },
             lane: None,
             wanted: Vec::new(),
         }

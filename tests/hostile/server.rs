@@ -8,7 +8,7 @@ use longhaul_core::limits::LANES_MAX;
 use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, LaneId};
 use longhaul_net::LaneStream;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{Lanes, Transport, Welcome};
+use longhaul_proto::wire::message::{GrantedLanes, Transport, Welcome};
 
 use super::peer::{CHUNK, Server, Speech, entry, file, forged, page, send_bundle};
 use crate::fixture::tree::{self, Tree};
@@ -33,7 +33,7 @@ fn pull(host: &Host, words: &[&str], source: &str, serve: impl FnOnce(&Server, S
 pub(super) fn welcome(server: &Server, speech: &mut Speech) -> LaneStream {
     speech.hear();
     speech.say(&Message::Welcome(fair()));
-    speech.say(&Message::Lanes(Lanes { first: LaneId(0), count: 1, transport: Transport::Tcp }));
+    speech.say(&Message::Lanes(GrantedLanes { first: LaneId(0), count: 1, transport: Transport::Tcp }));
     server.accept_lane(speech, fair().session)
 }
 
@@ -152,7 +152,7 @@ fn what_a_client_did_not_ask_for_it_does_not_agree_to() {
         let outcome = pull(&host, &[], "f", |_, mut speech| {
             speech.hear();
             speech.say(&Message::Welcome(welcome));
-            speech.say(&Message::Lanes(Lanes { first: LaneId(0), count: lanes, transport: Transport::Tcp }));
+            speech.say(&Message::Lanes(GrantedLanes { first: LaneId(0), count: lanes, transport: Transport::Tcp }));
             speech.end();
         });
         assert_eq!(outcome.code, 1, "{what}: {outcome}");

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_proto::journal::{Partial, replay};
+use longhaul_proto::journal::{JournalledPartial, replay};
 
 use crate::fixture::tree::{Kind, Tree};
 
@@ -20,7 +20,7 @@ pub(super) fn assert_vouched(source: &Tree, dest: &Path, context: &str) {
 }
 
 #[track_caller]
-fn assert_held(source: &Tree, dest: &Path, partial: &Partial, context: &str) {
+fn assert_held(source: &Tree, dest: &Path, partial: &JournalledPartial, context: &str) {
     let path = PathBuf::from(partial.file.path.escaped().to_string());
     let named = dest.join(&path);
     let temporary = named.with_file_name(partial.file.temp.to_string());

@@ -5,7 +5,7 @@
 
 mod merge;
 
-pub use merge::{MergeError, Part, RootMerger};
+pub use merge::{MergeError, RootMerger, TreePart};
 
 use blake3::hazmat::HasherExt;
 use serde::{Deserialize, Serialize};

@@ -21,7 +21,7 @@ pub mod units;
 
 pub use chunkmap::{ChunkMap, DigestKind};
 pub use clock::Clock;
-pub use digest::{ChunkHasher, Digest, Hash32, MergeError, Part, RootMerger, digest_of};
+pub use digest::{ChunkHasher, Digest, Hash32, MergeError, RootMerger, TreePart, digest_of};
 pub use fault::{Author, Blame, Fault, FaultCode};
 pub use filter::{Filter, FilterError, Pattern, PatternFault, Rule, RuleKind};
 pub use ids::{Attempt, BundleId, FileId, LaneId, Role, Unit};

@@ -24,10 +24,10 @@ pub fn way_into(source: &SourceSpec, dest: &Path) -> Option<RelPath> {
 }
 
 /// Which directory it is.
-type Place = (u64, u64);
+type DirectoryId = (u64, u64);
 
 /// The directory that a scan of `source` begins with. A link is sent as one unless its content was asked for.
-fn directory_of(source: &SourceSpec) -> Option<Place> {
+fn directory_of(source: &SourceSpec) -> Option<DirectoryId> {
     let is_name = !source.contents && source.path.file_name().is_some();
     let flags = if is_name { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
     let stat = statat(CWD, &source.path, flags).ok()?;
@@ -55,7 +55,7 @@ fn deepest_standing(path: &Path) -> Option<(Dir, Vec<PathBuf>)> {
 }
 
 /// How many levels `dir` lies below `top`; none if it does not.
-fn levels_below(dir: &Dir, top: Place) -> Option<usize> {
+fn levels_below(dir: &Dir, top: DirectoryId) -> Option<usize> {
     let mut at = place(&fstat(dir).ok()?);
     let mut above: Option<OwnedFd> = None;
     for levels in 0.. {
@@ -83,7 +83,7 @@ fn names_below(dir: &Dir, levels: usize, missing: &[PathBuf]) -> Option<RelPath>
 }
 
 #[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
-fn place(stat: &Stat) -> Place {
+fn place(stat: &Stat) -> DirectoryId {
     (dev_of(stat), stat.st_ino as u64)
 }
 

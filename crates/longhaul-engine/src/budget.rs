@@ -115,7 +115,7 @@ pub(crate) fn lanes_quic(wanted: u32, memory: u64) -> u32 {
 }
 
 /// The buffers and the chunk I/O of one session side.
-pub(crate) struct Machinery {
+pub(crate) struct SessionBuffers {
     /// The buffers; pages that are never touched cost nothing.
     pub(crate) slab: Arc<Slab>,
     /// What fills or empties them, with so many requests in flight.
@@ -125,7 +125,7 @@ pub(crate) struct Machinery {
 
 /// What a session side is given.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Means {
+pub(crate) struct MemoryPlan {
     /// The slots that its memory holds.
     pub(crate) slots: usize,
     /// The most lanes that it may come to have.
@@ -138,7 +138,7 @@ pub(crate) struct Means {
     pub(crate) chunk: ChunkSize,
 }
 
-impl Machinery {
+impl SessionBuffers {
     /// Fills the buffers that the sender of a measurement will use, all with the same noise: what is read again, into another
     /// buffer, must be what it was. Nothing on the way can make less of noise, and the pages are there: untouched, all of them
     /// would be one page of zeros, that is always in cache.
@@ -160,8 +160,8 @@ impl Machinery {
     ///
     /// # Errors
     /// A [`Fault`] when the system does not give the address space or the engine.
-    pub(crate) fn start(role: Role, means: Means) -> Result<Machinery, Fault> {
-        let Means { slots, lanes, depth, engine, chunk } = means;
+    pub(crate) fn start(role: Role, means: MemoryPlan) -> Result<SessionBuffers, Fault> {
+        let MemoryPlan { slots, lanes, depth, engine, chunk } = means;
         let depth = depth.unwrap_or((slots / 2).clamp(1, DEPTH_DEFAULT));
         let slots = match role {
             Role::Sender => slots.min(sender_slots(depth, lanes)),
@@ -173,7 +173,7 @@ impl Machinery {
                 .hint("lower --memory")
         })?;
         let io = ChunkIo::start(engine, depth, &slab).map_err(|e| e.fault())?;
-        Ok(Machinery { slab, io, depth })
+        Ok(SessionBuffers { slab, io, depth })
     }
 }
 
@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn every_buffer_holds_the_same_noise() {
         let chunk = ChunkSize::from_bytes(1 << 20).expect("a chunk");
-        let means = Means { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk };
-        let machinery = Machinery::start(Role::Sender, means).expect("machinery");
+        let means = MemoryPlan { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk };
+        let machinery = SessionBuffers::start(Role::Sender, means).expect("machinery");
         machinery.fill_with_noise();
         let slots: Vec<_> = std::iter::from_fn(|| machinery.slab.try_claim()).collect();
         assert_eq!(slots.len(), 4);

@@ -19,9 +19,9 @@ mod session;
 mod workers;
 
 pub use api::{
-    Event, FileEvent, FileStatus, From, Job, LanesTuned, Limited, LocalDest, LocalSource, Observer, PathFigures,
-    Progress, RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger, To, Transport, Trust,
-    Verify,
+    Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LanesTuned, Limited, LocalDest, LocalSource,
+    Observer, PathFigures, Progress, RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger,
+    Transport, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};

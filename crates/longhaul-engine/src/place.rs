@@ -18,10 +18,10 @@ use longhaul_proto::wire::message::Placing;
 
 use crate::api::{LocalDest, LocalSource, Settings};
 use crate::journals::presence::Presence;
-use crate::journals::{Ledger, Store, Who};
+use crate::journals::{Principal, RootJournals, SessionJournal};
 use crate::random::nonce;
-use crate::session::allowed::Asked;
-use crate::session::course::Wanted;
+use crate::session::allowed::Allowed;
+use crate::session::course::ScanWish;
 
 /// A destination that is ready to be written to.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub(crate) struct Destination {
     /// Where that is on this host, for people: a path, or one beneath a served root.
     pub(crate) place: String,
     /// What is written down of it, and what earlier sessions wrote; none where nothing is made.
-    pub(crate) ledger: Option<Arc<Ledger>>,
+    pub(crate) ledger: Option<Arc<SessionJournal>>,
     /// By which others see whether the session lives.
     pub(crate) presence: Arc<Presence>,
 }
@@ -85,7 +85,7 @@ pub(crate) fn local_source(sources: &[LocalSource], direct: DirectMode) -> Arc<d
 pub(crate) fn local_sources(
     sources: &[LocalSource],
     direct: DirectMode,
-    wanted: &Wanted,
+    wanted: &ScanWish,
 ) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
     let source = FsSource::open(sources.iter().map(spec).collect(), direct);
     let shown = |at: usize| {
@@ -107,7 +107,7 @@ pub(crate) type ServedSource = (Word, Arc<Tree>, RelPath, bool);
 pub(crate) fn served_sources(
     sources: Vec<ServedSource>,
     direct: DirectMode,
-    wanted: &Wanted,
+    wanted: &ScanWish,
 ) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
     let shown = |at: usize| {
         let (root, _, path, contents) = &sources[at];
@@ -123,7 +123,7 @@ pub(crate) fn served_sources(
 
 /// Refuses sources of which two would go under one name: whichever came later would meet the other, or replace it. Where all
 /// top-level names differ, nothing deeper can meet either.
-fn refuse_same_name(source: &FsSource, wanted: &Wanted, shown: impl Fn(usize) -> String) -> Result<(), Fault> {
+fn refuse_same_name(source: &FsSource, wanted: &ScanWish, shown: impl Fn(usize) -> String) -> Result<(), Fault> {
     let Some(SameName { name, sources: (first, second) }) = source.same_name(&wanted.request()) else {
         return Ok(());
     };
@@ -190,8 +190,9 @@ impl LocalSite {
             return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
         }
         let target = FsTarget::open(&self.dir, opening.direct).map_err(|e| e.fault())?;
-        let store = Store::new(target.shelf().clone());
-        let destination = written(target, landing, base, opening, (&store, &Who::local(), self.run), RelPath::root())?;
+        let store = RootJournals::new(target.shelf().clone());
+        let destination =
+            written(target, landing, base, opening, (&store, &Principal::local(), self.run), RelPath::root())?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         Ok(Destination { place: Escaped(whole.as_os_str().as_bytes()).to_string(), ..destination })
     }
@@ -201,8 +202,15 @@ impl LocalSite {
 pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Result<Destination, Fault> {
     let (direct, dry_run) = (settings.io, settings.dry_run);
     let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
-    let store = Store::new(target.shelf().clone());
-    written(target, Landing::beneath(), String::new(), opening, (&store, &Who::local(), nonce()?), RelPath::root())
+    let store = RootJournals::new(target.shelf().clone());
+    written(
+        target,
+        Landing::beneath(),
+        String::new(),
+        opening,
+        (&store, &Principal::local(), nonce()?),
+        RelPath::root(),
+    )
 }
 
 /// A destination whose sessions are written down, unless nothing is done there.
@@ -211,7 +219,7 @@ fn written(
     landing: Landing,
     base: String,
     opening: Opening,
-    (store, who, run): (&Arc<Store>, &Who, [u8; 16]),
+    (store, who, run): (&Arc<RootJournals>, &Principal, [u8; 16]),
     prefix: RelPath,
 ) -> Result<Destination, Fault> {
     if opening.dry_run {
@@ -239,7 +247,7 @@ pub(crate) fn refuse_into_itself(
     sources: &[LocalSource],
     dest: &LocalDest,
     placing: Placing,
-    asked: &Asked,
+    asked: &Allowed,
 ) -> Result<(), Fault> {
     let (dir, new_name) = landing_at(dest, placing)?;
     for source in sources {
@@ -264,8 +272,8 @@ pub(crate) fn refuse_into_itself(
 
 /// The destination beneath a served tree, under the policy of its root.
 pub(crate) fn served_destination(
-    (root, store, policy): (&Arc<Tree>, &Arc<Store>, TreePolicy),
-    (who, run): (&Who, [u8; 16]),
+    (root, store, policy): (&Arc<Tree>, &Arc<RootJournals>, TreePolicy),
+    (who, run): (&Principal, [u8; 16]),
     path: &RelPath,
     opening: Opening,
 ) -> Result<Destination, Fault> {

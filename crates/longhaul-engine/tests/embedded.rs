@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use longhaul_core::{ByteCount, ChunkSize};
 use longhaul_engine::{
-    EngineKind, Event, FileStatus, From, Job, LocalDest, LocalSource, Observer, Protection, Report, Settings, Stop, To,
-    run,
+    EngineKind, Event, FileStatus, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Protection,
+    Report, Settings, Stop, run,
 };
 
 #[derive(Default)]
@@ -33,8 +33,8 @@ fn settings(engine: EngineKind, protect: Option<Protection>) -> Settings {
 async fn copy(from: &Path, to: &Path, settings: Settings) -> (Report, Vec<Event>) {
     let log = Arc::new(Log::default());
     let job = Job {
-        from: From::Local(vec![LocalSource { path: from.to_owned(), contents: true }]),
-        to: To::Local(LocalDest { path: to.to_owned(), slash: true }),
+        from: JobSource::Local(vec![LocalSource { path: from.to_owned(), contents: true }]),
+        to: JobDestination::Local(LocalDest { path: to.to_owned(), slash: true }),
     };
     let (_trigger, stop) = Stop::new();
     let report = run(job, settings, log.clone(), stop).await;

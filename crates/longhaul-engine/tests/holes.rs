@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use longhaul_core::{ByteCount, FaultCode};
 use longhaul_engine::{
-    Event, From, Job, LocalDest, LocalSource, Observer, Protection, Settings, Stop, StopTrigger, To, run,
+    Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Protection, Settings, Stop, StopTrigger,
+    run,
 };
 
 /// Ends the run after so many seconds: the hole is longer than anybody waits for.
@@ -30,8 +31,8 @@ async fn lanes_that_bring_nothing_but_holes_for_longer_than_the_stall_time_are_n
     File::create(&source).and_then(|file| file.set_len(1 << 40)).expect("a hole of 1 TiB");
     for protect in [Protection::Safe, Protection::Private] {
         let job = Job {
-            from: From::Local(vec![LocalSource { path: source.clone(), contents: false }]),
-            to: To::Local(LocalDest { path: scratch.path().join("to"), slash: true }),
+            from: JobSource::Local(vec![LocalSource { path: source.clone(), contents: false }]),
+            to: JobDestination::Local(LocalDest { path: scratch.path().join("to"), slash: true }),
         };
         let settings = Settings {
             lanes: Some(2),

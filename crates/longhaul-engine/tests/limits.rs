@@ -79,8 +79,8 @@ impl TargetTree for SlowTarget {
     fn read_back(&self, file: &TargetFile, offset: u64, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
         self.0.read_back(file, offset, len, slot)
     }
-    fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
-        self.0.read_staged_back(staged, len, slot)
+    fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+        self.0.read_staged(staged, len, slot)
     }
     fn read_standing(
         &self,

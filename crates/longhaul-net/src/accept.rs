@@ -26,7 +26,7 @@ use tokio_rustls::{StartHandshake, TlsStream};
 use crate::control::Control;
 use crate::crowd::Source;
 use crate::error::NetError;
-use crate::handshake::{Handshake, Secured, Turn};
+use crate::handshake::{Handshake, HandshakeTurn, Secured};
 use crate::lane::{LaneStream, SAFE_MAGIC};
 use crate::private::Private;
 use crate::public_key::PublicKey;
@@ -206,11 +206,11 @@ impl Greeting {
         self,
         stream: &mut TcpStream,
         tls: &ServerTls,
-        heard: Vec<u8>,
+        received: Vec<u8>,
         first: turns::Turn,
     ) -> Result<Secured, NetError> {
         let peer = self.addr.to_string();
-        let mut handshake = Handshake::server(tls.lane.clone(), heard, &peer)?;
+        let mut handshake = Handshake::server(tls.lane.clone(), received, &peer)?;
         let mut say = Vec::new();
         let mut more = vec![0; HEARD_BYTES];
         let mut leave = first;
@@ -219,7 +219,7 @@ impl Greeting {
             drop(leave);
             stream.write_all(&say).await.map_err(|e| NetError::io(&peer, e))?;
             say.clear();
-            if turn.map_err(|e| NetError::tls(&peer, e))? == Turn::Done {
+            if turn.map_err(|e| NetError::tls(&peer, e))? == HandshakeTurn::Done {
                 return handshake.finish().map_err(|e| NetError::tls(&peer, e));
             }
             match stream.read(&mut more).await.map_err(|e| NetError::io(&peer, e))? {

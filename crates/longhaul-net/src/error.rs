@@ -227,7 +227,7 @@ pub enum NetError {
         why: &'static str,
     },
     /// The host is known by another key already.
-    #[error("{}:{line}: {host} is known by {had}; remove that line to trust another key", path.display())]
+    #[error("{}:{line}: {host} is known by {known}; remove that line to trust another key", path.display())]
     KnownHostConflict {
         /// The file.
         path: PathBuf,
@@ -236,7 +236,7 @@ pub enum NetError {
         /// `host:port`.
         host: String,
         /// The key that stands there.
-        had: PublicKey,
+        known: PublicKey,
     },
 }
 

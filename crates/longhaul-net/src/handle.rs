@@ -17,34 +17,34 @@ use crate::wire::{congestion, within_host};
 /// A hold on a lane for another thread: to end it, when blocked calls on it return, to ask how it fares, and to steer how it
 /// sends. Holding one does not keep the lane open.
 #[derive(Clone, Debug)]
-pub struct LaneHandle(Kind);
+pub struct LaneHandle(HandleKind);
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum HandleKind {
     Socket { socket: Weak<Socket>, closed: Arc<AtomicBool>, carried: Arc<AtomicU64> },
     Quic(QuicHandle),
 }
 
 impl LaneHandle {
     pub(crate) fn socket(socket: Weak<Socket>, closed: Arc<AtomicBool>, carried: Arc<AtomicU64>) -> LaneHandle {
-        LaneHandle(Kind::Socket { socket, closed, carried })
+        LaneHandle(HandleKind::Socket { socket, closed, carried })
     }
 
     pub(crate) fn quic(handle: QuicHandle) -> LaneHandle {
-        LaneHandle(Kind::Quic(handle))
+        LaneHandle(HandleKind::Quic(handle))
     }
 
     /// Closes both directions. The lane's own calls then give [`crate::NetError::Closed`]; the peer sees a truncated stream.
     pub fn close(&self) {
         match &self.0 {
-            Kind::Socket { socket, closed, .. } => {
+            HandleKind::Socket { socket, closed, .. } => {
                 closed.store(true, Ordering::Release);
                 if let Some(socket) = socket.upgrade() {
                     // It fails only if the connection is gone already.
                     let _ = socket.shutdown(Shutdown::Both);
                 }
             }
-            Kind::Quic(quic) => quic.close(),
+            HandleKind::Quic(quic) => quic.close(),
         }
     }
 
@@ -52,8 +52,8 @@ impl LaneHandle {
     /// for a lane that is gone or runs between two ends in this process.
     pub fn quiet(&self) -> Option<Duration> {
         match &self.0 {
-            Kind::Socket { .. } => longhaul_sys::tcp::quiet(&*self.upgrade()?).ok(),
-            Kind::Quic(quic) => quic.quiet(),
+            HandleKind::Socket { .. } => longhaul_sys::tcp::quiet(&*self.upgrade()?).ok(),
+            HandleKind::Quic(quic) => quic.quiet(),
         }
     }
 
@@ -61,8 +61,8 @@ impl LaneHandle {
     /// QUIC says it in the same terms, as far as they have a meaning there.
     pub fn state(&self) -> Option<ConnectionState> {
         match &self.0 {
-            Kind::Socket { .. } => longhaul_sys::tcp::state(&*self.upgrade()?).ok(),
-            Kind::Quic(quic) => quic.state(),
+            HandleKind::Socket { .. } => longhaul_sys::tcp::state(&*self.upgrade()?).ok(),
+            HandleKind::Quic(quic) => quic.state(),
         }
     }
 
@@ -71,8 +71,8 @@ impl LaneHandle {
     pub fn carried(&self) -> u64 {
         match (self.state(), &self.0) {
             (Some(state), _) => state.acked + state.received,
-            (None, Kind::Socket { carried, .. }) => carried.load(Ordering::Acquire),
-            (None, Kind::Quic(quic)) => quic.carried(),
+            (None, HandleKind::Socket { carried, .. }) => carried.load(Ordering::Acquire),
+            (None, HandleKind::Quic(quic)) => quic.carried(),
         }
     }
 
@@ -80,19 +80,19 @@ impl LaneHandle {
     /// paces (see [`longhaul_sys::tcp::set_pace`]), over QUIC the lane's own bucket; a pair within this process stays as it is.
     pub fn set_pace(&self, bytes_per_s: Option<u64>) {
         match &self.0 {
-            Kind::Socket { .. } => {
+            HandleKind::Socket { .. } => {
                 if let Some(socket) = self.upgrade() {
                     let _ = longhaul_sys::tcp::set_pace(&*socket, bytes_per_s);
                 }
             }
-            Kind::Quic(quic) => quic.set_pace(bytes_per_s),
+            HandleKind::Quic(quic) => quic.set_pace(bytes_per_s),
         }
     }
 
     /// Lets so many bytes wait at this end, unread or not acknowledged, from now on. For lanes over QUIC, which keep them in this
     /// process; the kernel's buffers see to TCP.
     pub fn set_window(&self, bytes: usize) {
-        if let Kind::Quic(quic) = &self.0 {
+        if let HandleKind::Quic(quic) = &self.0 {
             quic.set_window(bytes);
         }
     }
@@ -100,34 +100,34 @@ impl LaneHandle {
     /// Has the lane use another congestion control from now on; false if there is none of this name.
     pub fn set_congestion(&self, name: &str) -> bool {
         match &self.0 {
-            Kind::Socket { .. } => {
+            HandleKind::Socket { .. } => {
                 self.upgrade().is_some_and(|socket| socket.set_tcp_congestion(name.as_bytes()).is_ok())
             }
-            Kind::Quic(quic) => quic.set_congestion(name),
+            HandleKind::Quic(quic) => quic.set_congestion(name),
         }
     }
 
     /// The congestion control in use; none for a lane that is gone or has none.
     pub fn congestion(&self) -> Option<String> {
         match &self.0 {
-            Kind::Socket { .. } => congestion(&*self.upgrade()?),
-            Kind::Quic(quic) => quic.congestion(),
+            HandleKind::Socket { .. } => congestion(&*self.upgrade()?),
+            HandleKind::Quic(quic) => quic.congestion(),
         }
     }
 
     /// Whether it runs over QUIC.
     pub fn is_quic(&self) -> bool {
-        matches!(self.0, Kind::Quic(_))
+        matches!(self.0, HandleKind::Quic(_))
     }
 
     /// Whether both ends are addresses of this host.
     pub fn is_within_host(&self) -> bool {
         let peer = |socket: &Socket| socket.peer_addr().ok().and_then(|peer| peer.as_socket());
         match &self.0 {
-            Kind::Socket { .. } => {
+            HandleKind::Socket { .. } => {
                 self.upgrade().is_some_and(|socket| peer(&socket).is_none_or(|peer| within_host(&socket, peer)))
             }
-            Kind::Quic(quic) => quic.is_within_host(),
+            HandleKind::Quic(quic) => quic.is_within_host(),
         }
     }
 
@@ -135,15 +135,15 @@ impl LaneHandle {
     /// lane runs within this process. See [`longhaul_sys::tcp::unacknowledged`].
     pub fn unacknowledged(&self) -> Option<Duration> {
         match &self.0 {
-            Kind::Socket { .. } => longhaul_sys::tcp::unacknowledged(&*self.upgrade()?).ok()?,
-            Kind::Quic(quic) => quic.unacknowledged(),
+            HandleKind::Socket { .. } => longhaul_sys::tcp::unacknowledged(&*self.upgrade()?).ok()?,
+            HandleKind::Quic(quic) => quic.unacknowledged(),
         }
     }
 
     fn upgrade(&self) -> Option<Arc<Socket>> {
         match &self.0 {
-            Kind::Socket { socket, .. } => socket.upgrade(),
-            Kind::Quic(_) => None,
+            HandleKind::Socket { socket, .. } => socket.upgrade(),
+            HandleKind::Quic(_) => None,
         }
     }
 }

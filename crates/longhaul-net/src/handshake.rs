@@ -19,7 +19,7 @@ use crate::tls::{LANE, nominal_name, proved_key};
 pub(crate) struct Handshake {
     side: Side,
     /// Received and not yet consumed.
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// Payload that came right behind the handshake.
     early: Vec<u8>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Secured {
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum HandshakeTurn {
     /// The peer must say more.
     Peer,
     /// Both are done; call [`Handshake::finish`].
@@ -64,22 +64,22 @@ impl Handshake {
     }
 
     fn new(side: Result<Side, rustls::Error>, heard: Vec<u8>, peer: &str) -> Result<Handshake, NetError> {
-        side.map(|side| Handshake { side, heard, early: Vec::new() }).map_err(|e| NetError::tls(peer, e))
+        side.map(|side| Handshake { side, received: heard, early: Vec::new() }).map_err(|e| NetError::tls(peer, e))
     }
 
     /// Takes bytes from the peer.
     pub(crate) fn hear(&mut self, bytes: &[u8]) {
-        self.heard.extend_from_slice(bytes);
+        self.received.extend_from_slice(bytes);
     }
 
     /// Goes as far as it can. Whatever the result, `say` then holds bytes for the peer (an alert, if it failed).
-    pub(crate) fn advance(&mut self, say: &mut Vec<u8>) -> Result<Turn, rustls::Error> {
+    pub(crate) fn advance(&mut self, say: &mut Vec<u8>) -> Result<HandshakeTurn, rustls::Error> {
         loop {
             let (discard, next) = match &mut self.side {
-                Side::Client(c) => absorb(c.process_tls_records(&mut self.heard), say, &mut self.early),
-                Side::Server(s) => absorb(s.process_tls_records(&mut self.heard), say, &mut self.early),
+                Side::Client(c) => absorb(c.process_tls_records(&mut self.received), say, &mut self.early),
+                Side::Server(s) => absorb(s.process_tls_records(&mut self.received), say, &mut self.early),
             };
-            self.heard.drain(..discard);
+            self.received.drain(..discard);
             match next {
                 Ok(Next::Again) => {}
                 Ok(Next::Turn(turn)) => return Ok(turn),
@@ -106,7 +106,7 @@ impl Handshake {
             }
         };
         let records = Records::new(secrets, schedule)?;
-        Ok(Secured { records, peer_key, early: self.early, leftover: self.heard })
+        Ok(Secured { records, peer_key, early: self.early, leftover: self.received })
     }
 
     /// For measurements of rustls's own records.
@@ -133,7 +133,7 @@ impl Handshake {
 
 enum Next {
     Again,
-    Turn(Turn),
+    Turn(HandshakeTurn),
 }
 
 /// Does what rustls asks for. Returns how many heard bytes are used up, and what comes next.
@@ -161,8 +161,8 @@ fn absorb<D>(
             }
             Ok(Next::Again)
         }
-        ConnectionState::BlockedHandshake => Ok(Next::Turn(Turn::Peer)),
-        ConnectionState::WriteTraffic(_) => Ok(Next::Turn(Turn::Done)),
+        ConnectionState::BlockedHandshake => Ok(Next::Turn(HandshakeTurn::Peer)),
+        ConnectionState::WriteTraffic(_) => Ok(Next::Turn(HandshakeTurn::Done)),
         _ => Err(rustls::Error::HandshakeNotComplete),
     });
     (discard, next)

@@ -99,7 +99,7 @@ impl KnownHosts {
             Some(same) if same.key == key => {}
             Some(other) => {
                 let (path, line, had) = (self.path.clone(), other.line, other.key);
-                return Err(NetError::KnownHostConflict { path, line, host, had });
+                return Err(NetError::KnownHostConflict { path, line, host, known: had });
             }
             None => self.known.push(Known { host, key, line }),
         }
@@ -209,7 +209,7 @@ mod tests {
         let mut hosts = KnownHosts::load(&path).unwrap();
         hosts.append("h", 1, a).unwrap();
         let conflict = hosts.append("H", 1, b).unwrap_err();
-        assert!(matches!(conflict, NetError::KnownHostConflict { line: 1, had, .. } if had == a), "{conflict}");
+        assert!(matches!(conflict, NetError::KnownHostConflict { line: 1, known, .. } if known == a), "{conflict}");
         fs::write(&path, format!("h:1 {a}\nh:1 {b}\n")).unwrap();
         assert!(matches!(KnownHosts::load(&path), Err(NetError::KnownHostConflict { line: 1, .. })));
     }

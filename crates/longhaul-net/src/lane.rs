@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::NetError;
 use crate::handle::LaneHandle;
-use crate::handshake::{Handshake, Turn};
+use crate::handshake::{Handshake, HandshakeTurn};
 use crate::keys::Identity;
 use crate::private::Private;
 use crate::public_key::PublicKey;
@@ -27,10 +27,10 @@ pub enum Protection {
 }
 
 /// Either end of a lane. Dropping it without [`LaneStream::finish`] tells the peer that something went wrong.
-pub struct LaneStream(Kind);
+pub struct LaneStream(LaneKind);
 
 /// What it runs over.
-enum Kind {
+enum LaneKind {
     Safe(Wire),
     Private(Wire, Box<Private>),
     Quic(Box<QuicStream>),
@@ -82,15 +82,15 @@ impl LaneStream {
     }
 
     pub(crate) fn safe(wire: Wire) -> LaneStream {
-        LaneStream(Kind::Safe(wire))
+        LaneStream(LaneKind::Safe(wire))
     }
 
     pub(crate) fn private(wire: Wire, private: Private) -> LaneStream {
-        LaneStream(Kind::Private(wire, Box::new(private)))
+        LaneStream(LaneKind::Private(wire, Box::new(private)))
     }
 
     fn quic(stream: QuicStream) -> LaneStream {
-        LaneStream(Kind::Quic(Box::new(stream)))
+        LaneStream(LaneKind::Quic(Box::new(stream)))
     }
 
     /// Sends all of the parts, gathered. On a private lane each part begins a record of its own (22 bytes more), so that the
@@ -113,9 +113,9 @@ impl LaneStream {
 
     fn send_with(&mut self, parts: &[&[u8]], more: More) -> Result<(), NetError> {
         match &mut self.0 {
-            Kind::Safe(wire) => wire.send(parts, more),
-            Kind::Private(wire, private) => private.send(wire, parts, more),
-            Kind::Quic(quic) => quic.send(parts),
+            LaneKind::Safe(wire) => wire.send(parts, more),
+            LaneKind::Private(wire, private) => private.send(wire, parts, more),
+            LaneKind::Quic(quic) => quic.send(parts),
         }
     }
 
@@ -139,9 +139,9 @@ impl LaneStream {
     /// As [`LaneStream::recv_exact`].
     pub fn recv_or_end(&mut self, buf: &mut [u8]) -> Result<bool, NetError> {
         let filled = match &mut self.0 {
-            Kind::Safe(wire) => wire.recv(buf, Want::All)?,
-            Kind::Private(wire, private) => private.recv(wire, buf)?,
-            Kind::Quic(quic) => quic.recv(buf)?,
+            LaneKind::Safe(wire) => wire.recv(buf, Want::All)?,
+            LaneKind::Private(wire, private) => private.recv(wire, buf)?,
+            LaneKind::Quic(quic) => quic.recv(buf)?,
         };
         match filled {
             n if n == buf.len() => Ok(true),
@@ -153,28 +153,28 @@ impl LaneStream {
     /// Ends this side's sending in good order; receiving goes on.
     pub fn finish(&mut self) {
         match &mut self.0 {
-            Kind::Safe(wire) => wire.end(),
-            Kind::Private(wire, private) => private.finish(wire),
-            Kind::Quic(quic) => quic.finish(),
+            LaneKind::Safe(wire) => wire.end(),
+            LaneKind::Private(wire, private) => private.finish(wire),
+            LaneKind::Quic(quic) => quic.finish(),
         }
     }
 
     /// A hold on this lane for another thread.
     pub fn handle(&self) -> LaneHandle {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => {
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => {
                 let (socket, closed, carried) = wire.observed();
                 LaneHandle::socket(socket, closed, carried)
             }
-            Kind::Quic(quic) => LaneHandle::quic(quic.handle()),
+            LaneKind::Quic(quic) => LaneHandle::quic(quic.handle()),
         }
     }
 
     /// The congestion control in use; `none` for a pair of local sockets.
     pub fn congestion(&self) -> String {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire.congestion(),
-            Kind::Quic(quic) => quic.congestion().to_owned(),
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.congestion(),
+            LaneKind::Quic(quic) => quic.congestion().to_owned(),
         }
     }
 
@@ -184,32 +184,32 @@ impl LaneStream {
     /// [`NetError::Congestion`] if the kernel refuses it, [`NetError::NoSuchControl`] over QUIC.
     pub fn set_congestion(&self, congestion: &Congestion) -> Result<(), NetError> {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire.set_congestion(congestion),
-            Kind::Quic(quic) => quic.set_congestion(congestion),
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.set_congestion(congestion),
+            LaneKind::Quic(quic) => quic.set_congestion(congestion),
         }
     }
 
     /// The other end's address; `None` for a pair within this process.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire.peer_addr(),
-            Kind::Quic(quic) => Some(quic.peer_addr()),
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.peer_addr(),
+            LaneKind::Quic(quic) => Some(quic.peer_addr()),
         }
     }
 
     /// How it protects what it carries.
     pub fn protection(&self) -> Protection {
         match &self.0 {
-            Kind::Safe(_) => Protection::Safe,
-            Kind::Private(..) | Kind::Quic(_) => Protection::Private,
+            LaneKind::Safe(_) => Protection::Safe,
+            LaneKind::Private(..) | LaneKind::Quic(_) => Protection::Private,
         }
     }
 
     /// The largest segment that it was dialled with; none where the network cards decide, and at accepted lanes.
     pub fn segment_max(&self) -> Option<u32> {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire.segment_max(),
-            Kind::Quic(_) => None,
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.segment_max(),
+            LaneKind::Quic(_) => None,
         }
     }
 
@@ -217,9 +217,9 @@ impl LaneStream {
     /// the handshake has filled segments both ways.
     pub fn trial_bytes(&self) -> u32 {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire.trial_bytes(),
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.trial_bytes(),
             // QUIC finds out by itself.
-            Kind::Quic(_) => 0,
+            LaneKind::Quic(_) => 0,
         }
     }
 
@@ -230,8 +230,8 @@ impl LaneStream {
     /// [`NetError::Socket`] if the kernel refuses it.
     pub fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
         match &mut self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire.set_deadline(left),
-            Kind::Quic(quic) => {
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.set_deadline(left),
+            LaneKind::Quic(quic) => {
                 quic.set_deadline(left);
                 Ok(())
             }
@@ -240,8 +240,8 @@ impl LaneStream {
 
     fn peer(&self) -> &str {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire.peer(),
-            Kind::Quic(quic) => quic.peer(),
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.peer(),
+            LaneKind::Quic(quic) => quic.peer(),
         }
     }
 
@@ -253,8 +253,8 @@ impl LaneStream {
     #[cfg(test)]
     pub(crate) fn wire(&self) -> &Wire {
         match &self.0 {
-            Kind::Safe(wire) | Kind::Private(wire, _) => wire,
-            Kind::Quic(_) => panic!("a lane over QUIC has no stream of bytes below it"),
+            LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire,
+            LaneKind::Quic(_) => panic!("a lane over QUIC has no stream of bytes below it"),
         }
     }
 
@@ -262,8 +262,8 @@ impl LaneStream {
     #[cfg(test)]
     pub(crate) fn private_mut(&mut self) -> Option<&mut Private> {
         match &mut self.0 {
-            Kind::Private(_, private) => Some(private),
-            Kind::Safe(_) | Kind::Quic(_) => None,
+            LaneKind::Private(_, private) => Some(private),
+            LaneKind::Safe(_) | LaneKind::Quic(_) => None,
         }
     }
 }
@@ -292,7 +292,7 @@ fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize)
         wire.send(&[&say], More::No)?;
         hello = hello.max(say.len());
         say.clear();
-        if turn.map_err(|e| NetError::tls(wire.peer(), e))? == Turn::Done {
+        if turn.map_err(|e| NetError::tls(wire.peer(), e))? == HandshakeTurn::Done {
             let secured = handshake.finish().map_err(|e| NetError::tls(wire.peer(), e))?;
             return Ok((Private::new(secured), hello.min(answer)));
         }

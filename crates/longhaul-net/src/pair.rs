@@ -5,7 +5,7 @@
 use socket2::{Domain, Socket, Type};
 
 use crate::error::NetError;
-use crate::handshake::{Handshake, Turn};
+use crate::handshake::{Handshake, HandshakeTurn};
 use crate::keys::Identity;
 use crate::lane::LaneStream;
 use crate::private::Private;
@@ -33,14 +33,14 @@ impl LaneStream {
         let mut client = Handshake::client(client, a.peer())?;
         let mut server = Handshake::server(server, Vec::new(), b.peer())?;
         let failed = |e| NetError::tls(a.peer(), e);
-        while converse(&mut client, &mut server).map_err(failed)? == Turn::Peer {}
+        while converse(&mut client, &mut server).map_err(failed)? == HandshakeTurn::Peer {}
         let (client, server) = (client.finish().map_err(failed)?, server.finish().map_err(failed)?);
         Ok((LaneStream::private(a, Private::new(client)), LaneStream::private(b, Private::new(server))))
     }
 }
 
 /// One exchange in memory; the server has the last word.
-pub(crate) fn converse(client: &mut Handshake, server: &mut Handshake) -> Result<Turn, rustls::Error> {
+pub(crate) fn converse(client: &mut Handshake, server: &mut Handshake) -> Result<HandshakeTurn, rustls::Error> {
     let mut said = Vec::new();
     client.advance(&mut said)?;
     server.hear(&said);

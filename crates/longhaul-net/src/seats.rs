@@ -13,10 +13,10 @@ use crate::crowd::{Crowd, Source};
 
 /// So many seats, shared fairly between sources: when all are taken, the source that has most loses its oldest. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Seats(Arc<Mutex<Inside>>);
+pub struct Seats(Arc<Mutex<SeatsState>>);
 
 #[derive(Debug)]
-struct Inside {
+struct SeatsState {
     crowd: Crowd<oneshot::Sender<()>>,
     lost: Tally,
 }
@@ -36,7 +36,7 @@ impl Seats {
     /// So many, one at least.
     #[must_use]
     pub fn new(seats: usize) -> Seats {
-        Seats(Arc::new(Mutex::new(Inside { crowd: Crowd::new(seats), lost: Tally::default() })))
+        Seats(Arc::new(Mutex::new(SeatsState { crowd: Crowd::new(seats), lost: Tally::default() })))
     }
 
     /// Takes a seat, from somebody else if none is free.
@@ -55,7 +55,7 @@ impl Seats {
     /// Takes a seat that is free, if `source` has fewer than `share`.
     pub fn enter_free(&self, source: Source, share: usize) -> Option<Seat> {
         let mut inside = self.lock();
-        let Inside { crowd, .. } = &mut *inside;
+        let SeatsState { crowd, .. } = &mut *inside;
         if crowd.len() >= crowd.seats() || crowd.len_of(source) >= share {
             return None;
         }
@@ -76,7 +76,7 @@ impl Seats {
     }
 
     /// No code that holds the lock can panic halfway.
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, SeatsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

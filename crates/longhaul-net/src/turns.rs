@@ -18,10 +18,10 @@ use crate::crowd::{Network, Source};
 
 /// The turns of one process. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns(Arc<Mutex<Inside>>);
+pub(crate) struct Turns(Arc<Mutex<TurnsState>>);
 
 #[derive(Debug)]
-struct Inside {
+struct TurnsState {
     free: usize,
     waiting: Ring<oneshot::Sender<Turn>>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Turn(Turns);
 impl Turns {
     /// So many at a time.
     pub(crate) fn new(at_once: usize) -> Turns {
-        Turns(Arc::new(Mutex::new(Inside { free: at_once.max(1), waiting: Ring::default() })))
+        Turns(Arc::new(Mutex::new(TurnsState { free: at_once.max(1), waiting: Ring::default() })))
     }
 
     /// Waits for a turn.
@@ -81,7 +81,7 @@ impl Turns {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, TurnsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

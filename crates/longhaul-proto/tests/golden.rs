@@ -7,7 +7,7 @@ use std::fmt::Write;
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, LaneId, Meta, Mtime, Part, Preserve, RelPath, Rights, Role, SessionTag, TempName, Unit, Word,
+    IfExists, LaneId, Meta, Mtime, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart, Unit, Word,
 };
 use longhaul_proto::Message;
 use longhaul_proto::join::{Claim, JoinKey, Opening, Prover};
@@ -15,7 +15,7 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_proto::wire::message::{
     Answer, CheckChunks, CheckFiles, Declared, Ending, Far, FarSource, FileEnd, FileFault, Finding, Flow, Follows,
-    Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Lanes, Limit, Limited, Limiting, Listed, ListedKind,
+    GrantedLanes, Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Limit, Limited, Limiting, Listed, ListedKind,
     ListedPartial, Listing, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request, RequestPart, Resume,
     Settlement, Tally, Transfer, Transport, Verdict, WantChunks, Welcome,
 };
@@ -196,7 +196,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (hello(partials), GOLDEN[28]),
         (Message::Welcome(welcome), GOLDEN[4]),
         (Message::Refuse(fault()), GOLDEN[5]),
-        (Message::Lanes(Lanes { first: LaneId(1), count: 4, transport: Transport::Tcp }), GOLDEN[6]),
+        (Message::Lanes(GrantedLanes { first: LaneId(1), count: 4, transport: Transport::Tcp }), GOLDEN[6]),
         (Message::Offer(offer), GOLDEN[7]),
         (Message::PageCredit(PageCredit { upto: 9 }), GOLDEN[8]),
         (page(), GOLDEN[9]),
@@ -277,8 +277,8 @@ const GOLDEN: [&str; 39] = [
 
 fn resume() -> Message {
     let parts = vec![
-        Part { start: ChunkIndex(0), chunks: 300, digest: Digest::Root([0xab; 32]) },
-        Part { start: ChunkIndex(512), chunks: 1, digest: Digest::Cv([0xcd; 32]) },
+        TreePart { start: ChunkIndex(0), chunks: 300, digest: Digest::Root([0xab; 32]) },
+        TreePart { start: ChunkIndex(512), chunks: 1, digest: Digest::Cv([0xcd; 32]) },
     ];
     Message::Resume(Resume { file: FileId(300), chunk: ChunkSize::DEFAULT, parts, more: true })
 }

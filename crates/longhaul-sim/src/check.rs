@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
 use longhaul_core::{ChunkIndex, ChunkMap, Fault, FaultCode, SourceStamp};
-use longhaul_proto::journal::{self, Partial};
+use longhaul_proto::journal::{self, JournalledPartial};
 
 use crate::env::Env;
 use crate::fs::{Ino, Node, Op, View};
@@ -26,7 +26,7 @@ pub(crate) struct Acked {
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     /// What stood there at first.
-    before: BTreeMap<String, Vec<u8>>,
+    standing_files: BTreeMap<String, Vec<u8>>,
     acked: BTreeMap<String, Acked>,
     /// Names of which a commit was said.
     committed: BTreeSet<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn new(plan: &Plan) -> Ledger {
         Ledger {
-            before: plan.before.iter().cloned().collect(),
+            standing_files: plan.standing_files.iter().cloned().collect(),
             acked: BTreeMap::new(),
             committed: BTreeSet::new(),
             violation: None,
@@ -148,7 +148,7 @@ impl Env {
             Some(Node::Link(_)) => Err("another link"),
             Some(Node::File(ino)) => {
                 let bytes = &view.content(*ino).bytes;
-                let before = self.ledger.before.get(path) == Some(bytes);
+                let before = self.ledger.standing_files.get(path) == Some(bytes);
                 let offered = self.source.versions(path).iter().any(|v| v.offered && v.bytes == *bytes);
                 match (offered, before, committed) {
                     (true, ..) | (_, true, false) => Ok(()),
@@ -300,12 +300,12 @@ impl Env {
 }
 
 /// What the journals of a view have of a file.
-fn partial_of(view: &View, path: &str, stamp: SourceStamp) -> Option<Partial> {
+fn partial_of(view: &View, path: &str, stamp: SourceStamp) -> Option<JournalledPartial> {
     partials(view).filter(|p| p.file.path.as_bytes() == path.as_bytes() && p.file.source == stamp).last()
 }
 
 /// All that the journals of a view have.
-fn partials(view: &View) -> impl Iterator<Item = Partial> {
+fn partials(view: &View) -> impl Iterator<Item = JournalledPartial> {
     let journals = view.names.keys().filter(|name| is_journal(name));
     let replayed = journals.filter_map(|name| journal::replay(&view.content(view.file(name)?).bytes).ok());
     replayed.flat_map(|replayed| replayed.files.into_values())

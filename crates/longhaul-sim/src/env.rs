@@ -116,10 +116,10 @@ pub(crate) struct Env {
 impl Env {
     pub(crate) fn new(plan: Plan, seed: u64, mutant: Option<Mutant>, trace: bool) -> Env {
         let mut fs = Fs::default();
-        if !plan.before.is_empty() {
+        if !plan.standing_files.is_empty() {
             fs.put_dir("t");
         }
-        for (path, bytes) in &plan.before {
+        for (path, bytes) in &plan.standing_files {
             fs.put(path, bytes, Mtime { secs: 1_500_000_000, nanos: 0 });
         }
         debug_assert!(matches!(plan.items.first(), Some(Item::Dir(top)) if top == "t"));

@@ -66,7 +66,7 @@ pub(crate) struct Rates {
 pub(crate) struct Plan {
     pub(crate) items: Vec<Item>,
     /// What stands at the destination already.
-    pub(crate) before: Vec<(String, Vec<u8>)>,
+    pub(crate) standing_files: Vec<(String, Vec<u8>)>,
     pub(crate) lanes: u32,
     pub(crate) safe: bool,
     pub(crate) bundled_max: u64,
@@ -106,7 +106,7 @@ impl Plan {
         };
         Plan {
             items,
-            before,
+            standing_files: before,
             lanes: 1 + rng.below(4) as u32,
             safe: rng.permille(600),
             bundled_max: *rng.pick(&[0, 100, 256, 968]),
@@ -133,7 +133,7 @@ impl Plan {
             return self;
         }
         self.if_exists = IfExists::Verify;
-        self.before = self.items.iter().filter_map(|item| nearly(rng, item)).collect();
+        self.standing_files = self.items.iter().filter_map(|item| nearly(rng, item)).collect();
         self
     }
 
@@ -176,7 +176,7 @@ impl Plan {
             Item::DirEnd("t".to_owned()),
         ];
         Plan {
-            before: vec![("t/small".to_owned(), rng.bytes(50))],
+            standing_files: vec![("t/small".to_owned(), rng.bytes(50))],
             items,
             lanes: 2,
             safe: true,

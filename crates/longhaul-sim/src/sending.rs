@@ -12,7 +12,7 @@ use longhaul_core::{
     FileOffset, IfExists, LaneId, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
-use longhaul_proto::sender::{Action, Config, Sender, Small, Unfinished};
+use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small, Unfinished};
 use longhaul_proto::wire::bundle::Packer;
 use longhaul_proto::wire::message::{Ending, FileEnd, Outcome};
 
@@ -58,7 +58,7 @@ pub(crate) struct SendSession {
     /// Units that no lane has taken yet.
     waiting: VecDeque<Ready>,
     pipe: Pipe,
-    told: BTreeMap<FileId, Outcome>,
+    outcomes: BTreeMap<FileId, Outcome>,
     pub(crate) payload_bytes: u64,
     pub(crate) ended: Option<SenderEnd>,
 }
@@ -67,7 +67,7 @@ impl SendSession {
     pub(crate) fn new(env: &Env, no: SessionNo) -> SendSession {
         let chunk = env.plan.chunk_of(no.0);
         let (chunk_min, chunk_max) = (Plan::chunk_min(), Plan::chunk_max());
-        let config = Config { chunk, chunk_min, chunk_max, bundled_max: env.plan.bundled_max };
+        let config = SenderConfig { chunk, chunk_min, chunk_max, bundled_max: env.plan.bundled_max };
         let mut machine = Sender::new(config);
         (0..env.plan.lanes).for_each(|id| machine.handle_lane_joined(LaneId(id)));
         SendSession {
@@ -79,7 +79,7 @@ impl SendSession {
             lanes: (0..env.plan.lanes).map(|id| Lane::new(LaneId(id), 0)).collect(),
             waiting: VecDeque::new(),
             pipe: Pipe::default(),
-            told: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             payload_bytes: 0,
             ended: None,
         }
@@ -133,28 +133,28 @@ impl SendSession {
     pub(crate) fn act(&mut self, env: &mut Env) {
         while let Some(action) = self.machine.poll_action() {
             let job = match action {
-                Action::Send(message) => {
+                SenderAction::Send(message) => {
                     self.say(env, message);
                     continue;
                 }
-                Action::ReadChunk { file, index, attempt, map, expect } => {
+                SenderAction::ReadChunk { file, index, attempt, map, expect } => {
                     SourceJob::Chunk { file, index, attempt, map, expect }
                 }
-                Action::Pack { bundle, attempt, files } => SourceJob::Pack { bundle, attempt, files },
-                Action::CheckSource(file) => SourceJob::Check(file),
-                Action::CloseLane(lane) => {
+                SenderAction::Pack { bundle, attempt, files } => SourceJob::Pack { bundle, attempt, files },
+                SenderAction::CheckSource(file) => SourceJob::Check(file),
+                SenderAction::CloseLane(lane) => {
                     self.close_lane(env, lane, None);
                     continue;
                 }
-                Action::Settled(file, outcome) => {
-                    self.told.insert(file, outcome);
+                SenderAction::Settled(file, outcome) => {
+                    self.outcomes.insert(file, outcome);
                     continue;
                 }
-                Action::Finished(ending) => {
+                SenderAction::Finished(ending) => {
                     self.finished(env, &ending);
                     continue;
                 }
-                Action::Abort(fault) => {
+                SenderAction::Abort(fault) => {
                     env.say(|| format!("s{} sender aborts: {fault}", self.no.0));
                     env.check_abort("sender", &fault);
                     self.say(env, Message::Refuse(fault));
@@ -185,14 +185,14 @@ impl SendSession {
     }
 
     fn finished(&mut self, env: &mut Env, ending: &Ending) {
-        let failed = self.told.values().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count();
+        let failed = self.outcomes.values().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count();
         env.say(|| format!("s{} sender is done, {failed} failed, {:?}", self.no.0, ending.tally));
         self.ended = Some(if failed == 0 { SenderEnd::Complete } else { SenderEnd::Partial });
-        if self.told.len() != self.offered.len() {
+        if self.outcomes.len() != self.offered.len() {
             env.violate(|| "the sender is done and has not heard of every entry".to_owned());
         }
         let good = |outcome: &Outcome| matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_));
-        for (id, _) in self.told.iter().filter(|(_, outcome)| good(outcome)) {
+        for (id, _) in self.outcomes.iter().filter(|(_, outcome)| good(outcome)) {
             let Offered { path, is_leaf, .. } = self.offered[id.0 as usize].clone();
             // A directory is well only when its end is.
             if (is_leaf || failed == 0) && !env.fs.is_name_durable(&path) {
@@ -203,7 +203,7 @@ impl SendSession {
 
     /// Whether every leaf of the tree was there already.
     pub(crate) fn was_all_skipped(&self) -> bool {
-        self.told.iter().all(|(id, outcome)| {
+        self.outcomes.iter().all(|(id, outcome)| {
             matches!(outcome, Outcome::Skipped | Outcome::Equal(_)) || !self.offered[id.0 as usize].is_file
         })
     }
@@ -239,7 +239,7 @@ impl SendSession {
             SourceJob::Pack { bundle, attempt, files } => self.pack(env, bundle, attempt, &files),
             SourceJob::Check(file) => {
                 let result = self.unchanged(env, file);
-                self.machine.handle_checked(file, result);
+                self.machine.handle_check_source(file, result);
             }
         }
         self.act(env);
@@ -276,7 +276,7 @@ impl SendSession {
         let mut unit = vec![0xee; self.chunk.bytes() as usize];
         let mut packer = Packer::new(&mut unit, files.len());
         let (mut missing, mut kept) = (Vec::new(), 0);
-        for Small { file, len, stands } in files {
+        for Small { file, len, standing_root: stands } in files {
             let content = &env.source.current(&self.offered[file.0 as usize].path).1.bytes;
             match (self.unchanged(env, *file), packer.space(*len as usize)) {
                 (Ok(()), Some(space)) if space.len() == content.len() => {
@@ -293,7 +293,7 @@ impl SendSession {
         }
         let (len, _) = packer.finish();
         unit.truncate(len);
-        self.machine.handle_packed(bundle, missing, kept == 0);
+        self.machine.handle_pack(bundle, missing, kept == 0);
         if kept > 0 {
             let ready = Ready {
                 unit: Unit::Bundle(bundle),

@@ -16,7 +16,7 @@ struct Block {
     bytes: Box<[u8]>,
     used: usize,
     /// How often its spans are still held.
-    held: u64,
+    spans_held: u64,
 }
 
 /// Blocks, of which some are free. Nothing is given back to the system: what was needed once is needed again.
@@ -61,7 +61,7 @@ impl Store {
         if self.blocks.len() >= self.blocks_max {
             return None;
         }
-        self.blocks.push(Block { bytes: vec![0; BLOCK_BYTES].into_boxed_slice(), used: 0, held: 0 });
+        self.blocks.push(Block { bytes: vec![0; BLOCK_BYTES].into_boxed_slice(), used: 0, spans_held: 0 });
         u32::try_from(self.blocks.len() - 1).ok()
     }
 
@@ -77,7 +77,7 @@ impl Store {
         if times > 0 {
             let block = &mut self.blocks[span.block as usize];
             block.used = ((span.start + span.len) as usize).next_multiple_of(ALIGNMENT).min(block.bytes.len());
-            block.held += u64::from(times);
+            block.spans_held += u64::from(times);
         }
     }
 
@@ -87,9 +87,9 @@ impl Store {
 
     pub(crate) fn release(&mut self, span: Span) {
         let block = &mut self.blocks[span.block as usize];
-        assert!(block.held > 0, "a span was released more often than it was kept");
-        block.held -= 1;
-        if block.held == 0 {
+        assert!(block.spans_held > 0, "a span was released more often than it was kept");
+        block.spans_held -= 1;
+        if block.spans_held == 0 {
             block.used = 0;
             if self.current != Some(span.block) {
                 self.free.push(span.block);

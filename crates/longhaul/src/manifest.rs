@@ -20,12 +20,12 @@ use longhaul_engine::{FileEvent, FileStatus};
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::location::LocalPath;
-use place::Place;
+use place::ManifestPlace;
 
 /// A manifest being written. Dropped before [`Manifest::finish`] it leaves nothing behind.
 pub struct Manifest {
     path: PathBuf,
-    place: Place,
+    place: ManifestPlace,
     destination: Destination,
     /// Lines wait in a file without a name, as there may be millions.
     lines: BufWriter<File>,
@@ -103,7 +103,7 @@ impl Manifest {
             if path.as_os_str().as_bytes().ends_with(b"/") {
                 return Err(io::ErrorKind::IsADirectory.into());
             }
-            let place = Place::find(&path)?;
+            let place = ManifestPlace::find(&path)?;
             // The run may make the directory, if it is beneath its destination.
             if !place.has_dir() && !destination.holds(&path) {
                 let why = "it lies in a directory that does not exist, and that this run does not make";

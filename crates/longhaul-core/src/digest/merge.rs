@@ -34,7 +34,7 @@ struct Subtree {
 
 /// A run of chunks that is one subtree, and its digest: what was merged of a file, said in few words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct TreePart {
     /// Its first chunk.
     pub start: ChunkIndex,
     /// How many chunks it has: a power of two, or what the file's end leaves of one.
@@ -112,7 +112,7 @@ impl RootMerger {
     ///
     /// # Errors
     /// [`MergeError`] when it is no subtree of this file, when any of it is in already, or when its digest is of the wrong kind.
-    pub fn insert_part(&mut self, part: &Part) -> Result<(), MergeError> {
+    pub fn insert_part(&mut self, part: &TreePart) -> Result<(), MergeError> {
         let (chunks, index) = (self.map.chunks(), part.start);
         let level = part.chunks.max(1).next_power_of_two().trailing_zeros();
         let end = index.0.checked_add(part.chunks).filter(|end| *end <= chunks);
@@ -142,11 +142,11 @@ impl RootMerger {
     }
 
     /// What is in, in as few subtrees as there are, in order.
-    pub fn parts(&self) -> Vec<Part> {
+    pub fn parts(&self) -> Vec<TreePart> {
         if let Some(root) = self.root {
-            return vec![Part { start: ChunkIndex(0), chunks: self.map.chunks(), digest: Digest::Root(root) }];
+            return vec![TreePart { start: ChunkIndex(0), chunks: self.map.chunks(), digest: Digest::Root(root) }];
         }
-        let part = |(start, subtree): (&u64, &Subtree)| Part {
+        let part = |(start, subtree): (&u64, &Subtree)| TreePart {
             start: ChunkIndex(*start),
             chunks: (1 << subtree.level).min(self.map.chunks() - start),
             digest: Digest::Cv(subtree.cv),

@@ -67,13 +67,13 @@ pub enum PatternFault {
 }
 
 /// One glob of a pattern.
-pub(super) struct Part {
+pub(super) struct PatternPart {
     pub(super) glob: Glob,
     pub(super) directories_only: bool,
 }
 
 /// The globs that together match what `pattern` does: one, or two for a trailing `/***`.
-pub(super) fn compile(pattern: &str) -> Result<Vec<Part>, PatternFault> {
+pub(super) fn compile(pattern: &str) -> Result<Vec<PatternPart>, PatternFault> {
     if pattern.len() > PATH_BYTES_MAX {
         return Err(PatternFault::TooLong);
     }
@@ -93,7 +93,7 @@ pub(super) fn compile(pattern: &str) -> Result<Vec<Part>, PatternFault> {
             "**/".to_owned() + &translate(without_any_depth(body), escapes)?
         };
         let glob = GlobBuilder::new(&translated).literal_separator(true).backslash_escape(true).build();
-        Ok(Part { glob: glob.map_err(PatternFault::Glob)?, directories_only })
+        Ok(PatternPart { glob: glob.map_err(PatternFault::Glob)?, directories_only })
     };
     let mut parts = vec![part(body, directories_only)?];
     if let Some(directory) = directory_of(body) {

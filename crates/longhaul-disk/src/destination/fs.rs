@@ -48,7 +48,7 @@ pub struct FsTarget {
     modes: Modes,
     syncer: Syncer,
     /// Descriptors of small files that are held for their sync.
-    held: Arc<AtomicUsize>,
+    open_staged: Arc<AtomicUsize>,
     /// Directories that do not have their final mode yet, with the one they had (none: they are ours). Like `places` it has no more
     /// of them than are open at a time: a manifest goes depth first, and each is taken out at its end.
     unfinished: Mutex<HashMap<RelPath, Option<u32>>>,
@@ -131,7 +131,7 @@ impl FsTarget {
             direct,
             modes: Modes::under(policy.modes),
             syncer,
-            held: Arc::default(),
+            open_staged: Arc::default(),
             unfinished: Mutex::default(),
             places: Mutex::default(),
             keeps_standing: false,
@@ -427,7 +427,7 @@ impl TargetTree for FsTarget {
         let content = match device.method() {
             // More than will be synced one by one need no descriptor.
             SyncMethod::FileSystem => {
-                HeldFd::hold(fd, &self.held, OPEN_STAGED_MAX).map_or(Content::Closed, Content::Small)
+                HeldFd::hold(fd, &self.open_staged, OPEN_STAGED_MAX).map_or(Content::Closed, Content::Small)
             }
             // Here, beside others: a batch would sync them one behind the other.
             SyncMethod::Each => {
@@ -474,7 +474,7 @@ impl TargetTree for FsTarget {
         }
     }
 
-    fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
+    fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError> {
         staged.mark().into_iter().for_each(Mark::ask);
         match staged.dir() {
             Some(dir) => readback::read(dir, staged.stands_under(), staged.path(), 0, len, slot),

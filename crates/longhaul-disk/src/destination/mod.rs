@@ -176,7 +176,7 @@ pub trait TargetTree: Send + Sync + 'static {
     ///
     /// # Errors
     /// What the system says.
-    fn read_staged_back(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError>;
+    fn read_staged(&self, staged: &Staged, len: usize, slot: &mut [u8]) -> Result<Back, DiskError>;
 
     /// Reads `len` bytes at `offset` of the file that stands at `path` into `slot`, past the page cache where that is asked
     /// for and pays, and says which version of which file that is. What lies behind them in the slot may change.

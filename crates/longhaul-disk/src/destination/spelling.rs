@@ -26,12 +26,12 @@ use crate::walk::Dir;
 pub(crate) struct Spellings {
     hasher: RandomState,
     /// The directories that were asked about last, the last one in front.
-    known: Mutex<Vec<Known>>,
+    directories: Mutex<Vec<KnownSpelling>>,
 }
 
 /// A directory that was asked about.
 #[derive(Debug)]
-struct Known {
+struct KnownSpelling {
     /// Device and inode.
     place: (u64, u64),
     /// Whether upper and lower case are one in it. `None`: no name with letters was met.
@@ -46,7 +46,7 @@ impl Spellings {
     pub(crate) fn check(&self, dir: &Dir, name: &[u8], device: &Device, path: &RelPath) -> Result<(), DiskError> {
         let examined = |error| DiskError::call("examine", path, error);
         let Some(began) = device.began() else { return Ok(()) };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, others) = first(&mut known, dir.place());
         let may_fold = match first.folds_case {
             Some(folds) => folds,
@@ -83,12 +83,12 @@ impl Spellings {
 }
 
 /// Puts the directory at `place` in front; gives it, and the others.
-fn first(known: &mut Vec<Known>, place: (u64, u64)) -> (&mut Known, &mut [Known]) {
+fn first(known: &mut Vec<KnownSpelling>, place: (u64, u64)) -> (&mut KnownSpelling, &mut [KnownSpelling]) {
     match known.iter().position(|known| known.place == place) {
         Some(at) => known[..=at].rotate_right(1),
         None => {
             known.truncate(DIRS_MAX - 1);
-            known.insert(0, Known { place, folds_case: None, names: HashSet::new() });
+            known.insert(0, KnownSpelling { place, folds_case: None, names: HashSet::new() });
         }
     }
     let (first, others) = known.split_at_mut(1);
@@ -155,7 +155,7 @@ mod tests {
     fn what_stood_before_the_session_lists_nothing_and_what_came_since_is_refused_by_another_spelling() {
         let (top, dir, device) = scene();
         let spellings = Spellings::default();
-        let listed = || spellings.known.lock().expect("lock").iter().any(|known| !known.names.is_empty());
+        let listed = || spellings.directories.lock().expect("lock").iter().any(|known| !known.names.is_empty());
         let check = |name: &str| spellings.check(&dir, name.as_bytes(), &device, &path("x"));
         std::fs::write(top.path().join(SO), b"").expect("file");
         assert!(check(OTHERWISE).is_ok(), "nothing was made yet");

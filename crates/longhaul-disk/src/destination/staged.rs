@@ -49,7 +49,7 @@ pub(crate) enum Content {
 #[derive(Debug)]
 pub(crate) struct HeldFd {
     fd: OwnedFd,
-    held: Arc<AtomicUsize>,
+    open_staged: Arc<AtomicUsize>,
 }
 
 impl HeldFd {
@@ -59,13 +59,13 @@ impl HeldFd {
             held.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        Some(HeldFd { fd, held: Arc::clone(held) })
+        Some(HeldFd { fd, open_staged: Arc::clone(held) })
     }
 }
 
 impl Drop for HeldFd {
     fn drop(&mut self) {
-        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.open_staged.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -58,7 +58,7 @@ impl TargetTree for VoidTarget {
     fn read_back(&self, file: &TargetFile, _: u64, _: usize, _: &mut [u8]) -> Result<Back, DiskError> {
         Err(impossible(file.path()))
     }
-    fn read_staged_back(&self, staged: &Staged, _: usize, _: &mut [u8]) -> Result<Back, DiskError> {
+    fn read_staged(&self, staged: &Staged, _: usize, _: &mut [u8]) -> Result<Back, DiskError> {
         Err(impossible(staged.path()))
     }
     fn read_standing(&self, path: &RelPath, _: u64, _: usize, _: &mut [u8]) -> Result<(Back, Identity), DiskError> {

@@ -12,7 +12,7 @@ pub(crate) struct Account(Arc<AtomicU64>);
 impl Account {
     /// Opens the part of the calling thread, which counts from its start.
     pub(crate) fn of_this_thread(&self) -> Part {
-        Part { account: self.clone(), told: 0 }
+        Part { account: self.clone(), reported_us: 0 }
     }
 
     /// Nanoseconds so far.
@@ -25,7 +25,7 @@ impl Account {
 #[derive(Debug)]
 pub(crate) struct Part {
     account: Account,
-    told: u64,
+    reported_us: u64,
 }
 
 impl Part {
@@ -33,7 +33,7 @@ impl Part {
     pub(crate) fn add(&mut self) {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let now = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-        self.account.0.fetch_add(now.saturating_sub(self.told), Ordering::Relaxed);
-        self.told = now;
+        self.account.0.fetch_add(now.saturating_sub(self.reported_us), Ordering::Relaxed);
+        self.reported_us = now;
     }
 }

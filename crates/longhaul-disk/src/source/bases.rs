@@ -28,7 +28,7 @@ pub(super) type BaseId = u32;
 /// The directories of all sources.
 #[derive(Default)]
 pub(super) struct Bases {
-    bases: Vec<Known>,
+    bases: Vec<KnownBase>,
     named: HashMap<PathBuf, BaseId>,
     beneath: HashMap<(usize, RelPath), BaseId>,
     held_max: usize,
@@ -36,7 +36,7 @@ pub(super) struct Bases {
     recent: Mutex<Recent>,
 }
 
-struct Known {
+struct KnownBase {
     base: Base,
     /// The name that people use for it; empty where it goes without saying.
     prefix: Vec<u8>,
@@ -73,7 +73,7 @@ impl Bases {
                 Base::Named(path) => path.as_os_str().as_encoded_bytes().to_vec(),
                 Base::Beneath(_, path) => path.as_bytes().to_vec(),
             };
-            self.bases.push(Known { base, prefix, walk: OnceLock::new(), place: OnceLock::new() });
+            self.bases.push(KnownBase { base, prefix, walk: OnceLock::new(), place: OnceLock::new() });
         }
         id
     }
@@ -125,7 +125,7 @@ impl Bases {
     }
 }
 
-impl Known {
+impl KnownBase {
     fn open(&self) -> Result<Arc<Dir>, DiskError> {
         let root = match &self.base {
             Base::Named(path) => Arc::new(Dir::open_named(path)?),

@@ -42,7 +42,7 @@ pub struct FsSource {
 /// One source: the directory that everything is resolved beneath, and what to send of it.
 pub(super) struct Top {
     base: BaseId,
-    what: What,
+    kind: What,
 }
 
 /// What of a directory is sent.
@@ -70,7 +70,7 @@ impl FsSource {
 
     fn new(placed: impl Iterator<Item = (Base, What)>, held_max: usize, direct: DirectMode) -> FsSource {
         let mut bases = Bases::holding(held_max);
-        let tops = placed.map(|(base, what)| Top { base: bases.add(base), what }).collect();
+        let tops = placed.map(|(base, what)| Top { base: bases.add(base), kind: what }).collect();
         // What cannot be opened now is said by the scan.
         bases.hold();
         FsSource { tops, bases, direct, noatime: AtomicBool::new(true) }
@@ -108,7 +108,7 @@ impl FsSource {
     /// Gives each top-level name of a source to `sink`: its own, or those that lie in it. What cannot be read has none; the scan
     /// says why.
     pub(super) fn each_name(&self, top: &Top, sink: &mut dyn FnMut(&[u8])) {
-        match &top.what {
+        match &top.kind {
             What::Path(path) if path.is_root() => {
                 if let Ok(walk) = self.walk(top)
                     && let Ok(dir) = walk.root().readable()
@@ -147,7 +147,7 @@ impl FsSource {
 impl SourceTree for FsSource {
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
         for (source, top) in self.tops.iter().enumerate() {
-            let flow = match (self.walk(top), &top.what) {
+            let flow = match (self.walk(top), &top.kind) {
                 (_, What::Unnameable(path, source)) => {
                     let error = DiskError::Name { path: path.clone(), source: *source };
                     sink(Scanned::Failed { path: RelPath::root(), error })
@@ -202,7 +202,7 @@ impl Top {
     /// Its name beneath the destination, for people, and the name of its own in the directory that it is resolved beneath; none
     /// where what lies in that is meant.
     pub(super) fn own_name(&self) -> (RelPath, Option<&[u8]>) {
-        match &self.what {
+        match &self.kind {
             What::Path(path) => (path.clone(), path.name()),
             What::Reserved(name) => (RelPath::root(), Some(name)),
             What::Unnameable(..) => (RelPath::root(), None),

@@ -141,7 +141,7 @@ impl Lister {
         let fd = dir.readable().map_err(failed)?;
         let mut scratch = [MaybeUninit::uninit(); SCRATCH_BYTES];
         let mut entries = RawDir::new(&fd, &mut scratch);
-        let mut first = FirstNames { names: BinaryHeap::new(), held: 0, memory, more: false };
+        let mut first = FirstNames { names: BinaryHeap::new(), held_bytes: 0, memory, more: false };
         loop {
             // A batch of entries is some hundred names.
             if entries.is_buffer_empty() {
@@ -166,7 +166,7 @@ impl Lister {
 struct FirstNames {
     names: BinaryHeap<Box<[u8]>>,
     /// Bytes that the names take.
-    held: usize,
+    held_bytes: usize,
     memory: usize,
     more: bool,
 }
@@ -177,10 +177,10 @@ impl FirstNames {
         if self.more && self.names.peek().is_some_and(|last| name > last.as_ref()) {
             return;
         }
-        self.held += cost(name);
+        self.held_bytes += cost(name);
         self.names.push(name.into());
-        while self.held > self.memory && self.names.len() > 1 {
-            self.held -= self.names.pop().map_or(0, |last| cost(&last));
+        while self.held_bytes > self.memory && self.names.len() > 1 {
+            self.held_bytes -= self.names.pop().map_or(0, |last| cost(&last));
             self.more = true;
         }
     }

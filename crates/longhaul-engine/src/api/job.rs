@@ -12,14 +12,14 @@ use longhaul_net::{Identity, PublicKey};
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Where the bytes come from.
-    pub from: From,
+    pub from: JobSource,
     /// Where they go.
-    pub to: To,
+    pub to: JobDestination,
 }
 
 /// The sources of a job: all on one host.
 #[derive(Clone, Debug)]
-pub enum From {
+pub enum JobSource {
     /// Directories and files of this host.
     Local(Vec<LocalSource>),
     /// Paths that one daemon serves.
@@ -28,7 +28,7 @@ pub enum From {
 
 /// The destination of a job.
 #[derive(Clone, Debug)]
-pub enum To {
+pub enum JobDestination {
     /// A path of this host.
     Local(LocalDest),
     /// A path that a daemon serves.

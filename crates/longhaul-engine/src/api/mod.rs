@@ -10,7 +10,7 @@ mod settings;
 mod stop;
 
 pub use event::{Event, FileEvent, FileStatus, LanesTuned, Limited, Observer, PathFigures, Progress, Redial, Start};
-pub use job::{From, Job, LocalDest, LocalSource, Remote, RemotePath, To, Trust};
+pub use job::{Job, JobDestination, JobSource, LocalDest, LocalSource, Remote, RemotePath, Trust};
 pub use report::Report;
 pub use settings::{RATE_MIN, Settings, Transport, Verify};
 pub use stop::{Stop, StopTrigger};

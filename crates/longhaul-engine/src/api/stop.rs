@@ -11,7 +11,7 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Stop {
     code: watch::Receiver<Option<FaultCode>>,
-    also: Option<watch::Receiver<Option<FaultCode>>>,
+    other: Option<watch::Receiver<Option<FaultCode>>>,
 }
 
 /// Pulls the trigger of a [`Stop`].
@@ -24,17 +24,17 @@ impl Stop {
     /// A trigger and what it stops.
     pub fn new() -> (StopTrigger, Stop) {
         let (tx, rx) = watch::channel(None);
-        (StopTrigger { code: Arc::new(tx) }, Stop { code: rx, also: None })
+        (StopTrigger { code: Arc::new(tx) }, Stop { code: rx, other: None })
     }
 
     /// Stops when either of two plain ones does.
     pub(crate) fn or(self, other: Stop) -> Stop {
-        Stop { code: self.code, also: Some(other.code) }
+        Stop { code: self.code, other: Some(other.code) }
     }
 
     /// Waits until the run must stop, and says with which code. Never, if the trigger is gone.
     pub(crate) async fn stopped(&mut self) -> FaultCode {
-        match &mut self.also {
+        match &mut self.other {
             None => pulled(&mut self.code).await,
             Some(also) => tokio::select! {
                 biased;

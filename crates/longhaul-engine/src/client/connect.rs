@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::retry::Patience;
-use super::start_event::Telling;
+use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
 use crate::api::{Remote, Transport, Verify};
@@ -30,7 +30,7 @@ use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::LaneListener;
 use crate::lanes::join::join;
-use crate::lanes::replace::{Dial, Regrow};
+use crate::lanes::replace::{Dial, Replacement};
 use crate::session;
 use crate::session::handshake;
 
@@ -39,15 +39,15 @@ pub(crate) struct Agreed {
     pub(crate) control: Control,
     pub(crate) welcome: Welcome,
     /// Where lanes come in.
-    pub(crate) events: (mpsc::UnboundedSender<session::Event>, mpsc::UnboundedReceiver<session::Event>),
+    pub(crate) events: (mpsc::UnboundedSender<session::SessionEvent>, mpsc::UnboundedReceiver<session::SessionEvent>),
     /// Lanes that there should be at first.
     pub(crate) granted: u32,
     /// Lanes that there may come to be.
     pub(crate) lanes_max: u32,
     /// Dials lanes of the session.
-    pub(crate) regrow: Regrow,
+    pub(crate) regrow: Replacement,
     /// Hears of the session.
-    pub(crate) telling: Arc<Telling>,
+    pub(crate) telling: Arc<StartEvent>,
 }
 
 /// What all dials of one run have in common.
@@ -167,12 +167,12 @@ impl Run {
             "the daemon agrees to a session"
         );
         let stands = self.stands(again, role, (&welcome, &granted), dialling.sync);
-        let telling = Arc::new(Telling::new(self.observer.clone(), stands));
+        let telling = Arc::new(StartEvent::new(self.observer.clone(), stands));
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than were asked for.
         ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
         let dial = self.dial_of(&control, &welcome, connect, ahead);
         let told = telling.clone();
-        let regrow = Regrow::dialling(Arc::new(move |id, transport| {
+        let regrow = Replacement::dialling(Arc::new(move |id, transport| {
             let joined = dial(id, transport);
             told.dialled(&joined);
             joined

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::connect;
 use crate::api::{Remote, RemotePath, Stop};
-use crate::journals::{Store, Who};
+use crate::journals::{Principal, RootJournals};
 use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{ReadHalf, read_message, write_message};
 use crate::session::handshake;
@@ -115,7 +115,7 @@ pub fn list_local(path: &Path, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>)
 /// A [`Fault`] that names the path.
 pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
     let (place, stands) = crate::place::resolved(path)?;
-    let who = Who::local();
+    let who = Principal::local();
     let mut found = Vec::new();
     for dir in place.ancestors() {
         let beneath = place.strip_prefix(dir).unwrap_or(Path::new(""));
@@ -138,7 +138,7 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
 /// What the shelf of a directory tells; nothing where there is no directory.
 fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Listed>, Fault> {
     match Tree::open(dir) {
-        Ok(tree) => Store::new(tree.shelf()).partials(principal, beneath),
+        Ok(tree) => RootJournals::new(tree.shelf()).partials(principal, beneath),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(e) => Err(e.fault()),
     }

@@ -16,17 +16,17 @@ use super::Run;
 use super::missing;
 use super::session::start;
 use crate::api::{Event, FileEvent, FileStatus, LocalDest, LocalSource, Observer, Start};
-use crate::budget::{self, LANES_DEFAULT, Machinery, Means};
+use crate::budget::{self, LANES_DEFAULT, MemoryPlan, SessionBuffers};
 use crate::faults::net_fault;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::pool::LaneRules;
-use crate::lanes::replace::Regrow;
-use crate::lanes::worker::pacer::Rates;
+use crate::lanes::replace::Replacement;
+use crate::lanes::worker::pacer::LaneRates;
 use crate::place::{self, Destination, LocalSite, Opening};
 use crate::random::nonce;
-use crate::session::allowed::Asked;
-use crate::session::control::Link;
+use crate::session::allowed::Allowed;
+use crate::session::control::ControlLink;
 use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::handshake;
 use crate::session::receiver::Receiving;
@@ -115,9 +115,9 @@ impl Run {
         let wanted = self.settings.lanes.unwrap_or(LANES_DEFAULT);
         let (near, far) = lane_pairs(protection, budget::lanes(wanted, slots))?;
         let lanes = near.len() as u32;
-        let means = |engine| Means { slots, lanes, depth: self.settings.depth, engine, chunk: chunk_max };
-        let sender = Machinery::start(Role::Sender, means(engines.sender))?;
-        let receiver = Machinery::start(Role::Receiver, means(engines.receiver))?;
+        let means = |engine| MemoryPlan { slots, lanes, depth: self.settings.depth, engine, chunk: chunk_max };
+        let sender = SessionBuffers::start(Role::Sender, means(engines.sender))?;
+        let receiver = SessionBuffers::start(Role::Receiver, means(engines.receiver))?;
         if engines.noise {
             sender.fill_with_noise();
         }
@@ -133,10 +133,10 @@ impl Run {
             slab: receiver.slab,
             io: receiver.io,
             config,
-            asked: Asked::default(),
+            allowed: Allowed::default(),
             base: destination.base,
             place: destination.place,
-            ledger: destination.ledger,
+            journal: destination.ledger,
         };
         let hears_sender = Arc::new(OneHost(self.observer.clone()));
         let near = self.half_link(ours, near, Role::Sender, hears_sender, Arc::default());
@@ -162,7 +162,7 @@ impl Run {
         role: Role,
         observer: Arc<dyn Observer>,
         presence: Arc<Presence>,
-    ) -> Link {
+    ) -> ControlLink {
         let (reader, writer) = tokio::io::split(pipe);
         let target = lanes.len() as u32;
         let rules = LaneRules {
@@ -172,9 +172,9 @@ impl Run {
             transport: message::Transport::Tcp,
             windows: 0,
             tuning: None,
-            rates: Rates { own: self.settings.rate, asked: None },
+            rates: LaneRates { own_rate: self.settings.rate, asked_rate: None },
             stall_after: self.settings.stall_after,
-            regrow: Regrow::Never,
+            replacement: Replacement::Never,
         };
         self.link_over((Box::new(reader), Box::new(writer)), lanes, observer, presence, rules)
     }

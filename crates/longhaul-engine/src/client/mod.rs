@@ -24,22 +24,22 @@ use std::time::Instant;
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{FsTarget, Shape, SourceTree, TargetTree};
 use longhaul_net::Protection;
-use longhaul_proto::receiver::{Config, Landing, Policy, SkippedDigests};
+use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SkippedDigests};
 use longhaul_proto::wire::message::{Far, Placing, Welcome};
 
 use crate::api::{
-    Event, From, Job, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings, Stop, To, Transport,
-    Verify,
+    Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Remote, RemotePath, Report, Settings,
+    Stop, Transport, Verify,
 };
-use crate::budget::{self, Machinery, Means};
+use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::presence::Presence;
 use crate::lanes::dial::DialObserver;
 use crate::lanes::dial::paths::{Paths, WithPaths};
 use crate::lanes::dial::segments::Segments;
 use crate::place::{self, Destination, LocalSite, Opening};
 use crate::random::nonce;
-use crate::session::allowed::Asked;
-use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
+use crate::session::allowed::Allowed;
+use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::handshake;
 use crate::session::receiver::Receiving;
 use crate::session::sender::Sending;
@@ -64,10 +64,10 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
     let run =
         Run { settings, observer: telling, stop, paths: paths.clone(), segments, udp: UdpWay::default(), watch: None };
     let result = match (job.from, job.to) {
-        (From::Local(sources), To::Remote(remote, path)) => run.push(sources, &remote, path).await,
-        (From::Remote(remote, paths), To::Local(dest)) => run.pull(&remote, paths, &dest).await,
-        (From::Local(sources), To::Local(dest)) => run.copy(&sources, &dest).await,
-        (From::Remote(..), To::Remote(..)) => {
+        (JobSource::Local(sources), JobDestination::Remote(remote, path)) => run.push(sources, &remote, path).await,
+        (JobSource::Remote(remote, paths), JobDestination::Local(dest)) => run.pull(&remote, paths, &dest).await,
+        (JobSource::Local(sources), JobDestination::Local(dest)) => run.copy(&sources, &dest).await,
+        (JobSource::Remote(..), JobDestination::Remote(..)) => {
             Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet")
                 .hint("pull, then push"))
         }
@@ -128,7 +128,7 @@ pub struct Observers {
 fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
     budget::possible(settings.memory)?;
     let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
-        (Transport::Quic, _, From::Local(_), To::Local(_)) => {
+        (Transport::Quic, _, JobSource::Local(_), JobDestination::Local(_)) => {
             ("between two local directories no lane runs over QUIC", "leave --transport out")
         }
         (Transport::Quic, Some(Protection::Safe), ..) => {
@@ -271,7 +271,7 @@ impl Run {
             Some(tops) => destination.landing.only(tops),
             None => destination.landing,
         };
-        let Machinery { slab, io, .. } =
+        let SessionBuffers { slab, io, .. } =
             self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
         let config = self.receiver_config(landing, &agreed.welcome, SkippedDigests::Kept);
         let telling = agreed.telling.clone();
@@ -283,7 +283,8 @@ impl Run {
         };
         let (base, place) = (destination.base, destination.place);
         let (asked, ledger) = (self.asked(own), destination.ledger);
-        let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, place, ledger };
+        let receiving =
+            Receiving { tree: destination.tree, slab, io, config, allowed: asked, base, place, journal: ledger };
         receiver::run(link, receiving, course).await;
         self.udp.session_over(presence.heard_at());
         telling.over(course.totals.fault.as_ref());
@@ -311,13 +312,22 @@ impl Run {
         dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
     }
 
-    pub(crate) fn machinery(&self, role: Role, slots: usize, lanes: u32, chunk: ChunkSize) -> Result<Machinery, Fault> {
-        Machinery::start(role, Means { slots, lanes, depth: self.settings.depth, engine: self.settings.engine, chunk })
+    pub(crate) fn machinery(
+        &self,
+        role: Role,
+        slots: usize,
+        lanes: u32,
+        chunk: ChunkSize,
+    ) -> Result<SessionBuffers, Fault> {
+        SessionBuffers::start(
+            role,
+            MemoryPlan { slots, lanes, depth: self.settings.depth, engine: self.settings.engine, chunk },
+        )
     }
 
     /// What may come from sources of which the only one, if only one is named, keeps its `own` name.
-    pub(crate) fn asked(&self, own: Option<&[u8]>) -> Asked {
-        let mut asked = Asked::passing(self.settings.filter.clone());
+    pub(crate) fn asked(&self, own: Option<&[u8]>) -> Allowed {
+        let mut asked = Allowed::passing(self.settings.filter.clone());
         if !self.settings.preserve.links {
             asked = asked.without_links();
         }
@@ -330,7 +340,7 @@ impl Run {
     pub(crate) fn sending(
         &self,
         tree: Arc<dyn SourceTree>,
-        Machinery { slab, io, depth }: Machinery,
+        SessionBuffers { slab, io, depth }: SessionBuffers,
         welcome: &Welcome,
     ) -> Sending {
         Sending {
@@ -347,8 +357,8 @@ impl Run {
     }
 
     /// What of the sources is sent.
-    fn wanted(&self) -> Wanted {
-        Wanted {
+    fn wanted(&self) -> ScanWish {
+        ScanWish {
             filter: self.settings.filter.clone(),
             names: self.settings.files_from.clone(),
             preserve: self.settings.preserve,
@@ -362,8 +372,13 @@ impl Run {
     }
 
     /// `digests` says who learns the roots of skipped files, if they are wanted.
-    pub(crate) fn receiver_config(&self, landing: Landing, welcome: &Welcome, digests: SkippedDigests) -> Config {
-        Config {
+    pub(crate) fn receiver_config(
+        &self,
+        landing: Landing,
+        welcome: &Welcome,
+        digests: SkippedDigests,
+    ) -> ReceiverConfig {
+        ReceiverConfig {
             chunk: welcome.chunk,
             chunk_max: welcome.chunk_max,
             bundled_max: welcome.bundled_max,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longhaul_core::Role;
 use longhaul_disk::SyncMethod;
 use longhaul_net::{Congestion, Protection};
-use longhaul_proto::wire::message::{self, Lanes, Welcome};
+use longhaul_proto::wire::message::{self, GrantedLanes, Welcome};
 use tokio::sync::mpsc;
 
 use super::Run;
@@ -18,15 +18,15 @@ use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::pool::LaneRules;
 use crate::lanes::tune::TuningRules;
-use crate::lanes::worker::pacer::Rates;
+use crate::lanes::worker::pacer::LaneRates;
 use crate::session;
 use crate::session::channel::{ReadHalf, WriteHalf};
-use crate::session::control::{Link, LinkParts};
+use crate::session::control::{ControlLink, ControlLinkParts};
 use crate::session::handshake;
 
 impl Run {
     /// The link of a session with a daemon.
-    pub(crate) fn link(&self, agreed: Agreed, role: Role, presence: Arc<Presence>) -> Link {
+    pub(crate) fn link(&self, agreed: Agreed, role: Role, presence: Arc<Presence>) -> ControlLink {
         let rules = LaneRules {
             role,
             target: agreed.granted,
@@ -40,13 +40,13 @@ impl Run {
                 choose_congestion: self.settings.congestion == Congestion::Auto,
                 choose_transport: self.may_change_transport(),
             }),
-            rates: Rates { own: self.settings.rate, asked: Rates::from_wire(agreed.welcome.rate) },
+            rates: LaneRates { own_rate: self.settings.rate, asked_rate: LaneRates::from_wire(agreed.welcome.rate) },
             stall_after: self.settings.stall_after,
-            regrow: agreed.regrow,
+            replacement: agreed.regrow,
         };
         let (reader, writer) = (agreed.control.reader, agreed.control.writer);
         let (observer, events, stop) = (agreed.telling, agreed.events, self.stop.clone());
-        Link::start(LinkParts { reader, writer, observer, stop, presence, events, rules })
+        ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules })
     }
 
     /// The link of one half of a copy, whose lanes stand.
@@ -57,13 +57,21 @@ impl Run {
         observer: Arc<dyn Observer>,
         presence: Arc<Presence>,
         rules: LaneRules,
-    ) -> Link {
+    ) -> ControlLink {
         let events = mpsc::unbounded_channel();
         for lane in lanes {
-            let _ = events.0.send(session::Event::Lane(lane));
+            let _ = events.0.send(session::SessionEvent::Lane(lane));
         }
         let (reader, writer) = control;
-        Link::start(LinkParts { reader, writer, observer, stop: self.stop.clone(), presence, events, rules })
+        ControlLink::start(ControlLinkParts {
+            reader,
+            writer,
+            observer,
+            stop: self.stop.clone(),
+            presence,
+            events,
+            rules,
+        })
     }
 
     /// That a session with a daemon stands, of whose lanes nothing is known as yet.
@@ -71,7 +79,7 @@ impl Run {
         &self,
         again: bool,
         role: Role,
-        (welcome, granted): (&Welcome, &Lanes),
+        (welcome, granted): (&Welcome, &GrantedLanes),
         local: Option<SyncMethod>,
     ) -> Event {
         if again {

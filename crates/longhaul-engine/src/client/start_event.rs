@@ -11,24 +11,24 @@ use crate::api::{Event, Observer};
 use crate::lanes::JoinedLane;
 
 /// The observer of one session.
-pub(crate) struct Telling {
+pub(crate) struct StartEvent {
     observer: Arc<dyn Observer>,
     /// What waits for the first lane; none once that the session stands is told.
-    waiting: Mutex<Option<Waiting>>,
+    waiting: Mutex<Option<HeldEvents>>,
 }
 
-struct Waiting {
+struct HeldEvents {
     /// That the session stands, with the lanes that were granted and nothing known of them.
-    stands: Event,
+    start: Event,
     /// Lanes that could not be dialled.
     failed: u32,
-    held: Vec<Event>,
+    waiting: Vec<Event>,
 }
 
-impl Telling {
+impl StartEvent {
     /// Holds back what is told until a lane has joined, then tells `stands`, of lanes that were granted, before it.
-    pub(crate) fn new(observer: Arc<dyn Observer>, stands: Event) -> Telling {
-        Telling { observer, waiting: Mutex::new(Some(Waiting { stands, failed: 0, held: Vec::new() })) }
+    pub(crate) fn new(observer: Arc<dyn Observer>, stands: Event) -> StartEvent {
+        StartEvent { observer, waiting: Mutex::new(Some(HeldEvents { start: stands, failed: 0, waiting: Vec::new() })) }
     }
 
     /// A lane was dialled.
@@ -37,7 +37,7 @@ impl Telling {
         match joined {
             Ok(lane) => {
                 let Some(mut waiting) = guard.take() else { return };
-                if let Event::Start(start) = &mut waiting.stands {
+                if let Event::Start(start) = &mut waiting.start {
                     start.congestion = lane.stream.congestion();
                 }
                 self.tell(waiting);
@@ -59,27 +59,27 @@ impl Telling {
     }
 
     /// Called with the lock held, so that nothing overtakes it.
-    fn tell(&self, mut waiting: Waiting) {
-        if let Event::Start(start) = &mut waiting.stands {
+    fn tell(&self, mut waiting: HeldEvents) {
+        if let Event::Start(start) = &mut waiting.start {
             start.lanes = start.lanes.saturating_sub(waiting.failed);
         }
-        self.observer.event(waiting.stands);
-        waiting.held.into_iter().for_each(|event| self.observer.event(event));
+        self.observer.event(waiting.start);
+        waiting.waiting.into_iter().for_each(|event| self.observer.event(event));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Waiting>> {
+    fn lock(&self) -> MutexGuard<'_, Option<HeldEvents>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl HeldEvents {
     /// Whether anything came to its end.
     fn has_news(&self) -> bool {
-        self.held.iter().any(|event| matches!(event, Event::File(_) | Event::Skipped { .. }))
+        self.waiting.iter().any(|event| matches!(event, Event::File(_) | Event::Skipped { .. }))
     }
 }
 
-impl Observer for Telling {
+impl Observer for StartEvent {
     fn event(&self, event: Event) {
         let mut guard = self.lock();
         match guard.as_mut() {
@@ -87,7 +87,7 @@ impl Observer for Telling {
                 drop(guard);
                 self.observer.event(event);
             }
-            Some(waiting) if waiting.held.len() < HELD_MAX => waiting.held.push(event),
+            Some(waiting) if waiting.waiting.len() < HELD_MAX => waiting.waiting.push(event),
             Some(_) => {
                 if let Some(waiting) = guard.take() {
                     self.tell(waiting);
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    fn telling() -> (Arc<Log>, Telling) {
+    fn telling() -> (Arc<Log>, StartEvent) {
         let log = Arc::new(Log::default());
         let start = Start {
             session: String::new(),
@@ -138,7 +138,7 @@ mod tests {
             sync: None,
             notes: Vec::new(),
         };
-        (log.clone(), Telling::new(log, Event::Start(start)))
+        (log.clone(), StartEvent::new(log, Event::Start(start)))
     }
 
     fn heard(log: &Log) -> Vec<String> {

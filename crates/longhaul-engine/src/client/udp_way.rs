@@ -11,10 +11,10 @@ use std::time::Instant;
 
 /// The record of one run. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UdpWay(Arc<Seen>);
+pub(crate) struct UdpWay(Arc<UdpVerdict>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct UdpVerdict {
     joined: AtomicBool,
     /// A session was met with silence where TCP got through.
     closed: AtomicBool,

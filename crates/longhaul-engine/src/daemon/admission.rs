@@ -14,17 +14,17 @@ use longhaul_proto::wire::message::{Far, Flow, Protect, Request, Transfer, Trans
 
 use super::access::{need, need_protection};
 use super::buffers::{Buffers, Need};
-use super::listing::{Names, Places};
+use super::listing::{ListedNames, Places};
 use super::memory::Measured;
-use super::rates::Claim;
+use super::rates::RateClaim;
 use super::request::hear_rest;
-use super::runs::Place;
+use super::runs::RunSeat;
 use super::shares::{Full, Share};
 use super::side::{self, Side};
 use super::{ClientConfig, Daemon};
-use crate::budget::{self, Machinery, Means};
+use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::faults::net_fault;
-use crate::journals::Who;
+use crate::journals::Principal;
 use crate::lanes::worker::pacer;
 use crate::random::nonce;
 use crate::session::channel::ReadHalf;
@@ -34,7 +34,7 @@ use crate::workers::blocking;
 /// A conversation that is allowed and has what it needs.
 pub(super) enum Admitted {
     /// Names to tell.
-    Listing(Box<Names>),
+    Listing(Box<ListedNames>),
     /// A session to begin.
     Session(Box<Admission>),
 }
@@ -42,15 +42,15 @@ pub(super) enum Admitted {
 /// A session that is allowed and has what it needs.
 pub(super) struct Admission {
     pub(super) client: String,
-    pub(super) claim: Claim,
-    pub(super) what: String,
+    pub(super) claim: RateClaim,
+    pub(super) description: String,
     pub(super) transfer: Transfer,
     pub(super) side: Side,
     pub(super) measured: Option<Measured>,
     pub(super) lanes: u32,
     pub(super) lanes_max: u32,
     pub(super) chunk_max: ChunkSize,
-    pub(super) machinery: Machinery,
+    pub(super) machinery: SessionBuffers,
     /// Bytes of all of its buffers.
     pub(super) memory: ByteCount,
     pub(super) holdings: Holdings,
@@ -62,7 +62,7 @@ pub(super) struct Holdings {
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
     pub(super) buffers: Buffers,
-    pub(super) place: Place,
+    pub(super) place: RunSeat,
 }
 
 /// Answers whether `request` is allowed, and takes what it needs.
@@ -70,20 +70,22 @@ pub(super) async fn admit(daemon: &Arc<Daemon>, control: &mut Control, request: 
     let client = daemon.client(&control.peer_key)?.clone();
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
-        Request::Roots => Ok(Admitted::Listing(Box::new(Names::roots(daemon, &client, places()?)))),
+        Request::Roots => Ok(Admitted::Listing(Box::new(ListedNames::roots(daemon, &client, places()?)))),
         Request::List { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             need(rights.read, "read", config)?;
             let (tree, _) = daemon.root_parts(&root).await?;
-            Names::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
+            ListedNames::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Partials { root, path } => {
             let (config, rights) = daemon.root(&client, &root)?;
             // They are its own: who may only push sees them too.
             need(rights.read || rights.create, "read", config)?;
-            let Who { principal, .. } = Who::client(&client.key, &client.name);
+            let Principal { principal, .. } = Principal::client(&client.key, &client.name);
             let parts = daemon.root_parts(&root).await?;
-            Names::partials(parts, principal, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
+            ListedNames::partials(parts, principal, path, places()?)
+                .await
+                .map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Transfer(transfer) => {
             let prepared = prepare(daemon, &client, *transfer, &mut control.reader).await;
@@ -157,7 +159,7 @@ async fn prepare(
     }
     let slots = budget::slots(memory, chunk_max)?;
     let lanes = budget::lanes(transfer.lanes.max(transfer.flow.lanes_max), slots);
-    let means = Means {
+    let means = MemoryPlan {
         slots,
         lanes: match transfer.flow.transport {
             Transport::Tcp => lanes,
@@ -168,7 +170,7 @@ async fn prepare(
         engine: if measured.is_some() { EngineKind::Void } else { daemon.config.engine },
         chunk: chunk_max,
     };
-    let mut machinery = Machinery::start(transfer.role.other(), means)?;
+    let mut machinery = SessionBuffers::start(transfer.role.other(), means)?;
     if measured.is_none() {
         buffers.feed(&machinery.slab);
     }
@@ -183,7 +185,7 @@ async fn prepare(
     Ok(Admission {
         client: client.name.clone(),
         claim,
-        what,
+        description: what,
         transfer,
         side,
         measured,
@@ -220,14 +222,14 @@ async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buf
 }
 
 /// What the session may carry: a pull from several roots stands beneath the caps of all of them.
-fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<Claim, Fault> {
+fn claim(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<RateClaim, Fault> {
     let roots = match &transfer.far {
         Far::Destination { root, .. } => BTreeSet::from([root]),
         Far::Sources { sources, .. } => sources.iter().map(|source| &source.root).collect(),
         Far::Memory { .. } => BTreeSet::new(),
     };
     let configs = roots.into_iter().map(|root| Ok(daemon.root(client, root)?.0)).collect::<Result<Vec<_>, Fault>>()?;
-    Ok(Claim::new(client, &configs, pacer::Rates::from_wire(transfer.flow.rate)))
+    Ok(RateClaim::new(client, &configs, pacer::LaneRates::from_wire(transfer.flow.rate)))
 }
 
 /// What a client asks for by name must be there when its lanes join.

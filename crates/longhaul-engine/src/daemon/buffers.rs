@@ -10,7 +10,7 @@ use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode};
 use longhaul_net::PublicKey;
 use longhaul_sys::Slab;
 
-use super::shares::{Full, Share, Shares};
+use super::shares::{ClientShares, Full, Share};
 use crate::budget::{self, MEMORY_DEFAULT, SLOTS_MIN};
 use crate::session::overhead;
 
@@ -65,7 +65,7 @@ impl Buffers {
     ///
     /// # Errors
     /// Whose limit stands in the way.
-    pub(super) fn claim(memory: &Shares, client: PublicKey, need: Need) -> Result<Buffers, Full> {
+    pub(super) fn claim(memory: &ClientShares, client: PublicKey, need: Need) -> Result<Buffers, Full> {
         let chunk = need.chunk.bytes();
         let share = memory.claim(client, need.first())?;
         Ok(Buffers { share: Arc::new(Mutex::new(share)), chunk })
@@ -86,7 +86,7 @@ impl Buffers {
     }
 
     /// Claims so many bytes more whenever it is called, for what the session keeps besides buffers; says whether they are there.
-    pub(super) fn more(&self) -> overhead::Claim {
+    pub(super) fn more(&self) -> overhead::ClaimMemory {
         let share = Arc::downgrade(&self.share);
         Box::new(move |bytes| share.upgrade().is_some_and(|share| lock(&share).grow(bytes).is_ok()))
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     /// A session's memory, and the slab that it feeds. No page of it is touched.
-    fn session(memory: &Shares, client: PublicKey, all: u64) -> Option<(Buffers, Arc<Slab>)> {
+    fn session(memory: &ClientShares, client: PublicKey, all: u64) -> Option<(Buffers, Arc<Slab>)> {
         let need = need(all);
         let buffers = Buffers::claim(memory, client, need).ok()?;
         let slots = budget::slots(need.memory, need.chunk).expect("slots");
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn sessions_that_carry_nothing_leave_room_for_all_that_are_allowed() {
-        let memory = Shares::growing("memory", 4 * GIB, 16 << 20);
+        let memory = ClientShares::growing("memory", 4 * GIB, 16 << 20);
         let client = key();
         let idle: Vec<_> = (0..64).map_while(|_| session(&memory, client, 4 * GIB)).collect();
         assert_eq!(idle.len(), 64, "as many sessions as a daemon has by default");
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_session_that_gets_no_more_goes_on_with_what_it_has_and_grows_when_others_end() {
-        let memory = Shares::growing("memory", 64 << 20, 16 << 20);
+        let memory = ClientShares::growing("memory", 64 << 20, 16 << 20);
         let (first, first_slab) = session(&memory, key(), 64 << 20).expect("the first");
         let (_second, second_slab) = session(&memory, key(), 64 << 20).expect("the second");
         let out = all_slots(&first_slab);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn one_client_whose_sessions_carry_data_leaves_a_quarter() {
-        let memory = Shares::growing("memory", 4 * GIB, 16 << 20);
+        let memory = ClientShares::growing("memory", 4 * GIB, 16 << 20);
         let client = key();
         let sessions: Vec<_> = (0..20).map_while(|_| session(&memory, client, 4 * GIB)).collect();
         let out: usize = sessions.iter().map(|(_, slab)| all_slots(slab)).map(|slots| slots.len()).sum();
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_while_all_carry_data_can_begin() {
-        let memory = Shares::growing("memory", 4 * GIB, 16 << 20);
+        let memory = ClientShares::growing("memory", 4 * GIB, 16 << 20);
         let busy: Vec<_> = (0..20).map_while(|_| session(&memory, key(), 4 * GIB)).collect();
         let out: Vec<_> = busy.iter().map(|(_, slab)| all_slots(slab)).collect();
         assert_eq!(busy.len(), 20);
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn room_beside_the_buffers_is_claimed_once() {
-        let memory = Shares::growing("memory", 128 << 20, 16 << 20);
+        let memory = ClientShares::growing("memory", 128 << 20, 16 << 20);
         let (buffers, slab) = session(&memory, key(), 128 << 20).expect("a session");
         let mut room = buffers.room(32 << 20);
         assert!(room() && room());

@@ -17,22 +17,22 @@ use longhaul_proto::wire::message::{Listed, ListedKind, Listing};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 
-use super::shares::{Share, Shares};
+use super::shares::{ClientShares, Share};
 use super::{ClientConfig, Daemon};
-use crate::journals::Store;
+use crate::journals::RootJournals;
 use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{WriteHalf, write_message};
 use crate::workers::blocking;
 
 /// Names that can be told.
-pub(super) struct Names {
-    from: From,
+pub(super) struct ListedNames {
+    from: NameSource,
     /// Given back when all is told and nothing is read any more.
     places: Places,
 }
 
 /// Where names come from.
-enum From {
+enum NameSource {
     Directory(Lister),
     Known(Vec<Listed>),
 }
@@ -48,33 +48,33 @@ impl Places {
     ///
     /// # Errors
     /// [`FaultCode::Busy`] when it has its share, or all are taken.
-    pub(super) fn take(listings: &Shares, memory: &Shares, client: PublicKey) -> Result<Places, Fault> {
+    pub(super) fn take(listings: &ClientShares, memory: &ClientShares, client: PublicKey) -> Result<Places, Fault> {
         let listing = listings.claim(client, 1).map_err(|full| listings.refusal(full))?;
         Ok(Places { _listing: listing, memory: memory.claim_later(client) })
     }
 }
 
-impl Names {
-    fn new(from: From, places: Places) -> Names {
-        Names { from, places }
+impl ListedNames {
+    fn new(from: NameSource, places: Places) -> ListedNames {
+        ListedNames { from, places }
     }
 
     /// What stands at a path.
-    pub(super) async fn beneath(tree: Arc<Tree>, path: RelPath, places: Places) -> Result<Names, Fault> {
+    pub(super) async fn beneath(tree: Arc<Tree>, path: RelPath, places: Places) -> Result<ListedNames, Fault> {
         blocking(move || {
             let lister = Lister::new(&tree, &path).map_err(|e| e.fault())?;
-            Ok(Names::new(From::Directory(lister), places))
+            Ok(ListedNames::new(NameSource::Directory(lister), places))
         })
         .await
     }
 
     /// What is left of a principal's unfinished files at a path and beneath it.
     pub(super) async fn partials(
-        (tree, store): (Arc<Tree>, Arc<Store>),
+        (tree, store): (Arc<Tree>, Arc<RootJournals>),
         principal: String,
         path: RelPath,
         mut places: Places,
-    ) -> Result<Names, Fault> {
+    ) -> Result<ListedNames, Fault> {
         blocking(move || {
             let mut left = NAMES_FIRST_BYTES as u64;
             let mut room = |bytes| {
@@ -87,19 +87,19 @@ impl Names {
                 Ok(())
             };
             let names = partials(&tree, &store, (&principal, &path), &mut room)?;
-            Ok(Names::new(From::Known(names), places))
+            Ok(ListedNames::new(NameSource::Known(names), places))
         })
         .await
     }
 
     /// The roots that a client may see.
-    pub(super) fn roots(daemon: &Daemon, client: &ClientConfig, places: Places) -> Names {
+    pub(super) fn roots(daemon: &Daemon, client: &ClientConfig, places: Places) -> ListedNames {
         let listed = |name: &String| {
             let (_, rights) = daemon.root(client, name).ok()?;
             let kind = ListedKind::Root { rights };
             Some(Listed { name: name.clone().into_bytes(), kind, len: 0, meta: Meta::default() })
         };
-        Names::new(From::Known(daemon.roots.keys().filter_map(listed).collect()), places)
+        ListedNames::new(NameSource::Known(daemon.roots.keys().filter_map(listed).collect()), places)
     }
 
     /// Tells all of them. What goes wrong on the way is told too.
@@ -107,10 +107,10 @@ impl Names {
     /// # Errors
     /// [`FaultCode::TimedOut`] when the other side does not read; what breaks the connection.
     pub(super) async fn tell(self, writer: &mut WriteHalf) -> Result<(), Fault> {
-        let mut telling = Telling { writer, patience: PATIENCE };
+        let mut telling = ListingWriter { writer, patience: PATIENCE };
         let told = match self.from {
-            From::Known(names) => telling.all(names).await,
-            From::Directory(lister) => telling.directory(lister, self.places).await,
+            NameSource::Known(names) => telling.all(names).await,
+            NameSource::Directory(lister) => telling.directory(lister, self.places).await,
         };
         match told {
             // Whoever does not read a page does not read why it was the last one.
@@ -125,22 +125,22 @@ impl Names {
 }
 
 /// Somebody waits for the names of a directory, until this is dropped.
-struct Wanted(Arc<AtomicBool>);
+struct Abandoned(Arc<AtomicBool>);
 
-impl Drop for Wanted {
+impl Drop for Abandoned {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// A listing on its way to whom it is for.
-struct Telling<'a> {
+struct ListingWriter<'a> {
     writer: &'a mut WriteHalf,
     /// How long it may still wait for the other side, all in all.
     patience: Duration,
 }
 
-impl Telling<'_> {
+impl ListingWriter<'_> {
     /// Names that are known, in messages of a bounded size.
     async fn all(&mut self, names: Vec<Listed>) -> Result<(), Fault> {
         let mut names = names.into_iter().peekable();
@@ -163,7 +163,7 @@ impl Telling<'_> {
 
     async fn directory(&mut self, mut lister: Lister, mut places: Places) -> Result<(), Fault> {
         let mut names = NAMES_FIRST_BYTES;
-        let _wanted = Wanted(lister.unwanted());
+        let _wanted = Abandoned(lister.unwanted());
         loop {
             // The places go with it: a thread that reads on behind a reader who has hung up still has them.
             let read = blocking(move || {
@@ -216,7 +216,7 @@ impl Telling<'_> {
 /// What is left of a principal's unfinished files at a path, which may be what has no other name yet.
 fn partials(
     tree: &Tree,
-    store: &Store,
+    store: &RootJournals,
     (principal, path): (&str, &RelPath),
     room: &mut dyn FnMut(u64) -> Result<(), Fault>,
 ) -> Result<Vec<Listed>, Fault> {

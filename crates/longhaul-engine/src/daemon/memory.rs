@@ -16,7 +16,7 @@ use longhaul_proto::wire::message::{Far, Transfer};
 use super::side::Side;
 use super::{ClientConfig, Daemon};
 use crate::place::Destination;
-use crate::session::course::Wanted;
+use crate::session::course::ScanWish;
 
 /// What a measurement gets.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl Measured {
                     Some(time) => Arc::new(TimedVoid::new(self.bytes, time)),
                     None => Arc::new(VoidSource { len: self.bytes, files: 1 }),
                 };
-                let wanted = Wanted { filter: Filter::default(), names: None, preserve: transfer.preserve };
+                let wanted = ScanWish { filter: Filter::default(), names: None, preserve: transfer.preserve };
                 (Side::Send(source, wanted, 0), format!("bench pull of {size} at most"))
             }
         }

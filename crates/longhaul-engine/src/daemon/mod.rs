@@ -38,14 +38,14 @@ use longhaul_proto::receiver::SyncGroup;
 use crate::api::{Stop, StopTrigger};
 use crate::budget;
 use crate::faults::net_fault;
-use crate::journals::Store;
+use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use door::Listening;
 use lobby::Lobby;
 use notices::Notices;
-use rates::Rates;
+use rates::RateLimits;
 use runs::Runs;
-use shares::Shares;
+use shares::ClientShares;
 
 /// A directory tree offered under a name.
 #[derive(Clone, Debug)]
@@ -133,16 +133,16 @@ pub struct Service {
 /// What all connections of a daemon share.
 struct Daemon {
     config: ServeConfig,
-    roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<Store>)>,
+    roots: BTreeMap<String, (RootConfig, Arc<Tree>, Arc<RootJournals>)>,
     registry: Registry,
     lobby: Lobby,
     notices: Notices,
     runs: Runs,
-    rates: Rates,
+    rates: RateLimits,
     /// Bytes of buffers.
-    memory: Shares,
-    sessions: Shares,
-    listings: Shares,
+    memory: ClientShares,
+    sessions: ClientShares,
+    listings: ClientShares,
     stop: Stop,
 }
 
@@ -155,7 +155,7 @@ impl Service {
         let mut roots = BTreeMap::new();
         for root in &config.roots {
             let tree = Tree::open(&root.dir).map_err(|e| e.fault().about(&root.name))?;
-            let store = Store::keeping(tree.shelf(), config.unfinished);
+            let store = RootJournals::keeping(tree.shelf(), config.unfinished);
             roots.insert(root.name.clone(), (root.clone(), tree, store));
         }
         // As many as the system allows; what it says if it does not is in the numbers.
@@ -165,14 +165,14 @@ impl Service {
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let daemon = Arc::new(Daemon {
-            memory: Shares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
-            sessions: Shares::new("sessions", config.sessions as u64, u64::MAX),
-            listings: Shares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
+            memory: ClientShares::growing("memory", config.memory.get(), budget::memory_for(ChunkSize::DEFAULT).get()),
+            sessions: ClientShares::new("sessions", config.sessions as u64, u64::MAX),
+            listings: ClientShares::new("listings", listing::LISTINGS_MAX, listing::LISTINGS_OF_CLIENT_MAX),
             registry: Registry::default(),
             lobby: Lobby::default(),
             notices: Notices::new(config.file.as_deref()),
             runs: Runs::default(),
-            rates: Rates::new(config.rate),
+            rates: RateLimits::new(config.rate),
             roots,
             config,
             stop,

@@ -17,7 +17,7 @@ use longhaul_net::{PublicKey, Seldom, Source, Tally};
 pub(super) struct Notices {
     /// The config in which clients are named, as it is printed.
     config: String,
-    book: Mutex<Book>,
+    book: Mutex<NoticeCounts>,
     /// By keys of clients, of which there are as many as the configuration names.
     crowds: Mutex<HashMap<PublicKey, Seldom>>,
 }
@@ -65,7 +65,7 @@ impl Notices {
     }
 
     /// No code that holds the lock can panic halfway.
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, NoticeCounts> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -78,14 +78,14 @@ fn most(tally: &Tally) -> String {
 
 /// What was said within the minute, and what was not.
 #[derive(Debug, Default)]
-struct Book {
+struct NoticeCounts {
     /// When the lines of single refusals began to be counted, and how many there were of each source.
     minute: Option<Instant>,
     lines: HashMap<Source, usize>,
     lines_all: usize,
     unsaid: Tally,
     lost: Tally,
-    told: Option<Instant>,
+    summary_logged: Option<Instant>,
 }
 
 /// Counts that are to be told now.
@@ -97,7 +97,7 @@ struct Due {
     minute: bool,
 }
 
-impl Book {
+impl NoticeCounts {
     /// Whether a refusal is worth a line of its own; it is counted if not.
     fn refused(&mut self, now: Instant, source: Source) -> bool {
         if self.minute.is_none_or(|minute| now >= minute + MINUTE) {
@@ -118,11 +118,11 @@ impl Book {
     /// What is to be told, once a minute at most.
     fn due(&mut self, now: Instant, lost: Tally) -> Option<Due> {
         self.lost.merge(lost);
-        let minute = self.told.is_some_and(|told| now < told + 2 * MINUTE);
-        if self.unsaid.total() + self.lost.total() == 0 || self.told.is_some_and(|told| now < told + MINUTE) {
+        let minute = self.summary_logged.is_some_and(|told| now < told + 2 * MINUTE);
+        if self.unsaid.total() + self.lost.total() == 0 || self.summary_logged.is_some_and(|told| now < told + MINUTE) {
             return None;
         }
-        self.told = Some(now);
+        self.summary_logged = Some(now);
         Some(Due { unsaid: std::mem::take(&mut self.unsaid), lost: std::mem::take(&mut self.lost), minute })
     }
 }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn refusals_have_a_few_lines_a_minute_and_are_counted_beyond() {
-        let (mut book, start) = (Book::default(), Instant::now());
+        let (mut book, start) = (NoticeCounts::default(), Instant::now());
         let lines = (0..1000).filter(|_| book.refused(start, from(1))).count();
         assert_eq!(lines, LINES_OF_SOURCE_MAX);
         let others = (0..1000).filter(|n| book.refused(start, from(n + 2))).count();
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn counts_are_told_at_once_and_then_once_a_minute() {
-        let (mut book, start) = (Book::default(), Instant::now());
+        let (mut book, start) = (NoticeCounts::default(), Instant::now());
         let second = Duration::from_secs(1);
         assert_eq!(book.due(start, Tally::default()), None);
         let first = book.due(start, tally(&[(from(1), 3)])).expect("the first of a flood is told");

@@ -11,28 +11,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{ClientConfig, RootConfig};
-use crate::session::Event;
+use crate::session::SessionEvent;
 
 /// The sessions that share. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Rates {
+pub(super) struct RateLimits {
     all: Option<u64>,
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<RateAccount>>,
 }
 
 #[derive(Default)]
-struct Book {
+struct RateAccount {
     next: u64,
-    sessions: BTreeMap<u64, (Claim, UnboundedSender<Event>, Option<u64>)>,
+    sessions: BTreeMap<u64, (RateClaim, UnboundedSender<SessionEvent>, Option<u64>)>,
 }
 
 /// What a session may take part in.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Claim {
+pub(super) struct RateClaim {
     /// Against others.
     weight: u32,
     /// The rate that it keeps by itself, bytes/s.
-    own: Option<u64>,
+    own_rate: Option<u64>,
     /// The caps that it stands beneath, by what they are of: sessions with the same share it.
     caps: BTreeMap<Cap, u64>,
 }
@@ -47,28 +47,28 @@ enum Cap {
 
 /// A session's place in the book; it leaves when this is dropped, and what it had is shared anew.
 pub(super) struct Entered {
-    rates: Rates,
+    rates: RateLimits,
     id: u64,
 }
 
-impl Claim {
+impl RateClaim {
     /// Of a session of `client` on `roots`, if on any, which keeps `own` by itself. It counts beneath the cap of each of them:
     /// which bytes come from which root is not known before they are read.
-    pub(super) fn new(client: &ClientConfig, roots: &[&RootConfig], own: Option<u64>) -> Claim {
+    pub(super) fn new(client: &ClientConfig, roots: &[&RootConfig], own: Option<u64>) -> RateClaim {
         let of_roots = roots.iter().filter_map(|root| Some((Cap::Root(root.name.clone()), root.rate?)));
         let of_client = client.rate.map(|rate| (Cap::Client(client.name.clone()), rate));
-        Claim { weight: client.weight, own, caps: of_roots.chain(of_client).collect() }
+        RateClaim { weight: client.weight, own_rate: own, caps: of_roots.chain(of_client).collect() }
     }
 }
 
-impl Rates {
+impl RateLimits {
     /// With a cap for all sessions together, bytes/s.
-    pub(super) fn new(all: Option<u64>) -> Rates {
-        Rates { all, book: Arc::default() }
+    pub(super) fn new(all: Option<u64>) -> RateLimits {
+        RateLimits { all, book: Arc::default() }
     }
 
     /// A session begins: its rate now, and from now on through `sink`.
-    pub(super) fn enter(&self, mut claim: Claim, sink: UnboundedSender<Event>) -> (Entered, Option<u64>) {
+    pub(super) fn enter(&self, mut claim: RateClaim, sink: UnboundedSender<SessionEvent>) -> (Entered, Option<u64>) {
         claim.caps.extend(self.all.map(|rate| (Cap::All, rate)));
         let mut book = self.lock();
         let id = book.next;
@@ -80,7 +80,7 @@ impl Rates {
         (Entered { rates: self.clone(), id }, rate)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, RateAccount> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -93,7 +93,7 @@ impl Drop for Entered {
     }
 }
 
-impl Book {
+impl RateAccount {
     /// Shares anew, and tells those whose rate has changed, but for `newcomer`.
     fn share(&mut self, newcomer: Option<u64>) {
         let claims: Vec<_> = self.sessions.values().map(|(claim, ..)| claim).collect();
@@ -103,7 +103,7 @@ impl Book {
                 *now = rate;
                 if Some(*id) != newcomer {
                     // A session that is over hears nothing.
-                    let _ = sink.send(Event::OwnRate(rate));
+                    let _ = sink.send(SessionEvent::OwnRate(rate));
                 }
             }
         }
@@ -111,7 +111,7 @@ impl Book {
 }
 
 /// The rate of each session; none where no cap holds it.
-fn shares(claims: &[&Claim]) -> Vec<Option<u64>> {
+fn shares(claims: &[&RateClaim]) -> Vec<Option<u64>> {
     let mut rates = vec![None; claims.len()];
     let mut rising: Vec<usize> = (0..claims.len()).collect();
     let mut left: BTreeMap<&Cap, f64> = BTreeMap::new();
@@ -130,7 +130,7 @@ fn shares(claims: &[&Claim]) -> Vec<Option<u64>> {
             .filter(|(_, (_, w))| *w > 0.0)
             .collect();
         let by_caps = caps.values().map(|(left, weight)| level + left / weight);
-        let by_own = rising.iter().filter_map(|&s| Some(claims[s].own? as f64 / weight(claims[s])));
+        let by_own = rising.iter().filter_map(|&s| Some(claims[s].own_rate? as f64 / weight(claims[s])));
         let Some(reached) = by_caps.chain(by_own).min_by(f64::total_cmp) else { break };
         for (cap, (_, weight)) in &caps {
             if let Some(left) = left.get_mut(*cap) {
@@ -140,7 +140,7 @@ fn shares(claims: &[&Claim]) -> Vec<Option<u64>> {
         level = reached;
         let full = |cap: &Cap| left.get(cap).is_some_and(|left| *left < 1.0);
         rising.retain(|&s| {
-            let own = claims[s].own.is_some_and(|own| own as f64 <= level * weight(claims[s]) + 1.0);
+            let own = claims[s].own_rate.is_some_and(|own| own as f64 <= level * weight(claims[s]) + 1.0);
             let stops = own || claims[s].caps.keys().any(full);
             if stops {
                 rates[s] = Some((level * weight(claims[s])).round().max(1.0) as u64);
@@ -152,7 +152,7 @@ fn shares(claims: &[&Claim]) -> Vec<Option<u64>> {
     rates.iter().zip(claims).map(|(rate, claim)| rate.filter(|_| !claim.caps.is_empty())).collect()
 }
 
-fn weight(claim: &Claim) -> f64 {
+fn weight(claim: &RateClaim) -> f64 {
     f64::from(claim.weight.max(1))
 }
 
@@ -161,8 +161,8 @@ mod tests {
     use super::*;
     use tokio::sync::mpsc::unbounded_channel;
 
-    fn claim(weight: u32, own: Option<u64>, caps: &[(Cap, u64)]) -> Claim {
-        Claim { weight, own, caps: caps.iter().cloned().collect() }
+    fn claim(weight: u32, own: Option<u64>, caps: &[(Cap, u64)]) -> RateClaim {
+        RateClaim { weight, own_rate: own, caps: caps.iter().cloned().collect() }
     }
 
     fn root(name: &str) -> Cap {
@@ -173,7 +173,7 @@ mod tests {
         Cap::Client(name.to_owned())
     }
 
-    fn shared(claims: &[Claim]) -> Vec<Option<u64>> {
+    fn shared(claims: &[RateClaim]) -> Vec<Option<u64>> {
         shares(&claims.iter().collect::<Vec<_>>())
     }
 
@@ -233,11 +233,11 @@ mod tests {
         };
         let (free, slow, slower) = (root("free", None), root("slow", Some(100)), root("slower", Some(50)));
         for roots in [vec![&free, &slow, &slower], vec![&slower, &slow, &free]] {
-            let both = Claim::new(&client, &roots, None);
-            let alone = Claim::new(&client, &[&slow], None);
+            let both = RateClaim::new(&client, &roots, None);
+            let alone = RateClaim::new(&client, &[&slow], None);
             assert_eq!(shared(&[both, alone]), [Some(50), Some(50)]);
         }
-        let others = [Claim::new(&client, &[&slow, &free], None), Claim::new(&client, &[&slow], None)];
+        let others = [RateClaim::new(&client, &[&slow, &free], None), RateClaim::new(&client, &[&slow], None)];
         assert_eq!(shared(&others), [Some(50), Some(50)], "each has its part of the cap that both are beneath");
     }
 
@@ -271,15 +271,15 @@ mod tests {
 
     #[test]
     fn sessions_hear_when_others_come_and_go() {
-        let rates = Rates::new(Some(1000));
+        let rates = RateLimits::new(Some(1000));
         let ((tx, mut first), (other, mut second)) = (unbounded_channel(), unbounded_channel());
-        let (_first, rate) = rates.enter(Claim { weight: 1, ..Claim::default() }, tx);
+        let (_first, rate) = rates.enter(RateClaim { weight: 1, ..RateClaim::default() }, tx);
         assert_eq!(rate, Some(1000));
-        let (entered, rate) = rates.enter(Claim { weight: 1, ..Claim::default() }, other);
+        let (entered, rate) = rates.enter(RateClaim { weight: 1, ..RateClaim::default() }, other);
         assert_eq!(rate, Some(500));
-        assert!(matches!(first.try_recv(), Ok(Event::OwnRate(Some(500)))));
+        assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(Some(500)))));
         drop(entered);
-        assert!(matches!(first.try_recv(), Ok(Event::OwnRate(Some(1000)))));
+        assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(Some(1000)))));
         assert!(second.try_recv().is_err(), "the newcomer is told when it enters");
     }
 }

@@ -15,7 +15,7 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Far, FarSource, Follows, Request, RequestPart, Transfer};
 use tokio::time::{Instant, timeout};
 
-use super::shares::{Share, Shares};
+use super::shares::{ClientShares, Share};
 use crate::api::Stop;
 use crate::session::channel::{ReadHalf, read_message};
 
@@ -47,7 +47,7 @@ pub(super) fn follows(request: &Request) -> Follows {
 pub(super) async fn hear_rest(
     reader: &mut ReadHalf,
     transfer: &mut Transfer,
-    (memory, client): (&Shares, PublicKey),
+    (memory, client): (&ClientShares, PublicKey),
     mut stop: Stop,
 ) -> Result<Rest, Fault> {
     let Far::Sources { sources, follows, .. } = &mut transfer.far else { return Ok(Rest::default()) };
@@ -126,14 +126,14 @@ fn cost(source: &FarSource) -> u64 {
 
 /// What a request has cost so far.
 struct Costs<'m> {
-    memory: &'m Shares,
+    memory: &'m ClientShares,
     client: PublicKey,
     share: Option<Share>,
     bytes: u64,
 }
 
 impl Costs<'_> {
-    fn new(memory: &Shares, client: PublicKey) -> Costs<'_> {
+    fn new(memory: &ClientShares, client: PublicKey) -> Costs<'_> {
         Costs { memory, client, share: None, bytes: 0 }
     }
 

@@ -12,7 +12,7 @@ use longhaul_net::PublicKey;
 use tokio::sync::watch;
 
 use crate::api::{Stop, StopTrigger};
-use crate::session::course::Committed;
+use crate::session::course::CommittedVersions;
 use crate::session::idle::Activity;
 
 /// A client's key and what its run shows.
@@ -21,16 +21,16 @@ type Name = (PublicKey, [u8; 16]);
 /// The runs whose sessions live.
 #[derive(Clone, Default)]
 pub(super) struct Runs {
-    live: Arc<Mutex<HashMap<Name, Live>>>,
+    live: Arc<Mutex<HashMap<Name, LiveRun>>>,
     /// What runs committed whose last session was lost, the latest last.
-    lost: Arc<Mutex<VecDeque<(Name, Committed)>>>,
+    lost: Arc<Mutex<VecDeque<(Name, CommittedVersions)>>>,
 }
 
 /// A session that lives.
-struct Live {
+struct LiveRun {
     trigger: StopTrigger,
     /// Closed when it has let go.
-    gone: watch::Receiver<()>,
+    ended: watch::Receiver<()>,
     /// Since when nothing moved in it.
     activity: Activity,
     /// It was told to make room, and has not gone yet.
@@ -38,12 +38,12 @@ struct Live {
 }
 
 /// The place of a session among the runs; dropped when it has let go of everything.
-pub(super) struct Place {
+pub(super) struct RunSeat {
     runs: Runs,
     name: Name,
     trigger: StopTrigger,
     stop: Stop,
-    here: watch::Sender<()>,
+    alive: watch::Sender<()>,
     activity: Activity,
 }
 
@@ -52,11 +52,11 @@ impl Runs {
     ///
     /// # Errors
     /// [`FaultCode::Busy`] when that takes too long.
-    pub(super) async fn take_over(&self, key: PublicKey, run: [u8; 16]) -> Result<Place, Fault> {
+    pub(super) async fn take_over(&self, key: PublicKey, run: [u8; 16]) -> Result<RunSeat, Fault> {
         self.take_over_within(key, run, LET_GO_MAX).await
     }
 
-    async fn take_over_within(&self, key: PublicKey, run: [u8; 16], patience: Duration) -> Result<Place, Fault> {
+    async fn take_over_within(&self, key: PublicKey, run: [u8; 16], patience: Duration) -> Result<RunSeat, Fault> {
         let name = (key, run);
         let until = Instant::now() + patience;
         loop {
@@ -78,19 +78,19 @@ impl Runs {
     }
 
     /// A place, or what closes when the session that has it is gone; that session is stopped.
-    fn enter(&self, name: Name) -> Result<Place, watch::Receiver<()>> {
+    fn enter(&self, name: Name) -> Result<RunSeat, watch::Receiver<()>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(earlier) = live.get(&name) {
             // The code by which a session knows that its client is elsewhere.
             earlier.trigger.stop(FaultCode::Lost);
-            return Err(earlier.gone.clone());
+            return Err(earlier.ended.clone());
         }
         let (here, gone) = watch::channel(());
         let (trigger, stop) = Stop::new();
         let activity = Activity::new(Instant::now());
         let (its_trigger, its_activity) = (trigger.clone(), activity.clone());
-        live.insert(name, Live { trigger: its_trigger, gone, activity: its_activity, makes_room: false });
-        Ok(Place { runs: self.clone(), name, trigger, stop, here, activity })
+        live.insert(name, LiveRun { trigger: its_trigger, ended: gone, activity: its_activity, makes_room: false });
+        Ok(RunSeat { runs: self.clone(), name, trigger, stop, alive: here, activity })
     }
 
     /// Has the session end in which nothing moved for longest, of the client that has most, in favour of `newcomer`, which has
@@ -115,17 +115,17 @@ impl Runs {
         // Without those that are about to go.
         let stay = live.iter().filter(|(_, session)| !session.makes_room);
         stay.for_each(|((key, _), _)| *count.entry(*key).or_default() += 1);
-        let idle = |session: &Live| now.saturating_duration_since(session.activity.since());
+        let idle = |session: &LiveRun| now.saturating_duration_since(session.activity.since());
         let (_, session) = live
             .iter_mut()
             .filter(|((key, _), session)| *key != newcomer && !session.makes_room && idle(session) >= EVICTED_AFTER)
             .max_by_key(|((key, _), session)| (count.get(key).copied(), idle(session)))?;
         session.makes_room = true;
-        Some((session.trigger.clone(), session.gone.clone()))
+        Some((session.trigger.clone(), session.ended.clone()))
     }
 }
 
-impl Place {
+impl RunSeat {
     /// Where the session shows since when nothing moved in it.
     pub(super) fn activity(&self) -> Activity {
         self.activity.clone()
@@ -138,7 +138,7 @@ impl Place {
 
     /// Ends the session after so long, unless it is over by then.
     pub(super) fn end_after(&self, time: Duration) {
-        let (trigger, mut gone) = (self.trigger.clone(), self.here.subscribe());
+        let (trigger, mut gone) = (self.trigger.clone(), self.alive.subscribe());
         tokio::spawn(async move {
             // Nothing is ever sent: it changes by being closed.
             if tokio::time::timeout(time, gone.changed()).await.is_err() {
@@ -148,14 +148,14 @@ impl Place {
     }
 
     /// What earlier sessions of the run committed, and its sender may not have heard.
-    pub(super) fn committed_before(&self) -> Committed {
+    pub(super) fn committed_before(&self) -> CommittedVersions {
         let mut lost = self.runs.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let at = lost.iter().position(|(name, _)| *name == self.name);
         at.and_then(|at| lost.remove(at)).map(|(_, committed)| committed).unwrap_or_default()
     }
 
     /// The session is lost: the run may come back.
-    pub(super) fn remember(&self, committed: Committed) {
+    pub(super) fn remember(&self, committed: CommittedVersions) {
         if committed.is_empty() {
             return;
         }
@@ -168,7 +168,7 @@ impl Place {
 }
 
 /// Forgets the oldest run of the key that has most.
-fn forget_one(lost: &mut VecDeque<(Name, Committed)>) {
+fn forget_one(lost: &mut VecDeque<(Name, CommittedVersions)>) {
     let mut count: HashMap<PublicKey, usize> = HashMap::new();
     lost.iter().for_each(|((key, _), _)| *count.entry(*key).or_default() += 1);
     let most = count.values().max().copied();
@@ -176,7 +176,7 @@ fn forget_one(lost: &mut VecDeque<(Name, Committed)>) {
     drop(oldest.and_then(|at| lost.remove(at)));
 }
 
-impl Drop for Place {
+impl Drop for RunSeat {
     fn drop(&mut self) {
         self.runs.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
     }
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    fn committed() -> Committed {
+    fn committed() -> CommittedVersions {
         let mut course = ReceiveCourse::default();
         course.settled(&entry(), &Outcome::Committed(None));
         course.committed
@@ -278,7 +278,7 @@ mod tests {
         assert!(runs.most_idle(newcomer, now + EVICTED_AFTER / 2).is_none(), "all may be at something");
         let later = now + 2 * EVICTED_AFTER;
         // What moves is left alone, and so is a client with fewer, though it is idle for longest.
-        let moves_at = |place: &Place, at| {
+        let moves_at = |place: &RunSeat, at| {
             Idle::new(None, place.activity()).look(at, Doings { moved: 1, at_work: false, peer_stalls: false })
         };
         moves_at(&places[1], later);
@@ -321,7 +321,7 @@ mod tests {
         };
         place(modest, 1).await.remember(committed());
         for run in 1..=200 {
-            place(greedy, run).await.remember(Committed::default());
+            place(greedy, run).await.remember(CommittedVersions::default());
         }
         assert_eq!(runs.lost.lock().expect("no panic").len(), 1, "nothing is nothing to remember");
         for run in 1..=200 {

@@ -12,8 +12,8 @@ use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_net::{Congestion, Control};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::receiver::{Config, SkippedDigests, SyncGroup};
-use longhaul_proto::wire::message::{Follows, Lanes, Transport, VERSION, Welcome};
+use longhaul_proto::receiver::{ReceiverConfig, SkippedDigests, SyncGroup};
+use longhaul_proto::wire::message::{Follows, GrantedLanes, Transport, VERSION, Welcome};
 use tokio::sync::mpsc;
 
 use super::admission::{Admission, Admitted, admit, congestion};
@@ -22,16 +22,16 @@ use super::rates::Entered;
 use super::side::Side;
 use super::{Daemon, request, strangers};
 use crate::api::{Event, FileStatus, Observer};
-use crate::budget::{self, Machinery};
+use crate::budget::{self, SessionBuffers};
 use crate::lanes::pool::LaneRules;
 use crate::lanes::registry::{Expecting, Registered};
-use crate::lanes::replace::{Grants, Regrow};
+use crate::lanes::replace::{LaneGrants, Replacement};
 use crate::lanes::tune::TuningRules;
 use crate::lanes::worker::pacer;
 use crate::random::nonce;
-use crate::session::allowed::Asked;
+use crate::session::allowed::Allowed;
 use crate::session::channel::write_message;
-use crate::session::control::{Link, LinkParts};
+use crate::session::control::{ControlLink, ControlLinkParts};
 use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::handshake;
 use crate::session::idle::Idle;
@@ -109,7 +109,7 @@ fn busy(what: &str) -> Fault {
 async fn run_session(daemon: &Arc<Daemon>, control: Control, admission: Admission) {
     let begun = Instant::now();
     let peer = control.peer_addr;
-    let (client, what) = (admission.client.clone(), admission.what.clone());
+    let (client, what) = (admission.client.clone(), admission.description.clone());
     let protection = handshake::from_wire(admission.transfer.protect);
     tracing::info!(target: "longhaul::session", %peer, %client, protect = ?protection, "opened: {what}");
     let counter = Arc::new(Counter::default());
@@ -149,7 +149,7 @@ async fn welcome(
     mut control: Control,
     admission: &Admission,
     observer: Arc<Counter>,
-) -> Result<(Link, (Registered, Entered), Welcome), Fault> {
+) -> Result<(ControlLink, (Registered, Entered), Welcome), Fault> {
     let chunk = admission.transfer.chunk;
     let events = mpsc::unbounded_channel();
     let (entered, rate) = daemon.rates.enter(admission.claim.clone(), events.0.clone());
@@ -185,7 +185,7 @@ async fn welcome(
         },
     );
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
-    write_message(&mut control.writer, &Message::Lanes(Lanes { first: LaneId(0), count, transport })).await?;
+    write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
     let (reader, writer) = (control.reader, control.writer);
     let presence = match &admission.side {
         Side::Receive(destination, _) => destination.presence.clone(),
@@ -205,13 +205,16 @@ async fn welcome(
             choose_congestion: admission.transfer.flow.congestion.is_empty(),
             choose_transport: admission.transfer.flow.choose,
         }),
-        rates: pacer::Rates { own: rate, asked: pacer::Rates::from_wire(admission.transfer.flow.rate) },
+        rates: pacer::LaneRates {
+            own_rate: rate,
+            asked_rate: pacer::LaneRates::from_wire(admission.transfer.flow.rate),
+        },
         stall_after: Duration::from_secs(LANE_STALL_SECONDS),
-        regrow: Regrow::Grant(Grants::new(count, registered.opener())),
+        replacement: Replacement::Grant(LaneGrants::new(count, registered.opener())),
     };
     let stop = admission.holdings.place.stop().or(daemon.stop.clone());
     let idle = Idle::new(daemon.config.idle, admission.holdings.place.activity());
-    let mut link = Link::start(LinkParts { reader, writer, observer, stop, presence, events, rules });
+    let mut link = ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules });
     link.set_idle(idle);
     link.set_overhead(Overhead::claimed(admission.holdings.buffers.more()));
     if transport != Transport::Quic {
@@ -220,13 +223,13 @@ async fn welcome(
     Ok((link, (registered, entered), welcome))
 }
 
-async fn converse(link: Link, admission: Admission, welcome: &Welcome, sync: SyncGroup) -> Totals {
+async fn converse(link: ControlLink, admission: Admission, welcome: &Welcome, sync: SyncGroup) -> Totals {
     // The holdings go at the end of this.
-    let Admission { transfer, side, measured, machinery: Machinery { slab, io, depth }, holdings, .. } = admission;
+    let Admission { transfer, side, measured, machinery: SessionBuffers { slab, io, depth }, holdings, .. } = admission;
     let (chunk, bundled_max, preserve) = (welcome.chunk, welcome.bundled_max, transfer.preserve);
     match side {
         Side::Receive(destination, policy) => {
-            let config = Config {
+            let config = ReceiverConfig {
                 chunk,
                 chunk_max: welcome.chunk_max,
                 bundled_max,
@@ -238,11 +241,12 @@ async fn converse(link: Link, admission: Admission, welcome: &Welcome, sync: Syn
                 read_back: transfer.read_back,
                 digests: if transfer.digests { SkippedDigests::Told } else { SkippedDigests::Unwanted },
             };
-            let asked = measured.map_or_else(Asked::default, |measured| Asked::one_file(measured.bytes));
+            let asked = measured.map_or_else(Allowed::default, |measured| Allowed::one_file(measured.bytes));
             let (base, place) = (destination.base, destination.place);
             let mut course = ReceiveCourse::after(holdings.place.committed_before());
             let ledger = destination.ledger;
-            let receiving = Receiving { tree: destination.tree, slab, io, config, asked, base, place, ledger };
+            let receiving =
+                Receiving { tree: destination.tree, slab, io, config, allowed: asked, base, place, journal: ledger };
             receiver::run(link, receiving, &mut course).await;
             if course.totals.fault.is_some() {
                 holdings.place.remember(course.committed);

@@ -14,16 +14,16 @@ use tokio::sync::Notify;
 
 /// What there is of one thing, and who has it. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Shares {
+pub(super) struct ClientShares {
     of: &'static str,
-    book: Arc<Mutex<Book<PublicKey>>>,
+    book: Arc<Mutex<ShareAccount<PublicKey>>>,
     given_back: Arc<Notify>,
 }
 
 /// A client's claim; dropping it gives everything back.
 #[derive(Debug)]
 pub(super) struct Share {
-    shares: Shares,
+    shares: ClientShares,
     client: PublicKey,
     amount: u64,
 }
@@ -39,7 +39,7 @@ pub(super) enum Full {
 
 /// The rule, by any kind of client.
 #[derive(Debug)]
-struct Book<K> {
+struct ShareAccount<K> {
     total: u64,
     /// Most claims of one client.
     claims_max: u64,
@@ -55,9 +55,9 @@ struct Had {
     amount: u64,
 }
 
-impl<K: Copy + Eq + Hash> Book<K> {
-    fn new(total: u64, claims_max: u64) -> Book<K> {
-        Book { total, claims_max, begins: 0, taken: 0, clients: HashMap::new() }
+impl<K: Copy + Eq + Hash> ShareAccount<K> {
+    fn new(total: u64, claims_max: u64) -> ShareAccount<K> {
+        ShareAccount { total, claims_max, begins: 0, taken: 0, clients: HashMap::new() }
     }
 
     fn claim(&mut self, client: K, amount: u64) -> Result<(), Full> {
@@ -114,17 +114,17 @@ impl<K: Copy + Eq + Hash> Book<K> {
     }
 }
 
-impl Shares {
+impl ClientShares {
     /// So much of something, as it is called for people in the plural, of which one client may have so many claims.
-    pub(super) fn new(of: &'static str, total: u64, claims_max: u64) -> Shares {
-        let book = Arc::new(Mutex::new(Book::new(total, claims_max)));
-        Shares { of, book, given_back: Arc::default() }
+    pub(super) fn new(of: &'static str, total: u64, claims_max: u64) -> ClientShares {
+        let book = Arc::new(Mutex::new(ShareAccount::new(total, claims_max)));
+        ClientShares { of, book, given_back: Arc::default() }
     }
 
     /// The same of something that claims begin with so much of, and grow.
-    pub(super) fn growing(of: &'static str, total: u64, begins: u64) -> Shares {
-        let book = Arc::new(Mutex::new(Book { begins, ..Book::new(total, u64::MAX) }));
-        Shares { of, book, given_back: Arc::default() }
+    pub(super) fn growing(of: &'static str, total: u64, begins: u64) -> ClientShares {
+        let book = Arc::new(Mutex::new(ShareAccount { begins, ..ShareAccount::new(total, u64::MAX) }));
+        ClientShares { of, book, given_back: Arc::default() }
     }
 
     /// Claims for a client.
@@ -176,7 +176,7 @@ impl Shares {
     }
 
     /// No code that holds the lock can panic halfway.
-    fn lock(&self) -> MutexGuard<'_, Book<PublicKey>> {
+    fn lock(&self) -> MutexGuard<'_, ShareAccount<PublicKey>> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn one_client_leaves_a_quarter_for_those_that_have_nothing() {
-        let mut book = Book::new(64, u64::MAX);
+        let mut book = ShareAccount::new(64, u64::MAX);
         let had = (0..100).take_while(|_| book.claim('a', 1).is_ok()).count();
         assert_eq!(had, 48);
         assert_eq!(book.claim('a', 1), Err(Full::Client { claims: 48 }));
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_single_one_is_for_whoever_comes_first() {
-        let mut book = Book::new(1, u64::MAX);
+        let mut book = ShareAccount::new(1, u64::MAX);
         assert_eq!(book.claim('a', 1), Ok(()));
         assert_eq!(book.claim('b', 1), Err(Full::Daemon));
         book.give_back('a', 1);
@@ -248,7 +248,7 @@ mod tests {
     fn what_grows_leaves_room_for_what_begins_of_its_own_client_and_of_others() {
         for sessions in 1..=12 {
             for total in [128, 256, 1024, 4096] {
-                let mut book = Book { begins: 16, ..Book::new(total, u64::MAX) };
+                let mut book = ShareAccount { begins: 16, ..ShareAccount::new(total, u64::MAX) };
                 let begun = (0..sessions).take_while(|_| book.claim('a', 16).is_ok()).count();
                 while (0..begun).any(|_| book.grow('a', 4).is_ok()) {}
                 let of = format!("{begun} sessions, {total} in all, {} taken", book.taken);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn who_comes_second_grows_into_the_quarter_and_leaves_room_to_begin() {
-        let mut book = Book { begins: 16, ..Book::new(256, u64::MAX) };
+        let mut book = ShareAccount { begins: 16, ..ShareAccount::new(256, u64::MAX) };
         assert_eq!(book.claim('a', 16), Ok(()));
         assert_eq!(book.grow('a', 144), Ok(()));
         assert_eq!(book.grow('a', 1), Err(Full::Daemon));
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_claim_of_nothing_is_in_nobodys_way() {
-        let mut book = Book { begins: 16, ..Book::new(64, u64::MAX) };
+        let mut book = ShareAccount { begins: 16, ..ShareAccount::new(64, u64::MAX) };
         assert!((0..3).all(|_| book.claim('a', 16).is_ok()));
         book.claim_later('a');
         assert_eq!(book.grow('a', 1), Err(Full::Daemon));
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_client_has_no_more_claims_than_it_may() {
-        let mut book = Book::new(1000, 4);
+        let mut book = ShareAccount::new(1000, 4);
         assert!((0..4).all(|_| book.claim('a', 1).is_ok()));
         assert_eq!(book.claim('a', 1), Err(Full::Client { claims: 4 }));
         assert_eq!(book.claim('b', 1), Ok(()));
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_whose_limit_it_is() {
-        let shares = Shares::new("sessions", 4, u64::MAX);
+        let shares = ClientShares::new("sessions", 4, u64::MAX);
         let key = || Identity::generate().expect("a key").public();
         let (one, other) = (key(), key());
         let mut held: Vec<_> = (0..3).map(|_| shares.claim(one, 1).expect("a share")).collect();
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_is_taken_in_by_another_is_none_of_its_own_any_more() {
-        let shares = Shares::growing("memory", 64, 16);
+        let shares = ClientShares::growing("memory", 64, 16);
         let client = Identity::generate().expect("a key").public();
         let mut first = shares.claim_later(client);
         first.grow(20).expect("it is free");
@@ -320,7 +320,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_is_given_back_when_the_last_share_is_dropped() {
-        let shares = Shares::new("memory", 4, u64::MAX);
+        let shares = ClientShares::new("memory", 4, u64::MAX);
         shares.all_given_back().await;
         let mut share = shares.claim(Identity::generate().expect("a key").public(), 1).expect("a share");
         share.grow(2).expect("it is free");

@@ -12,9 +12,9 @@ use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
 
 use super::{ClientConfig, Daemon};
-use crate::journals::{Store, Who, run_of};
+use crate::journals::{Principal, RootJournals, run_of};
 use crate::place::{self, Destination, Opening};
-use crate::session::course::Wanted;
+use crate::session::course::ScanWish;
 use crate::session::handshake;
 use crate::workers::blocking;
 
@@ -23,7 +23,7 @@ pub(super) enum Side {
     /// It receives, by this policy.
     Receive(Destination, Policy),
     /// It sends what is wanted of its sources. With what the `Welcome` says of the sources.
-    Send(Arc<dyn SourceTree>, Wanted, u64),
+    Send(Arc<dyn SourceTree>, ScanWish, u64),
 }
 
 /// Opens this side of a transfer that is allowed; `names` are all that is wanted beneath its one source, if any are given.
@@ -41,7 +41,7 @@ pub(super) async fn open(
             let opening = Opening { direct, dry_run: transfer.dry_run, placing: *placing, may_modify: rights.modify };
             let ((tree, store), path) = (daemon.root_parts(root).await?, path.clone());
             let what = format!("push to {root}/{}", path.escaped());
-            let who = Who::client(&client.key, &client.name);
+            let who = Principal::client(&client.key, &client.name);
             let run = run_of(transfer.run);
             let within = config.policy;
             let place = move || place::served_destination((&tree, &store, within), (&who, run), &path, opening);
@@ -66,7 +66,7 @@ pub(super) async fn open(
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
             let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
             let what = format!("pull from {}/{}{more}", first.root, first.path.escaped());
-            let wanted = Wanted { filter, names: names.map(Arc::new), preserve: transfer.preserve };
+            let wanted = ScanWish { filter, names: names.map(Arc::new), preserve: transfer.preserve };
             let open =
                 move || place::served_sources(places, direct, &wanted).map(|(source, shape)| (source, shape, wanted));
             let (source, shape, wanted) = blocking(open).await?;
@@ -86,7 +86,7 @@ pub(super) fn contradiction() -> Fault {
 
 impl Daemon {
     /// A root's tree and its partials, if the directory that is held for it is still the one at its path.
-    pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<Store>), Fault> {
+    pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<RootJournals>), Fault> {
         let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
         let (tree, store) =
             known.ok_or_else(|| Fault::new(FaultCode::Internal, Blame::Bug, "a root without its tree"))?;

@@ -11,11 +11,11 @@ use longhaul_core::{Fault, RelPath, SessionTag};
 use longhaul_disk::{ErrorKind, Journal, Shelf, Shelved, Tree};
 use longhaul_proto::journal::{JournalError, Replayed};
 
-use super::Store;
+use super::RootJournals;
 use super::file::replay;
 use super::open_files::lock;
 
-impl Store {
+impl RootJournals {
     /// Removes the partials whose journals are free and were written last longer than `age` before `now`. What cannot be
     /// removed stays, is named in the log, and is tried again the next time.
     ///

@@ -12,10 +12,10 @@ use longhaul_disk::Shelved;
 use longhaul_proto::journal::Record;
 
 use super::file::{Author, beginning, replay};
-use super::{Ledger, Store};
+use super::{RootJournals, SessionJournal};
 use crate::random::nonce;
 
-impl Ledger {
+impl SessionJournal {
     /// Writes down that these names, as placed at the destination, are in doubt; durable on return. In this process they are
     /// in doubt in any case.
     ///
@@ -44,7 +44,7 @@ impl Ledger {
     }
 }
 
-impl Store {
+impl RootJournals {
     fn doubts(&self) -> MutexGuard<'_, HashSet<RelPath>> {
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,10 +17,10 @@ use crate::random::nonce;
 
 /// An open journal.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct JournalFile {
     journal: Journal,
     tag: SessionTag,
-    state: Mutex<State>,
+    state: Mutex<FileState>,
     /// The session that began it lives.
     owned: AtomicBool,
 }
@@ -32,14 +32,14 @@ pub(super) struct Author {
     pub(super) origin: Origin,
 }
 
-struct State {
+struct FileState {
     writer: Writer,
     opened: Opened,
     /// Whether this process wrote its own opening.
     ours: bool,
     next_number: u32,
     /// Files that are neither done nor dropped, by number.
-    live: BTreeMap<u32, Live>,
+    live: BTreeMap<u32, LiveRecord>,
     /// Files of these that a session writes now.
     claimed: HashSet<u32>,
     /// A session let go of a file: what is held of it stands in the journal, not here.
@@ -49,7 +49,7 @@ struct State {
 }
 
 /// A file that is neither done nor dropped.
-struct Live {
+struct LiveRecord {
     file: FileRecord,
     /// What is held of it. `None` once a session has claimed it.
     held: Option<HeldChunks>,
@@ -58,7 +58,7 @@ struct Live {
 
 /// A partial that was taken out of a book.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ClaimedPartial {
     pub(super) number: u32,
     pub(super) file: FileRecord,
     pub(super) held: HeldChunks,
@@ -72,9 +72,9 @@ impl Author {
     }
 }
 
-impl Book {
+impl JournalFile {
     /// Begins an empty journal. Nothing of it is durable before [`Book::sync`].
-    pub(super) fn begin(journal: Journal, author: &Author) -> Result<Book, Fault> {
+    pub(super) fn begin(journal: Journal, author: &Author) -> Result<JournalFile, Fault> {
         let (writer, bytes) = beginning(&author.opening(author.opened.generation))?;
         if let Err(error) = journal.append(&bytes) {
             // One that promises nothing would keep its name from whoever tries again.
@@ -83,7 +83,7 @@ impl Book {
             }
             return Err(error.fault());
         }
-        let state = State {
+        let state = FileState {
             writer,
             opened: author.opened.clone(),
             ours: true,
@@ -93,11 +93,11 @@ impl Book {
             stale: false,
             dirs: BTreeSet::new(),
         };
-        Ok(Book { tag: journal.tag(), journal, state: Mutex::new(state), owned: AtomicBool::new(true) })
+        Ok(JournalFile { tag: journal.tag(), journal, state: Mutex::new(state), owned: AtomicBool::new(true) })
     }
 
     /// Reads a journal that was left; none if nothing was ever promised in it, or nothing of it is for us to touch.
-    pub(super) fn read(journal: Journal) -> Result<Option<Book>, Fault> {
+    pub(super) fn read(journal: Journal) -> Result<Option<JournalFile>, Fault> {
         let tag = journal.tag();
         let replayed = match replay(&journal)? {
             Ok(replayed) => replayed,
@@ -117,7 +117,7 @@ impl Book {
             journal.truncate(replayed.valid_len).map_err(|e| e.fault())?;
         }
         let live = replayed.files.into_iter().map(|(number, partial)| (number, partial.into()));
-        let state = State {
+        let state = FileState {
             writer: replayed.writer,
             opened: replayed.opened,
             ours: false,
@@ -127,7 +127,7 @@ impl Book {
             stale: false,
             dirs: replayed.dirs,
         };
-        Ok(Some(Book { tag, journal, state: Mutex::new(state), owned: AtomicBool::new(false) }))
+        Ok(Some(JournalFile { tag, journal, state: Mutex::new(state), owned: AtomicBool::new(false) }))
     }
 
     pub(super) fn tag(&self) -> SessionTag {
@@ -170,13 +170,13 @@ impl Book {
 
     /// Takes the partial of a path out, for a session that holds the path. `author` says who goes on with it: the first
     /// time that is made durable before anything else is.
-    pub(super) fn take(&self, path: &RelPath, author: &Author) -> Result<Option<Taken>, Fault> {
+    pub(super) fn take(&self, path: &RelPath, author: &Author) -> Result<Option<ClaimedPartial>, Fault> {
         let found = {
             let mut state = self.state();
             let one = state.live.iter_mut().filter(|(_, live)| live.file.path == *path && live.held.is_some());
             one.last().and_then(|(number, live)| {
                 let held = live.held.take()?;
-                Some(Taken { number: *number, file: live.file.clone(), held, placed: live.placed })
+                Some(ClaimedPartial { number: *number, file: live.file.clone(), held, placed: live.placed })
             })
         };
         if let Some(taken) = &found {
@@ -236,7 +236,7 @@ impl Book {
         let file = file(number);
         self.append_to(&mut state, &[Record::File(file.clone())])?;
         state.next_number += 1;
-        state.live.insert(number, Live { file, held: None, placed: None });
+        state.live.insert(number, LiveRecord { file, held: None, placed: None });
         state.claimed.insert(number);
         Ok(number)
     }
@@ -246,7 +246,7 @@ impl Book {
         self.append_to(&mut self.state(), records)
     }
 
-    fn append_to(&self, state: &mut State, records: &[Record]) -> Result<(), Fault> {
+    fn append_to(&self, state: &mut FileState, records: &[Record]) -> Result<(), Fault> {
         let (mut writer, mut bytes) = (state.writer.clone(), Vec::new());
         records.iter().for_each(|record| writer.record(record, &mut bytes));
         self.journal.append(&bytes).map_err(|e| e.fault())?;
@@ -280,14 +280,14 @@ impl Book {
         self.journal.remove().map_err(|e| e.fault())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FileState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl From<longhaul_proto::journal::Partial> for Live {
-    fn from(partial: longhaul_proto::journal::Partial) -> Live {
-        Live { file: partial.file, held: Some(partial.held), placed: partial.placed }
+impl From<longhaul_proto::journal::JournalledPartial> for LiveRecord {
+    fn from(partial: longhaul_proto::journal::JournalledPartial) -> LiveRecord {
+        LiveRecord { file: partial.file, held: Some(partial.held), placed: partial.placed }
     }
 }
 
@@ -311,7 +311,7 @@ pub(super) fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>
     Ok(replay.finish())
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for FileState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("opened", &self.opened).field("live", &self.live.len()).finish_non_exhaustive()
     }

@@ -5,12 +5,12 @@
 
 use longhaul_core::{Fault, Meta, Mtime, PlainText, RelPath, SessionTag};
 use longhaul_disk::JournalReader;
-use longhaul_proto::journal::{Opened, Partial, Replay, Replayed};
+use longhaul_proto::journal::{JournalledPartial, Opened, Replay, Replayed};
 use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
 
-use super::Store;
+use super::RootJournals;
 
-impl Store {
+impl RootJournals {
     /// The partials of `principal` at `beneath` and under it, named from there, sorted. Journals that cannot be read are
     /// left out.
     ///
@@ -114,7 +114,7 @@ fn name_beneath(path: &RelPath, top: &RelPath) -> Option<Vec<u8>> {
     path.as_bytes().strip_prefix(top.as_bytes())?.strip_prefix(b"/").map(<[u8]>::to_vec)
 }
 
-fn listed(name: Vec<u8>, partial: &Partial, opened: &Opened, written: Mtime, user: Option<String>) -> Listed {
+fn listed(name: Vec<u8>, partial: &JournalledPartial, opened: &Opened, written: Mtime, user: Option<String>) -> Listed {
     let file = &partial.file;
     let kind = ListedKind::Partial(Box::new(ListedPartial {
         held: partial.held.bytes(file.map),

@@ -18,28 +18,28 @@ pub(crate) mod presence;
 pub(crate) mod root;
 mod session;
 
-pub(crate) use root::Store;
-pub(crate) use session::{Coming, Known, Ledger};
+pub(crate) use root::RootJournals;
+pub(crate) use session::{Arriving, PathHistory, SessionJournal};
 
 /// On whose behalf a session receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct Principal {
     /// Whose partials it may continue: `key:FINGERPRINT` at a daemon, `uid:N` locally.
     pub(crate) principal: String,
     /// Who that is, for people.
     pub(crate) owner: String,
 }
 
-impl Who {
+impl Principal {
     /// The user of this process.
-    pub(crate) fn local() -> Who {
+    pub(crate) fn local() -> Principal {
         let uid = rustix::process::geteuid().as_raw();
-        Who { principal: format!("uid:{uid}"), owner: format!("user {uid} on this host") }
+        Principal { principal: format!("uid:{uid}"), owner: format!("user {uid} on this host") }
     }
 
     /// The client behind a key.
-    pub(crate) fn client(key: &longhaul_net::PublicKey, name: &str) -> Who {
-        Who { principal: format!("key:{key}"), owner: format!("client '{name}'") }
+    pub(crate) fn client(key: &longhaul_net::PublicKey, name: &str) -> Principal {
+        Principal { principal: format!("key:{key}"), owner: format!("client '{name}'") }
     }
 }
 

@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use longhaul_core::SessionTag;
 
-use super::file::Book;
+use super::file::JournalFile;
 
 /// A journal's book, if it is open. Held by whoever is about to open it, or keeps others from it.
-pub(super) type Entry = Arc<Mutex<Weak<Book>>>;
+pub(super) type OpenFile = Arc<Mutex<Weak<JournalFile>>>;
 
 /// The open journals of one root.
 #[derive(Debug, Default)]
-pub(super) struct OpenBooks(Mutex<HashMap<SessionTag, Entry>>);
+pub(super) struct OpenFiles(Mutex<HashMap<SessionTag, OpenFile>>);
 
-impl OpenBooks {
+impl OpenFiles {
     /// The entry of a journal, open or not.
-    pub(super) fn entry(&self, tag: SessionTag) -> Entry {
+    pub(super) fn entry(&self, tag: SessionTag) -> OpenFile {
         let mut entries = lock(&self.0);
         entries.retain(|_, entry| Arc::strong_count(entry) > 1 || is_open(entry));
         entries.entry(tag).or_default().clone()
@@ -32,7 +32,7 @@ impl OpenBooks {
     }
 }
 
-fn is_open(entry: &Entry) -> bool {
+fn is_open(entry: &OpenFile) -> bool {
     match entry.try_lock() {
         Ok(book) => book.strong_count() > 0,
         Err(TryLockError::Poisoned(book)) => book.into_inner().strong_count() > 0,
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn one_who_is_at_a_journal_keeps_nobody_from_others() {
-        let (books, mine, other) = (OpenBooks::default(), SessionTag([1; 8]), SessionTag([2; 8]));
+        let (books, mine, other) = (OpenFiles::default(), SessionTag([1; 8]), SessionTag([2; 8]));
         let entry = books.entry(mine);
         let at_it = lock(&entry);
         assert!(books.is_open(mine) && !books.is_open(other));

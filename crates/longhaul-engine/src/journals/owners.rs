@@ -21,7 +21,7 @@ pub(super) struct Holder {
 
 /// How a path was when it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum PathTaken {
     /// Nobody's, or one's own.
     Free,
     /// Another session's, which was told to end.
@@ -31,10 +31,10 @@ pub(super) enum Taken {
 /// What a newcomer has asked of the holders that it met. Each is asked once in a while, and all of them at the same time, so that
 /// a newcomer waits once however many paths and holders are in its way.
 #[derive(Debug, Default)]
-pub(super) struct Questions(HashMap<SessionTag, Asked>);
+pub(super) struct Questions(HashMap<SessionTag, PendingQuestion>);
 
 #[derive(Debug)]
-struct Asked {
+struct PendingQuestion {
     question: Question,
     /// When it was told to end, as it had not answered.
     evicted: Option<Instant>,
@@ -42,27 +42,27 @@ struct Asked {
 
 /// Paths and their holders.
 #[derive(Debug)]
-pub(super) struct Holds {
+pub(super) struct PathOwners {
     paths: Mutex<HashMap<RelPath, Holder>>,
     released: Condvar,
     /// A sign of life within this time keeps a path for its holder.
     patience: Duration,
 }
 
-impl Default for Holds {
-    fn default() -> Holds {
-        Holds { paths: Mutex::default(), released: Condvar::new(), patience: PATIENCE }
+impl Default for PathOwners {
+    fn default() -> PathOwners {
+        PathOwners { paths: Mutex::default(), released: Condvar::new(), patience: PATIENCE }
     }
 }
 
-impl Holds {
+impl PathOwners {
     /// Takes a path for `me`; says whether it was another's until now. Blocks while a holder is asked whether it lives, and
     /// until one that does not has let go.
     ///
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::Busy`] that names the holder, if that lives.
-    pub(super) fn take(&self, path: &RelPath, me: &Holder, questions: &mut Questions) -> Result<Taken, Fault> {
-        let mut taken = Taken::Free;
+    pub(super) fn take(&self, path: &RelPath, me: &Holder, questions: &mut Questions) -> Result<PathTaken, Fault> {
+        let mut taken = PathTaken::Free;
         loop {
             let holder = {
                 let mut paths = self.paths();
@@ -77,13 +77,13 @@ impl Holds {
             self.ask(&holder, me, questions);
             let Some(asked) = questions.0.get_mut(&holder.tag) else { continue };
             if holder.presence.answers(asked.question, self.patience) {
-                return Err(held(path, &holder.owner, holder.since));
+                return Err(busy_path(path, &holder.owner, holder.since));
             }
             let until = *asked.evicted.get_or_insert_with(Instant::now) + LETTING_GO_MAX;
             if Instant::now() >= until {
-                return Err(held(path, &holder.owner, holder.since));
+                return Err(busy_path(path, &holder.owner, holder.since));
             }
-            taken = Taken::Over;
+            taken = PathTaken::Over;
             holder.presence.evict();
             self.wait_for(path, holder.tag, until);
         }
@@ -92,16 +92,22 @@ impl Holds {
     /// Asks a holder whether it lives, and with it all others, unless they were asked of late.
     fn ask(&self, holder: &Holder, me: &Holder, questions: &mut Questions) {
         let now = Instant::now();
-        let fresh = |asked: &Asked| now.duration_since(asked.question.at()) < ASKED_FOR;
+        let fresh = |asked: &PendingQuestion| now.duration_since(asked.question.at()) < ASKED_FOR;
         if questions.0.get(&holder.tag).is_some_and(fresh) {
             return;
         }
         questions.0.retain(|_, asked| fresh(asked));
         for other in self.paths().values().filter(|other| other.tag != me.tag) {
-            questions.0.entry(other.tag).or_insert_with(|| Asked { question: other.presence.ask(), evicted: None });
+            questions
+                .0
+                .entry(other.tag)
+                .or_insert_with(|| PendingQuestion { question: other.presence.ask(), evicted: None });
         }
         // It may have let go meanwhile: then it is asked in vain.
-        questions.0.entry(holder.tag).or_insert_with(|| Asked { question: holder.presence.ask(), evicted: None });
+        questions
+            .0
+            .entry(holder.tag)
+            .or_insert_with(|| PendingQuestion { question: holder.presence.ask(), evicted: None });
     }
 
     /// Who holds a path, for people.
@@ -140,7 +146,7 @@ impl Holds {
 }
 
 /// What a newcomer is told.
-pub(super) fn held(path: &RelPath, owner: &str, since: SystemTime) -> Fault {
+pub(super) fn busy_path(path: &RelPath, owner: &str, since: SystemTime) -> Fault {
     let seconds = since.elapsed().unwrap_or_default().as_secs();
     Fault::new(
         FaultCode::Busy,
@@ -174,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_lives_keeps_its_path_and_one_that_lets_go_does_not() {
-        let (holds, first, second) = (Holds::default(), holder(1), holder(2));
+        let (holds, first, second) = (PathOwners::default(), holder(1), holder(2));
         let take = |holder: &Holder| holds.take(&path(), holder, &mut Questions::default());
         assert!(take(&first).is_ok() && take(&first).is_ok());
         let alive = first.presence.clone();
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_is_dead_is_told_to_end_and_followed_when_it_has() {
-        let holds = Arc::new(Holds { patience: Duration::from_millis(1), ..Holds::default() });
+        let holds = Arc::new(PathOwners { patience: Duration::from_millis(1), ..PathOwners::default() });
         let (dead, next) = (holder(1), holder(2));
         holds.take(&path(), &dead, &mut Questions::default()).expect("it is free");
         let (ending, at) = (dead.clone(), holds.clone());
@@ -205,13 +211,13 @@ mod tests {
             runtime.block_on(ending.presence.evicted());
             at.release_all(ending.tag);
         });
-        assert_eq!(holds.take(&path(), &next, &mut Questions::default()).ok(), Some(Taken::Over));
+        assert_eq!(holds.take(&path(), &next, &mut Questions::default()).ok(), Some(PathTaken::Over));
         thread.join().expect("it ends");
     }
 
     #[test]
     fn a_newcomer_waits_once_however_many_names_and_holders_are_in_its_way() {
-        let (holds, newcomer) = (Holds::default(), holder(0));
+        let (holds, newcomer) = (PathOwners::default(), holder(0));
         let holders: Vec<_> = (1..9).map(holder).collect();
         let name = |n: usize| RelPath::new(format!("f{n}")).expect("a path");
         for n in 0..1000 {

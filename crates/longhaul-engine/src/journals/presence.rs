@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     /// Words heard so far.
-    heard: Mutex<u64>,
+    heard_count: Mutex<u64>,
     /// When the last one was.
     heard_at: Mutex<Option<Instant>>,
     spoken: Condvar,
@@ -40,7 +40,7 @@ impl Presence {
     /// The other side said something.
     pub(crate) fn hear(&self) {
         *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.heard_count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.spoken.notify_all();
     }
 
@@ -56,7 +56,7 @@ impl Presence {
 
     /// Asks for a sign of life; gives what [`Presence::answers`] wants to know. Does not wait.
     pub(crate) fn ask(&self) -> Question {
-        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = *self.heard_count.lock().unwrap_or_else(PoisonError::into_inner);
         self.asked.store(true, Ordering::Relaxed);
         Question { heard, at: Instant::now() }
     }
@@ -64,7 +64,7 @@ impl Presence {
     /// Waits for any word of the other side since a question, for at most `patience` from when it was asked. Blocks.
     pub(crate) fn answers(&self, question: Question, patience: Duration) -> bool {
         let until = question.at + patience;
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = self.heard_count.lock().unwrap_or_else(PoisonError::into_inner);
         while *heard == question.heard {
             let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else {
                 return false;

@@ -10,20 +10,20 @@ use longhaul_core::{Blame, Fault, FaultCode, RelPath, SessionTag};
 use longhaul_disk::{Shelf, Shelved, boot_id};
 use longhaul_proto::journal::{Opened, Origin};
 
-use super::file::{Author, Book};
-use super::open_files::{OpenBooks, lock};
+use super::file::{Author, JournalFile};
+use super::open_files::{OpenFiles, lock};
 use super::outline::{Elsewhere, Looked, Outline, Whose, look};
-use super::owners::{Holder, Holds};
+use super::owners::{Holder, PathOwners};
 use super::presence::Presence;
-use super::{Ledger, Who};
+use super::{Principal, SessionJournal};
 use crate::random::nonce;
 
 /// The partials of one root.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct RootJournals {
     pub(super) shelf: Shelf,
-    pub(super) books: OpenBooks,
-    pub(super) holds: Holds,
+    pub(super) books: OpenFiles,
+    pub(super) holds: PathOwners,
     /// Names in doubt, as far as this process knows.
     pub(super) doubts: Mutex<HashSet<RelPath>>,
     /// The boot of this host.
@@ -36,7 +36,7 @@ pub(crate) struct Store {
 #[derive(Debug)]
 pub(super) enum Acquired {
     /// It is open, here alone.
-    Book(Arc<Book>),
+    Book(Arc<JournalFile>),
     /// Another process has it.
     Elsewhere,
     /// It stands no more, or is nothing to go on with.
@@ -47,26 +47,26 @@ pub(super) enum Acquired {
 #[derive(Debug, Default)]
 pub(super) struct Outlines {
     /// Of the principal that asks.
-    pub(super) own: Vec<Outline>,
+    pub(super) own_outlines: Vec<Outline>,
     /// Of others, whose sessions live in other processes.
     pub(super) foreign: Vec<Outline>,
 }
 
-impl Store {
+impl RootJournals {
     /// The partials whose journals lie on `shelf`.
-    pub(crate) fn new(shelf: Shelf) -> Arc<Store> {
-        Store::with(shelf, boot_id(), usize::MAX)
+    pub(crate) fn new(shelf: Shelf) -> Arc<RootJournals> {
+        RootJournals::with(shelf, boot_id(), usize::MAX)
     }
 
     /// The same, where a principal that has left so many transfers unfinished begins no other one.
-    pub(crate) fn keeping(shelf: Shelf, unfinished_max: usize) -> Arc<Store> {
-        Store::with(shelf, boot_id(), unfinished_max)
+    pub(crate) fn keeping(shelf: Shelf, unfinished_max: usize) -> Arc<RootJournals> {
+        RootJournals::with(shelf, boot_id(), unfinished_max)
     }
 
     /// The same in a boot of this name.
-    pub(super) fn with(shelf: Shelf, boot: [u8; 16], unfinished_max: usize) -> Arc<Store> {
-        let (books, holds, doubts) = (OpenBooks::default(), Holds::default(), Mutex::default());
-        Arc::new(Store { shelf, books, holds, doubts, boot, unfinished_max })
+    pub(super) fn with(shelf: Shelf, boot: [u8; 16], unfinished_max: usize) -> Arc<RootJournals> {
+        let (books, holds, doubts) = (OpenFiles::default(), PathOwners::default(), Mutex::default());
+        Arc::new(RootJournals { shelf, books, holds, doubts, boot, unfinished_max })
     }
 
     /// Refuses another journal to a principal that has left so many.
@@ -74,7 +74,7 @@ impl Store {
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::NoSpace`] that says what to do.
     pub(super) fn need_room(&self, left: &Outlines) -> Result<(), Fault> {
-        let unfinished = left.own.iter().filter(|outline| !outline.live).count();
+        let unfinished = left.own_outlines.iter().filter(|outline| !outline.live).count();
         if unfinished < self.unfinished_max {
             return Ok(());
         }
@@ -91,11 +91,11 @@ impl Store {
     /// A [`Fault`] when those that stand cannot be looked at.
     pub(crate) fn begin(
         self: &Arc<Self>,
-        who: &Who,
+        who: &Principal,
         run: [u8; 16],
         prefix: RelPath,
         presence: Arc<Presence>,
-    ) -> Result<Ledger, Fault> {
+    ) -> Result<SessionJournal, Fault> {
         let session = nonce()?;
         let mut tag = SessionTag([0; 8]);
         tag.0.copy_from_slice(&nonce()?[..8]);
@@ -111,13 +111,13 @@ impl Store {
         let author = Author { opened, origin: Origin { boot: self.boot, run } };
         let outlines = self.outlines(&author)?;
         let me = Holder { tag, owner: who.owner.clone(), since: now, presence };
-        Ok(Ledger::new(self.clone(), outlines, author, me, prefix))
+        Ok(SessionJournal::new(self.clone(), outlines, author, me, prefix))
     }
 
     /// Begins the journal of a session.
-    pub(super) fn begin_book(&self, tag: SessionTag, author: &Author) -> Result<Arc<Book>, Fault> {
+    pub(super) fn begin_book(&self, tag: SessionTag, author: &Author) -> Result<Arc<JournalFile>, Fault> {
         let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
-        let book = Arc::new(Book::begin(journal, author)?);
+        let book = Arc::new(JournalFile::begin(journal, author)?);
         *lock(&self.books.entry(tag)) = Arc::downgrade(&book);
         Ok(book)
     }
@@ -133,14 +133,14 @@ impl Store {
         let mut outlines = Outlines::default();
         for tag in tags? {
             match self.look(tag, &whose)? {
-                Looked::Own(outline) => outlines.own.push(outline),
+                Looked::Own(outline) => outlines.own_outlines.push(outline),
                 Looked::Foreign(outline) if !self.books.is_open(tag) => outlines.foreign.push(outline),
                 Looked::Doubts(paths) => self.know_doubts(paths),
                 Looked::Unopened => drop(self.acquire(tag, Duration::ZERO)?),
                 Looked::Foreign(_) | Looked::Nothing => {}
             }
         }
-        outlines.own.sort_by_key(|outline| std::cmp::Reverse(outline.opened.at_unix));
+        outlines.own_outlines.sort_by_key(|outline| std::cmp::Reverse(outline.opened.at_unix));
         Ok(outlines)
     }
 
@@ -181,7 +181,7 @@ impl Store {
         }
         match self.shelf.open(tag) {
             Ok(Shelved::Free(journal)) => {
-                let Some(book) = Book::read(journal)? else { return Ok(Some(Acquired::Gone)) };
+                let Some(book) = JournalFile::read(journal)? else { return Ok(Some(Acquired::Gone)) };
                 let book = Arc::new(book);
                 *open = Arc::downgrade(&book);
                 Ok(Some(Acquired::Book(book)))

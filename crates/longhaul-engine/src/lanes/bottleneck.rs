@@ -38,10 +38,10 @@ pub(crate) struct Limiter {
     looks: Looks,
     since: Instant,
     /// The kernel's counters of each lane at the end of the last second.
-    seen: HashMap<LaneId, ConnectionState>,
+    last_states: HashMap<LaneId, ConnectionState>,
     cpu: CpuSeen,
     /// What the other side said last.
-    heard: Option<(Instant, Option<Limited>)>,
+    peer_limit: Option<(Instant, Option<Limited>)>,
     /// What limited the last second.
     limited: Option<Limited>,
     spent: Spent,
@@ -85,9 +85,9 @@ impl Limiter {
             role,
             looks: Looks::default(),
             since: Instant::now(),
-            seen: HashMap::new(),
+            last_states: HashMap::new(),
             cpu: CpuSeen::now(&StageTimes::default()),
-            heard: None,
+            peer_limit: None,
             limited: None,
             spent: Spent::default(),
         }
@@ -102,7 +102,7 @@ impl Limiter {
 
     /// The other side said what limits.
     pub(crate) fn hear(&mut self, now: Instant, by: Option<Limited>) {
-        self.heard = Some((now, by));
+        self.peer_limit = Some((now, by));
     }
 
     /// A second is over, or half of one, or the session: what to tell the other side of it; nothing, if too little was seen.
@@ -113,7 +113,7 @@ impl Limiter {
     ) -> Option<Option<Limited>> {
         let now = Instant::now();
         // In an outage nothing is slow: nothing is there. Lanes to look at may not be there either.
-        let is_silent = self.heard.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER);
+        let is_silent = self.peer_limit.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER);
         if is_silent {
             self.limited = None;
         }
@@ -124,7 +124,8 @@ impl Limiter {
         let looks = std::mem::take(&mut self.looks);
         let (path, count) = self.path(lanes);
         let processors = self.processors(CpuSeen::now(times), elapsed, count);
-        let heard = self.heard.filter(|(at, _)| now.saturating_duration_since(*at) < STALE_AFTER).map(|(_, by)| by);
+        let heard =
+            self.peer_limit.filter(|(at, _)| now.saturating_duration_since(*at) < STALE_AFTER).map(|(_, by)| by);
         let own = match self.role {
             Role::Sender => {
                 let (source, unwanted, paced) = (looks.share(looks.source), looks.share(looks.wants), looks.paced());
@@ -174,12 +175,12 @@ impl Limiter {
                 continue;
             }
             if let Some(state) = handle.state() {
-                sum.add(&state, &self.seen.get(&id).copied().unwrap_or_default());
+                sum.add(&state, &self.last_states.get(&id).copied().unwrap_or_default());
                 seen.insert(id, state);
             }
         }
         let path = (!seen.is_empty()).then(|| sum.path());
-        self.seen = seen;
+        self.last_states = seen;
         (path, count)
     }
 

@@ -9,12 +9,12 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use longhaul_core::LaneId;
 use longhaul_net::LaneHandle;
 
-use super::tune::Look;
-use super::worker::pulse::{Doing, Pulse, Reading};
+use super::tune::RunningLane;
+use super::worker::pulse::{Doing, Pulse, PulseReading};
 
 /// A lane that stands. See the module.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct StandingLane {
     pub(crate) handle: LaneHandle,
     thread: JoinHandle<()>,
     pulse: Pulse,
@@ -23,7 +23,7 @@ pub(crate) struct Running {
     /// It was told to end.
     retiring: bool,
     /// How often it was looked at in this second, and how often it had nothing in hand.
-    looked: (u32, u32),
+    look_counts: (u32, u32),
     /// Since when data on it is not acknowledged by the other host at all.
     silent: Option<Instant>,
     /// Since when it has been in the middle of one unit without a piece of it, and how many pieces it had brought.
@@ -32,22 +32,31 @@ pub(crate) struct Running {
 
 /// A lane's thread that is over, or soon will be.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct EndingLane {
     handle: LaneHandle,
     thread: JoinHandle<()>,
 }
 
-impl Running {
+impl StandingLane {
     /// Starts the thread: `run` is given what tells it to end in order.
     pub(crate) fn start(
         id: LaneId,
         handle: LaneHandle,
         pulse: Pulse,
         run: impl FnOnce(Receiver<()>) + Send + 'static,
-    ) -> std::io::Result<Running> {
+    ) -> std::io::Result<StandingLane> {
         let (quit, told) = bounded(1);
         let thread = std::thread::Builder::new().name(format!("lane-{}", id.0)).spawn(move || run(told))?;
-        Ok(Running { handle, thread, pulse, quit, retiring: false, looked: (0, 0), silent: None, starved: None })
+        Ok(StandingLane {
+            handle,
+            thread,
+            pulse,
+            quit,
+            retiring: false,
+            look_counts: (0, 0),
+            silent: None,
+            starved: None,
+        })
     }
 
     /// Has it finish what it has in hand, and end.
@@ -65,25 +74,25 @@ impl Running {
         self.handle.is_quic()
     }
 
-    pub(crate) fn reading(&self) -> Reading {
+    pub(crate) fn reading(&self) -> PulseReading {
         self.pulse.read()
     }
 
     /// What it is at in this moment, which counts for its next [`Look`].
     pub(crate) fn doing(&mut self) -> Doing {
         let doing = self.pulse.read().doing;
-        self.looked.0 += 1;
-        self.looked.1 += u32::from(doing == Doing::Nothing);
+        self.look_counts.0 += 1;
+        self.look_counts.1 += u32::from(doing == Doing::Nothing);
         doing
     }
 
     /// What it was at since the last time; `unit`: bytes of a chunk.
-    pub(crate) fn look(&mut self, lane: LaneId, unit: u64) -> Look {
-        let (looked, idle) = std::mem::take(&mut self.looked);
+    pub(crate) fn look(&mut self, lane: LaneId, unit: u64) -> RunningLane {
+        let (looked, idle) = std::mem::take(&mut self.look_counts);
         let idle = (idle * 1000).checked_div(looked).unwrap_or(0) as u16;
         let in_hand = if self.pulse.read().doing == Doing::Nothing { 0 } else { unit / 2 };
         let (handle, state) = (self.handle.clone(), self.handle.state());
-        Look { lane, handle, state, idle, in_hand, retiring: self.retiring }
+        RunningLane { lane, handle, state, idle, in_hand, retiring: self.retiring }
     }
 
     /// Whether it is of no use by the kernel's account. To be asked once in `every`.
@@ -112,21 +121,21 @@ impl Running {
     }
 
     /// Closes this side's end: its thread ends soon. What it had moved by then comes with it.
-    pub(crate) fn close(self) -> (Leaving, Reading) {
+    pub(crate) fn close(self) -> (EndingLane, PulseReading) {
         self.handle.close();
         self.pulse.close();
-        (Leaving { handle: self.handle, thread: self.thread }, self.pulse.read())
+        (EndingLane { handle: self.handle, thread: self.thread }, self.pulse.read())
     }
 
     /// Lets its thread finish what it is at, and waits for it.
     pub(crate) fn join(self) {
         // Dropped only then: it would tell the thread that the lane is given up.
         let _quit = self.quit;
-        Leaving { handle: self.handle, thread: self.thread }.join();
+        EndingLane { handle: self.handle, thread: self.thread }.join();
     }
 }
 
-impl Leaving {
+impl EndingLane {
     pub(crate) fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }

@@ -16,12 +16,12 @@ use longhaul_proto::wire::message::Transport;
 
 use super::JoinedLane;
 use super::event::{LaneEnd, LaneEvent, LaneListener};
-use super::health::watch::Watch;
-use super::lane::{Leaving, Running};
-use super::replace::Regrow;
-use super::shares::Shares;
-use super::tune::{Change, Tuning, TuningRules, What};
-use super::worker::pacer::{Pacer, Rates};
+use super::health::watch::LaneHealth;
+use super::lane::{EndingLane, StandingLane};
+use super::replace::Replacement;
+use super::shares::LaneShares;
+use super::tune::{LaneChange, LaneTask, Tuning, TuningRules};
+use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::{Doing, Pulse};
 use crate::faults::system_fault;
 
@@ -37,7 +37,7 @@ pub(crate) struct LaneRules {
     /// How a sending side finds their number, unless it was given.
     pub(crate) tuning: Option<TuningRules>,
     /// What all of them together keep to.
-    pub(crate) rates: Rates,
+    pub(crate) rates: LaneRates,
     /// What they run over at first.
     pub(crate) transport: Transport,
     /// Bytes that lanes over QUIC may keep in this process, all together.
@@ -45,12 +45,12 @@ pub(crate) struct LaneRules {
     /// A lane that stands still for so long, while others move, is given up.
     pub(crate) stall_after: Duration,
     /// How lost ones are replaced.
-    pub(crate) regrow: Regrow,
+    pub(crate) replacement: Replacement,
 }
 
 /// What a lane's thread is given besides its stream.
 #[derive(Debug)]
-pub(crate) struct Reins {
+pub(crate) struct LaneControls {
     /// It beats here.
     pub(crate) pulse: Pulse,
     /// Says that the lane shall end in order; ends when it is given up: for a thread that waits for something else than its
@@ -64,15 +64,15 @@ pub(crate) struct Reins {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     role: Role,
-    running: BTreeMap<LaneId, Running>,
+    running: BTreeMap<LaneId, StandingLane>,
     /// Those that were given up or have ended.
-    leaving: Vec<Leaving>,
+    leaving: Vec<EndingLane>,
     target: u32,
     lanes_max: u32,
     transport: Transport,
-    shares: Shares,
-    watch: Watch,
-    regrow: Regrow,
+    shares: LaneShares,
+    health: LaneHealth,
+    replacement: Replacement,
     tuning_rules: Option<TuningRules>,
     tuning: Option<Tuning>,
     tuned: Instant,
@@ -83,7 +83,7 @@ pub(crate) struct Lanes {
     none_since: Option<Instant>,
     last_fault: Option<Fault>,
     /// Pieces and units of lanes that are gone.
-    gone: (u64, u64),
+    retired_lanes: (u64, u64),
 }
 
 impl Lanes {
@@ -96,9 +96,9 @@ impl Lanes {
             target: rules.target,
             lanes_max: rules.lanes_max.max(rules.target),
             transport: rules.transport,
-            shares: Shares::new(rules.role, rules.rates, rules.windows),
-            watch: Watch::new(rules.role, rules.stall_after),
-            regrow: rules.regrow,
+            shares: LaneShares::new(rules.role, rules.rates, rules.windows),
+            health: LaneHealth::new(rules.role, rules.stall_after),
+            replacement: rules.replacement,
             unit: rules.tuning.as_ref().map_or(0, |tuning| tuning.unit),
             tuning_rules: rules.tuning,
             tuning: None,
@@ -106,7 +106,7 @@ impl Lanes {
             next_sample: now + SAMPLE_EVERY,
             none_since: Some(now),
             last_fault: None,
-            gone: (0, 0),
+            retired_lanes: (0, 0),
         }
     }
 
@@ -115,7 +115,7 @@ impl Lanes {
         &mut self,
         lane: JoinedLane,
         listener: Arc<dyn LaneListener>,
-        run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
+        run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         let (id, handle, pulse) = (lane.id, lane.stream.handle(), Pulse::default());
         let is_quic = handle.is_quic();
@@ -126,10 +126,10 @@ impl Lanes {
             tuning.joined(id, &handle);
         }
         let (beat, pacer) = (pulse.clone(), self.shares.pacer().clone());
-        let run = move |quit| listener.hear(LaneEvent::Ended(run(lane, Reins { pulse: beat, quit, pacer })));
-        let running = Running::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
+        let run = move |quit| listener.hear(LaneEvent::Ended(run(lane, LaneControls { pulse: beat, quit, pacer })));
+        let running = StandingLane::start(id, handle, pulse, run).map_err(|e| system_fault("a lane's thread", &e))?;
         self.running.insert(id, running);
-        self.regrow.joined(id);
+        self.replacement.joined(id);
         self.none_since = None;
         self.divide();
         // It was asked for in a trial that is over.
@@ -141,7 +141,7 @@ impl Lanes {
 
     /// Gives each lane that stands its part of what they share.
     fn divide(&mut self) {
-        let all_quic = self.transport == Transport::Quic && self.running.values().all(Running::is_quic);
+        let all_quic = self.transport == Transport::Quic && self.running.values().all(StandingLane::is_quic);
         let expected = if all_quic { self.target as usize } else { 0 };
         let lanes = self.running.values().map(|lane| &lane.handle);
         self.shares.divide_rate(lanes.clone());
@@ -155,7 +155,7 @@ impl Lanes {
 
     /// Whether any lane runs over QUIC.
     pub(crate) fn any_quic(&self) -> bool {
-        self.running.values().any(Running::is_quic)
+        self.running.values().any(StandingLane::is_quic)
     }
 
     /// A lane's thread is over. The fault that ends the session, if this does.
@@ -167,7 +167,7 @@ impl Lanes {
         if !fault.retry() {
             return Some(fault);
         }
-        if self.running.is_empty() && matches!(self.regrow, Regrow::Never) {
+        if self.running.is_empty() && matches!(self.replacement, Replacement::Never) {
             return Some(fault);
         }
         tracing::debug!(target: "longhaul::session", lane = end.id.0, %fault, "a lane is lost");
@@ -180,7 +180,7 @@ impl Lanes {
         let Some(lane) = self.running.remove(&id) else { return };
         let (leaving, reading) = lane.close();
         self.shares.pacer().wake();
-        self.gone = (self.gone.0 + reading.pieces, self.gone.1 + reading.units);
+        self.retired_lanes = (self.retired_lanes.0 + reading.pieces, self.retired_lanes.1 + reading.units);
         self.leaving.push(leaving);
         self.leaving.retain(|lane| !lane.is_finished());
         if self.running.is_empty() {
@@ -188,7 +188,7 @@ impl Lanes {
         }
         if self.running.len() < self.target as usize {
             let wait = if self.running.is_empty() { Duration::ZERO } else { SECOND_THOUGHTS };
-            self.regrow.lost(Instant::now() + wait);
+            self.replacement.lost(Instant::now() + wait);
         }
         self.divide();
     }
@@ -197,7 +197,7 @@ impl Lanes {
     pub(crate) fn set_target(&mut self, count: u32, transport: Transport) {
         self.transport = transport;
         self.target = count.clamp(1, self.lanes_max);
-        self.regrow.lost(Instant::now());
+        self.replacement.lost(Instant::now());
     }
 
     /// Lanes that there should be.
@@ -213,14 +213,14 @@ impl Lanes {
     }
 
     /// Keeps other rates from now on.
-    pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut Rates)) {
+    pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         self.shares.set_rates(change);
         self.shares.divide_rate(self.running.values().map(|lane| &lane.handle));
     }
 
     /// Whether this side grants lanes.
     pub(crate) fn grants(&self) -> bool {
-        matches!(self.regrow, Regrow::Grant(_))
+        matches!(self.replacement, Replacement::Grant(_))
     }
 
     /// Looks what the lanes are at; called often, tells it several times a second.
@@ -230,7 +230,7 @@ impl Lanes {
             return None;
         }
         self.next_sample = now + SAMPLE_EVERY;
-        Some(self.running.values_mut().map(Running::doing).collect())
+        Some(self.running.values_mut().map(StandingLane::doing).collect())
     }
 
     /// When [`Lanes::sample`] wants to be called.
@@ -245,7 +245,7 @@ impl Lanes {
 
     /// What the search for the number of lanes decides, once a second. `remaining` are bytes that lanes have not sent. Lanes that
     /// are to end are told already.
-    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<Change> {
+    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<LaneChange> {
         let now = Instant::now();
         let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= TUNE_EVERY) else { return Vec::new() };
         self.tuned = now;
@@ -255,23 +255,23 @@ impl Lanes {
         let to_give = remaining.map(|bytes| bytes.saturating_sub(in_hand));
         let changes = tuning.second(now, &looks, self.shares.pacer().rate(), to_give, hindered);
         for change in &changes {
-            match &change.what {
-                What::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count), self.transport),
+            match &change.task {
+                LaneTask::Add(count) => self.set_target(self.standing(&[]).saturating_add(*count), self.transport),
                 // Lanes that were to be added and never joined are not waited for any more.
-                What::Retire(lanes) => {
+                LaneTask::Retire(lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]), self.transport);
                 }
                 // Nothing shall take the place of what is lost at the end.
-                What::Lose(lanes) => self.set_target(self.standing(lanes), self.transport),
-                What::AddQuic(count) => {
+                LaneTask::Lose(lanes) => self.set_target(self.standing(lanes), self.transport),
+                LaneTask::AddQuic(count) => {
                     self.set_target(self.standing(&[]).saturating_add(*count), Transport::Quic);
                 }
-                What::Settle(transport, lanes) => {
+                LaneTask::Settle(transport, lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]), *transport);
                 }
-                What::Nothing => {}
+                LaneTask::Nothing => {}
             }
         }
         changes
@@ -279,7 +279,7 @@ impl Lanes {
 
     /// Lanes that go on: neither to end nor among `lost`.
     fn standing(&self, lost: &[LaneId]) -> u32 {
-        let goes_on = |(id, lane): &(&LaneId, &Running)| !lane.is_retiring() && !lost.contains(id);
+        let goes_on = |(id, lane): &(&LaneId, &StandingLane)| !lane.is_retiring() && !lost.contains(id);
         self.running.iter().filter(goes_on).count() as u32
     }
 
@@ -295,23 +295,23 @@ impl Lanes {
         peer_stalls: bool,
         heard: Instant,
     ) -> BTreeSet<LaneId> {
-        self.watch.find(&mut self.running, owing, peer_stalls, heard)
+        self.health.find(&mut self.running, owing, peer_stalls, heard)
     }
 
     /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a lane waits for.
     pub(crate) fn ask_for_sign(&self, heard: Instant) -> bool {
-        self.watch.asks(heard)
+        self.health.asks(heard)
     }
 
     /// Pieces that went or came so far, and whether a lane waits for this side's buffers.
     pub(crate) fn pieces(&self) -> (u64, bool) {
-        let readings = || self.running.values().map(Running::reading);
+        let readings = || self.running.values().map(StandingLane::reading);
         let held_up = readings().any(|reading| match reading.doing {
             Doing::Waiting => true,
             Doing::Paced => self.role == Role::Receiver,
             Doing::Nothing | Doing::Moving => false,
         });
-        (self.gone.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
+        (self.retired_lanes.0 + readings().map(|reading| reading.pieces).sum::<u64>(), held_up)
     }
 
     /// Payload bytes that went or came of units that are under way.
@@ -321,13 +321,13 @@ impl Lanes {
 
     /// Ids to grant in place of lanes that are lost.
     pub(crate) fn grant(&mut self) -> Vec<LaneId> {
-        let units = self.gone.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
-        self.regrow.grant(Instant::now(), self.running.len(), self.target, units)
+        let units = self.retired_lanes.1 + self.running.values().map(|lane| lane.reading().units).sum::<u64>();
+        self.replacement.grant(Instant::now(), self.running.len(), self.target, units)
     }
 
     /// When [`Lanes::grant`] wants to be called.
     pub(crate) fn grant_at(&self) -> Option<Instant> {
-        self.regrow.grant_at()
+        self.replacement.grant_at()
     }
 
     /// Dials lanes that were granted; true if this side dials.
@@ -338,7 +338,7 @@ impl Lanes {
         listener: &Arc<dyn LaneListener>,
     ) -> bool {
         let room = (self.lanes_max as usize).saturating_sub(self.running.len());
-        self.regrow.dial(ids, transport, room, listener)
+        self.replacement.dial(ids, transport, room, listener)
     }
 
     /// Why the session must end, when it has been without a lane for too long.
@@ -360,8 +360,8 @@ impl Lanes {
     /// Waits until all threads are over: those at work may finish what they are at.
     pub(crate) fn join(self) {
         self.shares.pacer().close();
-        self.running.into_values().for_each(Running::join);
-        self.leaving.into_iter().for_each(Leaving::join);
+        self.running.into_values().for_each(StandingLane::join);
+        self.leaving.into_iter().for_each(EndingLane::join);
     }
 }
 
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     fn lanes(role: Role, rate: Option<u64>) -> Lanes {
-        let rates = Rates { own: rate, asked: None };
+        let rates = LaneRates { own_rate: rate, asked_rate: None };
         let stall_after = Duration::from_secs(20);
         Lanes::new(LaneRules {
             role,
@@ -394,7 +394,7 @@ mod tests {
             tuning: None,
             rates,
             stall_after,
-            regrow: Regrow::Never,
+            replacement: Replacement::Never,
         })
     }
 
@@ -405,7 +405,7 @@ mod tests {
             let (mut lanes, (sink, mut events)) = (lanes(role, Some(1)), unbounded_channel::<LaneEvent>());
             let (waits, hear) = bounded(1);
             let id = LaneId(7);
-            let run = move |lane: JoinedLane, Reins { pulse, pacer, .. }: Reins| {
+            let run = move |lane: JoinedLane, LaneControls { pulse, pacer, .. }: LaneControls| {
                 pulse.paced(&pacer, 1 << 30);
                 waits.send(pulse.clone()).expect("somebody listens");
                 // For thirty years.

@@ -15,7 +15,7 @@ use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Se
 use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
 
 use super::event::{LaneEvent, LaneListener};
-use super::replace::Open;
+use super::replace::OpenLaneId;
 use super::{JoinedLane, join};
 
 /// Sessions that expect lanes.
@@ -169,7 +169,7 @@ impl Registry {
 
 impl Registered {
     /// Opens further ids of the session, one at each call.
-    pub(crate) fn opener(&self) -> Open {
+    pub(crate) fn opener(&self) -> OpenLaneId {
         let (registry, session) = (self.registry.clone(), self.session);
         Box::new(move || registry.open_another(&session))
     }

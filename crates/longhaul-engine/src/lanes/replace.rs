@@ -18,16 +18,16 @@ use super::JoinedLane;
 use super::event::{LaneEvent, LaneListener};
 
 /// Opens a new id for a lane that may join; none when there were too many.
-pub(crate) type Open = Box<dyn FnMut() -> Option<LaneId> + Send>;
+pub(crate) type OpenLaneId = Box<dyn FnMut() -> Option<LaneId> + Send>;
 /// Dials a lane and joins it to its session; blocks for as long as that takes.
 pub(crate) type Dial = Arc<dyn Fn(LaneId, Transport) -> Result<JoinedLane, Fault> + Send + Sync>;
 
 /// What this side does about lost lanes.
-pub(crate) enum Regrow {
+pub(crate) enum Replacement {
     /// Nothing: both ends are in one process, where none is lost but by a bug.
     Never,
     /// It accepts: see [`Grants`].
-    Grant(Grants),
+    Grant(LaneGrants),
     /// It dials what is granted.
     Dial {
         /// How.
@@ -38,8 +38,8 @@ pub(crate) enum Regrow {
 }
 
 /// The grants of an accepting side.
-pub(crate) struct Grants {
-    open: Open,
+pub(crate) struct LaneGrants {
+    open: OpenLaneId,
     /// Ids that may still join, until when.
     pending: BTreeMap<LaneId, Instant>,
     /// When the next may be granted, if a lane is missing.
@@ -49,37 +49,43 @@ pub(crate) struct Grants {
     units: u64,
 }
 
-impl Grants {
+impl LaneGrants {
     /// `first` ids were granted already, counted from 0.
-    pub(crate) fn new(first: u32, open: Open) -> Grants {
+    pub(crate) fn new(first: u32, open: OpenLaneId) -> LaneGrants {
         let until = Instant::now() + GOOD_FOR;
-        Grants { open, pending: (0..first).map(|id| (LaneId(id), until)).collect(), next: None, in_vain: 0, units: 0 }
+        LaneGrants {
+            open,
+            pending: (0..first).map(|id| (LaneId(id), until)).collect(),
+            next: None,
+            in_vain: 0,
+            units: 0,
+        }
     }
 }
 
-impl Grants {
+impl LaneGrants {
     /// When to look whether lanes are missing: as was decided, or when an id that nobody used is no longer good.
     fn due(&self) -> Option<Instant> {
         self.next.or_else(|| self.pending.values().min().copied())
     }
 }
 
-impl Regrow {
+impl Replacement {
     /// For the side that dials.
-    pub(crate) fn dialling(dial: Dial) -> Regrow {
-        Regrow::Dial { dial, under_way: Arc::default() }
+    pub(crate) fn dialling(dial: Dial) -> Replacement {
+        Replacement::Dial { dial, under_way: Arc::default() }
     }
 
     /// A lane joined.
     pub(crate) fn joined(&mut self, id: LaneId) {
-        if let Regrow::Grant(grants) = self {
+        if let Replacement::Grant(grants) = self {
             grants.pending.remove(&id);
         }
     }
 
     /// A lane is lost.
     pub(crate) fn lost(&mut self, now: Instant) {
-        if let Regrow::Grant(grants) = self {
+        if let Replacement::Grant(grants) = self {
             grants.next.get_or_insert(now);
         }
     }
@@ -87,14 +93,14 @@ impl Regrow {
     /// When [`Regrow::grant`] has something to do.
     pub(crate) fn grant_at(&self) -> Option<Instant> {
         match self {
-            Regrow::Grant(grants) => grants.due(),
+            Replacement::Grant(grants) => grants.due(),
             _ => None,
         }
     }
 
     /// The ids to grant now, where `running` lanes stand and `target` should, and `units` went through so far.
     pub(crate) fn grant(&mut self, now: Instant, running: usize, target: u32, units: u64) -> Vec<LaneId> {
-        let Regrow::Grant(grants) = self else { return Vec::new() };
+        let Replacement::Grant(grants) = self else { return Vec::new() };
         if grants.due().is_none_or(|due| now < due) {
             return Vec::new();
         }
@@ -116,7 +122,7 @@ impl Regrow {
     /// Dials what was granted with the welcome, all at once, and once each: what does not join is granted again. If none of them
     /// does, or one for a reason that stays, the session hears so.
     pub(crate) fn dial_first(&self, ids: Range<u32>, transport: Transport, listener: &Arc<dyn LaneListener>) {
-        let Regrow::Dial { dial, under_way } = self else { return };
+        let Replacement::Dial { dial, under_way } = self else { return };
         let one = |id: u32| {
             let (dial, under_way, listener) = (dial.clone(), under_way.clone(), listener.clone());
             under_way.fetch_add(1, Ordering::AcqRel);
@@ -155,7 +161,7 @@ impl Regrow {
         room: usize,
         listener: &Arc<dyn LaneListener>,
     ) -> bool {
-        let Regrow::Dial { dial, under_way } = self else { return false };
+        let Replacement::Dial { dial, under_way } = self else { return false };
         let room = room.saturating_sub(under_way.load(Ordering::Acquire));
         for id in ids.take(room) {
             let (dial, under_way, listener) = (dial.clone(), under_way.clone(), listener.clone());
@@ -193,12 +199,12 @@ async fn dial_until_joined(
     None
 }
 
-impl fmt::Debug for Regrow {
+impl fmt::Debug for Replacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Regrow::Never => "Never",
-            Regrow::Grant(_) => "Grant",
-            Regrow::Dial { .. } => "Dial",
+            Replacement::Never => "Never",
+            Replacement::Grant(_) => "Grant",
+            Replacement::Dial { .. } => "Dial",
         })
     }
 }
@@ -217,13 +223,13 @@ const IN_VAIN_MAX: u32 = 8;
 mod tests {
     use super::*;
 
-    fn granting(target: u32) -> Regrow {
+    fn granting(target: u32) -> Replacement {
         let mut next = target;
         let open = move || {
             next += 1;
             Some(LaneId(next - 1))
         };
-        let mut regrow = Regrow::Grant(Grants::new(target, Box::new(open)));
+        let mut regrow = Replacement::Grant(LaneGrants::new(target, Box::new(open)));
         (0..target).for_each(|id| regrow.joined(LaneId(id)));
         regrow
     }
@@ -241,7 +247,7 @@ mod tests {
         let (sink, mut events) = tokio::sync::mpsc::unbounded_channel::<LaneEvent>();
         let listener: Arc<dyn LaneListener> = Arc::new(sink);
         runtime.block_on(async move {
-            Regrow::dialling(dial).dial_first(0..count, Transport::Tcp, &listener);
+            Replacement::dialling(dial).dial_first(0..count, Transport::Tcp, &listener);
             drop(listener);
             let mut heard = Vec::new();
             while let Some(event) = events.recv().await {
@@ -287,7 +293,7 @@ mod tests {
             next += 1;
             Some(LaneId(next - 1))
         };
-        let mut regrow = Regrow::Grant(Grants::new(2, Box::new(open)));
+        let mut regrow = Replacement::Grant(LaneGrants::new(2, Box::new(open)));
         regrow.joined(LaneId(0));
         let due = regrow.grant_at().expect("the other may not come");
         assert_eq!(regrow.grant(due, 1, 2, 0), [LaneId(2)]);

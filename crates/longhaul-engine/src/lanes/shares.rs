@@ -5,23 +5,23 @@
 use longhaul_core::Role;
 use longhaul_net::LaneHandle;
 
-use super::worker::pacer::{Pacer, Rates};
+use super::worker::pacer::{LaneRates, Pacer};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub(crate) struct LaneShares {
     role: Role,
-    rates: Rates,
+    rates: LaneRates,
     pacer: Pacer,
     /// Whether the kernel was told to pace.
     paced: bool,
     windows: u64,
 }
 
-impl Shares {
+impl LaneShares {
     /// `windows`: bytes that lanes over QUIC may keep in this process, all together.
-    pub(crate) fn new(role: Role, rates: Rates, windows: u64) -> Shares {
-        Shares { role, rates, pacer: Pacer::new(pace(role, rates)), paced: false, windows }
+    pub(crate) fn new(role: Role, rates: LaneRates, windows: u64) -> LaneShares {
+        LaneShares { role, rates, pacer: Pacer::new(pace(role, rates)), paced: false, windows }
     }
 
     /// The account of the rate, on which all lanes draw.
@@ -30,7 +30,7 @@ impl Shares {
     }
 
     /// Keeps other rates from now on: [`Shares::divide_rate`] is to follow.
-    pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut Rates)) {
+    pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         change(&mut self.rates);
         self.pacer.set_rate(pace(self.role, self.rates));
     }
@@ -54,9 +54,9 @@ impl Shares {
 }
 
 /// The rate of the account: a receiver only sees to it that its own is kept, and gives a sender that keeps it some room.
-fn pace(role: Role, rates: Rates) -> Option<u64> {
+fn pace(role: Role, rates: LaneRates) -> Option<u64> {
     match role {
         Role::Sender => rates.lowest(),
-        Role::Receiver => rates.own.map(|rate| rate.saturating_add(rate / 10)),
+        Role::Receiver => rates.own_rate.map(|rate| rate.saturating_add(rate / 10)),
     }
 }

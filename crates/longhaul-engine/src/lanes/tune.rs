@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
 use longhaul_net::LaneHandle;
-use longhaul_proto::tuning::transport::{self, Carried, Choice, Verdict};
-use longhaul_proto::tuning::{Config, Decision, LaneSample, Second, Tuner};
+use longhaul_proto::tuning::transport::{self, Carried, Choice, TransportDecision};
+use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConfig};
 use longhaul_proto::wire::message::Transport;
 use longhaul_sys::tcp::ConnectionState;
 
@@ -36,12 +36,12 @@ pub(crate) struct Tuning {
     unit: u64,
     algorithms: Vec<String>,
     since: Instant,
-    seen: HashMap<LaneId, Seen>,
+    last_looks: HashMap<LaneId, PreviousLook>,
 }
 
 /// A lane at the last look.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct PreviousLook {
     acked: u64,
     delivered_segments: u32,
     receiver_limited: Duration,
@@ -50,7 +50,7 @@ struct Seen {
 
 /// A running lane, as the search sees it.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct RunningLane {
     pub(crate) lane: LaneId,
     pub(crate) handle: LaneHandle,
     /// What the kernel knows of it; none if it is gone.
@@ -65,8 +65,8 @@ pub(crate) struct Look {
 
 /// What to do about the lanes, in words as well.
 #[derive(Debug)]
-pub(crate) struct Change {
-    pub(crate) what: What,
+pub(crate) struct LaneChange {
+    pub(crate) task: LaneTask,
     /// `+4`, `-4`, `2 to bbr`, `=`.
     pub(crate) change: String,
     pub(crate) reason: String,
@@ -74,7 +74,7 @@ pub(crate) struct Change {
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum LaneTask {
     /// Add so many.
     Add(u32),
     /// Add so many over QUIC.
@@ -107,33 +107,33 @@ impl Tuning {
         if !search && choice.is_none() {
             return None;
         }
-        let config = Config { start, max, unit: rules.unit, algorithms: algorithms.clone() };
+        let config = TuningConfig { start, max, unit: rules.unit, algorithms: algorithms.clone() };
         let tuner = search.then(|| Tuner::new(config));
-        Some(Tuning { tuner, choice, unit: rules.unit, algorithms, since: Instant::now(), seen: HashMap::new() })
+        Some(Tuning { tuner, choice, unit: rules.unit, algorithms, since: Instant::now(), last_looks: HashMap::new() })
     }
 
     /// A lane begins to send: with the congestion control that is to be tried or used.
     pub(crate) fn joined(&mut self, lane: LaneId, handle: &LaneHandle) {
         let place = self.tuner.as_ref().and_then(|tuner| tuner.algorithm_for(lane)).filter(|_| !handle.is_quic());
         let taken = place.filter(|place| self.algorithms.get(*place).is_some_and(|name| handle.set_congestion(name)));
-        let seen = Seen { algorithm: taken, ..Seen::default() };
-        self.seen.insert(lane, seen);
+        let seen = PreviousLook { algorithm: taken, ..PreviousLook::default() };
+        self.last_looks.insert(lane, seen);
     }
 
     /// A second has passed.
     pub(crate) fn second(
         &mut self,
         now: Instant,
-        lanes: &[Look],
+        lanes: &[RunningLane],
         rate: Option<u64>,
         remaining: Option<u64>,
         hindered: bool,
-    ) -> Vec<Change> {
+    ) -> Vec<LaneChange> {
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
-        self.seen.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
+        self.last_looks.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
         // Each is looked at, so that its speed is known when it counts: at the end, those that take no more are waited for.
         let looked = lanes.iter().map(|look| (look, self.sample(look, elapsed)));
-        let counts = |look: &Look| !look.retiring || remaining == Some(0);
+        let counts = |look: &RunningLane| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
         let hindered = hindered && !self.tuner.as_ref().is_some_and(Tuner::is_trying);
         // The end is the search's, whatever is being tried: it knows whom all wait for.
@@ -152,10 +152,10 @@ impl Tuning {
         &mut self,
         elapsed: Duration,
         samples: &[LaneSample],
-        lanes: &[Look],
+        lanes: &[RunningLane],
         remaining: Option<u64>,
         hindered: bool,
-    ) -> Option<Vec<Change>> {
+    ) -> Option<Vec<LaneChange>> {
         let choice = self.choice.as_mut()?;
         let is_quic = |lane: LaneId| lanes.iter().any(|look| look.lane == lane && look.handle.is_quic());
         let delivered = |quic| samples.iter().filter(|s| is_quic(s.lane) == quic).map(|s| s.acked).sum();
@@ -171,31 +171,31 @@ impl Tuning {
         let verdict = choice.second(&carried);
         let of = |quic| lanes.iter().filter(|look| look.handle.is_quic() == quic).map(|look| look.lane).collect();
         let (what, change, why) = match verdict {
-            Some(Verdict::Try(count, why)) => (What::AddQuic(count), format!("+{count} over quic"), why),
-            Some(Verdict::Keep(alone, why)) => {
+            Some(TransportDecision::Try(count, why)) => (LaneTask::AddQuic(count), format!("+{count} over quic"), why),
+            Some(TransportDecision::Keep(alone, why)) => {
                 let ends: Vec<_> = if alone { of(false) } else { Vec::new() };
                 // More lanes over QUIC carry no more: what is left of the search is to look after the end.
                 let count = (lanes.len() - ends.len()) as u32;
-                let config = Config { start: count, max: count, unit: self.unit, algorithms: Vec::new() };
+                let config = TuningConfig { start: count, max: count, unit: self.unit, algorithms: Vec::new() };
                 (self.tuner, self.choice) = (Some(Tuner::new(config)), None);
                 let change = if alone { "quic" } else { "tcp and quic" };
-                (What::Settle(Transport::Quic, ends), change.to_owned(), why)
+                (LaneTask::Settle(Transport::Quic, ends), change.to_owned(), why)
             }
-            Some(Verdict::Drop(why)) => {
+            Some(TransportDecision::Drop(why)) => {
                 self.choice = None;
                 // The lanes that stay have had to share with those that end.
                 self.tuner.iter_mut().for_each(Tuner::disturbed);
-                (What::Settle(Transport::Tcp, of(true)), "tcp".to_owned(), why)
+                (LaneTask::Settle(Transport::Tcp, of(true)), "tcp".to_owned(), why)
             }
             None if choice.is_trying() => return Some(Vec::new()),
             None => return None,
         };
-        Some(vec![Change { what, change, reason: why.to_string() }])
+        Some(vec![LaneChange { task: what, change, reason: why.to_string() }])
     }
 
-    fn sample(&mut self, look: &Look, elapsed: Duration) -> Option<LaneSample> {
+    fn sample(&mut self, look: &RunningLane, elapsed: Duration) -> Option<LaneSample> {
         let state = look.state?;
-        let seen = self.seen.get_mut(&look.lane)?;
+        let seen = self.last_looks.get_mut(&look.lane)?;
         let held_back = state.receiver_limited.saturating_sub(seen.receiver_limited);
         let sample = LaneSample {
             lane: look.lane,
@@ -211,36 +211,36 @@ impl Tuning {
         Some(sample)
     }
 
-    fn change(&mut self, decision: Decision, lanes: &[Look]) -> Change {
+    fn change(&mut self, decision: LaneDecision, lanes: &[RunningLane]) -> LaneChange {
         let (what, change, why) = match decision {
-            Decision::Add(count, why) => (What::Add(count), format!("+{count}"), why),
-            Decision::Retire(lanes, why) => {
+            LaneDecision::Add(count, why) => (LaneTask::Add(count), format!("+{count}"), why),
+            LaneDecision::Retire(lanes, why) => {
                 let change = if lanes.is_empty() { "=".to_owned() } else { format!("-{}", lanes.len()) };
-                (What::Retire(lanes), change, why)
+                (LaneTask::Retire(lanes), change, why)
             }
-            Decision::Lose(lanes, why) => {
+            LaneDecision::Lose(lanes, why) => {
                 let change = format!("lose {}", lanes.len());
-                (What::Lose(lanes), change, why)
+                (LaneTask::Lose(lanes), change, why)
             }
-            Decision::Switch(ids, place, why) => {
+            LaneDecision::Switch(ids, place, why) => {
                 let switched = lanes.iter().filter(|look| ids.contains(&look.lane) && self.switch(look, place)).count();
-                (What::Nothing, format!("{switched} to {}", self.algorithms[place]), why)
+                (LaneTask::Nothing, format!("{switched} to {}", self.algorithms[place]), why)
             }
-            Decision::Stay(why) => (What::Nothing, "=".to_owned(), why),
+            LaneDecision::Stay(why) => (LaneTask::Nothing, "=".to_owned(), why),
         };
-        Change { what, change, reason: why.to_string() }
+        LaneChange { task: what, change, reason: why.to_string() }
     }
 
-    fn switch(&mut self, look: &Look, place: usize) -> bool {
+    fn switch(&mut self, look: &RunningLane, place: usize) -> bool {
         let switched = self.algorithms.get(place).is_some_and(|name| look.handle.set_congestion(name));
-        if let Some(seen) = self.seen.get_mut(&look.lane).filter(|_| switched) {
+        if let Some(seen) = self.last_looks.get_mut(&look.lane).filter(|_| switched) {
             seen.algorithm = Some(place);
         }
         switched
     }
 }
 
-impl Seen {
+impl PreviousLook {
     /// Bytes that the other host took in since. A segment behind a gap counts when it arrives: by what is acknowledged alone a lane
     /// would stand still at each loss and then leap, by as much as its path holds.
     fn delivered_until(&self, now: &ConnectionState) -> u64 {
@@ -293,15 +293,15 @@ mod tests {
     }
 
     /// A search from two lanes on, and what it decided in which second.
-    fn decided(max: u32, choice: Option<Choice>, seconds: impl IntoIterator<Item = Shown>) -> Vec<(usize, What)> {
-        let config = Config { start: 2, max, unit: 4 << 20, algorithms: Vec::new() };
+    fn decided(max: u32, choice: Option<Choice>, seconds: impl IntoIterator<Item = Shown>) -> Vec<(usize, LaneTask)> {
+        let config = TuningConfig { start: 2, max, unit: 4 << 20, algorithms: Vec::new() };
         let mut tuning = Tuning {
             tuner: Some(Tuner::new(config)),
             choice,
             unit: 4 << 20,
             algorithms: Vec::new(),
             since: Instant::now(),
-            seen: HashMap::new(),
+            last_looks: HashMap::new(),
         };
         let lanes = [0, 1].map(|id| (LaneId(id), longhaul_net::LaneStream::pair().expect("a pair").0.handle()));
         lanes.iter().for_each(|(id, handle)| tuning.joined(*id, handle));
@@ -317,12 +317,12 @@ mod tests {
                     ..ConnectionState::default()
                 };
                 let (lane, handle) = lanes[place].clone();
-                Look { lane, handle, state: Some(state), idle: 0, in_hand: 3 << 20, retiring }
+                RunningLane { lane, handle, state: Some(state), idle: 0, in_hand: 3 << 20, retiring }
             };
             let looks = [look(0, false), look(1, shown.retiring)];
             now += Duration::from_secs(1);
             let changes = tuning.second(now, &looks, None, Some(shown.remaining), shown.hindered);
-            decided.extend(changes.into_iter().map(|change| (place + 1, change.what)));
+            decided.extend(changes.into_iter().map(|change| (place + 1, change.task)));
         }
         decided
     }
@@ -333,7 +333,7 @@ mod tests {
         let decided = |seconds: [Shown; 2]| decided(2, None, seconds);
         // One delivers 100 MB/s and the other 0.1: 4 MB are in its hand when nothing is left to give.
         let drains = || shown([100 * MB, MB / 10], 9 * MB);
-        assert_eq!(decided([drains(), shown([200 * MB, MB / 5], 0)]), [(2, What::Lose(vec![LaneId(1)]))]);
+        assert_eq!(decided([drains(), shown([200 * MB, MB / 5], 0)]), [(2, LaneTask::Lose(vec![LaneId(1)]))]);
         let is_soon_through = [shown([100 * MB, 90 * MB], 9 * MB), shown([200 * MB, 180 * MB], 0)];
         assert_eq!(decided(is_soon_through), []);
         // As long as there is more, others are not held up by it.
@@ -345,10 +345,10 @@ mod tests {
         let second =
             |n: u64| Shown { delivered: [n * 50 * MB; 2], retiring: false, remaining: 10_000 * MB, hindered: n > 3 };
         let decided = decided(8, Some(Choice::default()), (1..=12).map(second));
-        assert_eq!(decided[0], (3, What::Add(2)));
-        assert!(matches!(decided[1], (6, What::Retire(_))), "{decided:?}");
+        assert_eq!(decided[0], (3, LaneTask::Add(2)));
+        assert!(matches!(decided[1], (6, LaneTask::Retire(_))), "{decided:?}");
         // Three seconds in which they find it and are measured, and three in which the network hinders.
-        assert_eq!(decided[2..], [(12, What::AddQuic(transport::LANES))]);
+        assert_eq!(decided[2..], [(12, LaneTask::AddQuic(transport::LANES))]);
     }
 
     #[test]
@@ -360,8 +360,8 @@ mod tests {
             hindered: true,
         };
         let decided = decided(2, Some(Choice::default()), (1..=8).map(second));
-        assert!(decided.contains(&(6, What::AddQuic(transport::LANES))), "{decided:?}");
-        assert_eq!(decided.last(), Some(&(8, What::Lose(vec![LaneId(1)]))));
+        assert!(decided.contains(&(6, LaneTask::AddQuic(transport::LANES))), "{decided:?}");
+        assert_eq!(decided.last(), Some(&(8, LaneTask::Lose(vec![LaneId(1)]))));
     }
 
     #[test]
@@ -372,9 +372,9 @@ mod tests {
             segment_bytes: 1000,
             ..ConnectionState::default()
         };
-        let seen = Seen { acked: 5000, delivered_segments: u32::MAX - 1, ..Seen::default() };
+        let seen = PreviousLook { acked: 5000, delivered_segments: u32::MAX - 1, ..PreviousLook::default() };
         assert_eq!(seen.delivered_until(&state(5000, 8)), 10_000, "the counter went around");
-        let seen = Seen { acked: 5000, delivered_segments: 15, ..Seen::default() };
+        let seen = PreviousLook { acked: 5000, delivered_segments: 15, ..PreviousLook::default() };
         assert_eq!(seen.delivered_until(&state(15_000, 15)), 0, "the gap was filled");
         assert_eq!(seen.delivered_until(&state(7000, 0)), 2000, "the kernel does not count segments");
     }

@@ -65,7 +65,7 @@ pub struct CellReport {
 
 /// Measures one cell.
 pub async fn bench_cell(cell: CellRun, settings: Settings, stop: Stop) -> CellReport {
-    let ear = Arc::new(Ear::default());
+    let ear = Arc::new(FailureListener::default());
     let run = Run {
         settings,
         observer: ear.clone(),
@@ -147,9 +147,9 @@ fn half(totals: &Totals, disk: &'static str) -> HalfReport {
 
 /// Hears by what the one file failed.
 #[derive(Default)]
-struct Ear(Mutex<Option<Fault>>);
+struct FailureListener(Mutex<Option<Fault>>);
 
-impl Observer for Ear {
+impl Observer for FailureListener {
     fn event(&self, event: Event) {
         if let Event::File(FileEvent { status: FileStatus::Failed(fault), .. }) = event {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);

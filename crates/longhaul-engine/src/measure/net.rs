@@ -23,7 +23,7 @@ use crate::client::connect::Agreed;
 use crate::client::udp_way::UdpWay;
 use crate::lanes::dial::paths::Paths;
 use crate::lanes::dial::segments::Segments;
-use crate::session::allowed::Asked;
+use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::receiver::Receiving;
 use crate::session::totals::Totals;
@@ -88,7 +88,7 @@ pub struct NetReport {
 /// Measures. `settings` count as far as they concern the network and memory.
 pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetReport {
     let watch = Arc::new(LaneWatch::new(run.way));
-    let ear = Arc::new(Ear { begun: Instant::now(), heard: Mutex::default(), watch: watch.clone() });
+    let ear = Arc::new(SessionListener { begun: Instant::now(), heard: Mutex::default(), watch: watch.clone() });
     let (trigger, inner) = Stop::new();
     let settings = Settings {
         // Nothing is waited for where there is no disk: what is read ahead would only be late when the time is over.
@@ -177,10 +177,10 @@ impl Run {
             slab: machinery.slab,
             io: machinery.io,
             config,
-            asked: Asked::one_file(*allowed),
+            allowed: Allowed::one_file(*allowed),
             base: "memory".to_owned(),
             place: "memory".to_owned(),
-            ledger: None,
+            journal: None,
         };
         let mut course = ReceiveCourse::default();
         course.totals.window = run.time;
@@ -204,7 +204,7 @@ impl Run {
 }
 
 /// The buffers of a sender, filled on a thread that may take its time.
-async fn noisy(machinery: budget::Machinery) -> Result<budget::Machinery, Fault> {
+async fn noisy(machinery: budget::SessionBuffers) -> Result<budget::SessionBuffers, Fault> {
     let fill = move || {
         machinery.fill_with_noise();
         machinery
@@ -212,7 +212,13 @@ async fn noisy(machinery: budget::Machinery) -> Result<budget::Machinery, Fault>
     tokio::task::spawn_blocking(fill).await.map_err(|e| Fault::new(FaultCode::Internal, longhaul_core::Blame::Bug, e))
 }
 
-fn report(bytes_allowed: u64, totals: Totals, time: Option<Duration>, ear: &Ear, watch: &LaneWatch) -> NetReport {
+fn report(
+    bytes_allowed: u64,
+    totals: Totals,
+    time: Option<Duration>,
+    ear: &SessionListener,
+    watch: &LaneWatch,
+) -> NetReport {
     let heard = ear.heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (bytes_moved, moving) = (totals.bytes_received(), totals.moving());
     let chunk = heard.start.as_ref().map_or(0, |(_, start)| start.chunk.bytes());
@@ -241,7 +247,7 @@ fn report(bytes_allowed: u64, totals: Totals, time: Option<Duration>, ear: &Ear,
 }
 
 /// Hears what a session tells and no counter keeps.
-struct Ear {
+struct SessionListener {
     begun: Instant,
     heard: Mutex<Heard>,
     watch: Arc<LaneWatch>,
@@ -253,7 +259,7 @@ struct Heard {
     failed: Option<Fault>,
 }
 
-impl Observer for Ear {
+impl Observer for SessionListener {
     fn event(&self, event: Event) {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         match event {

@@ -59,19 +59,19 @@ pub(crate) struct Standing {
 #[derive(Debug)]
 pub(crate) struct LaneWatch {
     way: Way,
-    seen: Mutex<Seen>,
+    state: Mutex<WatchState>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    lanes: BTreeMap<LaneId, Lane>,
+struct WatchState {
+    lanes: BTreeMap<LaneId, WatchedLane>,
     standing: Standing,
     /// There is nothing more to see.
-    over: bool,
+    is_over: bool,
 }
 
 #[derive(Debug)]
-struct Lane {
+struct WatchedLane {
     handle: LaneHandle,
     congestion: Option<String>,
     last: Option<ConnectionState>,
@@ -84,29 +84,29 @@ struct Lane {
 impl DialObserver for LaneWatch {
     fn lane_joined(&self, id: LaneId, handle: LaneHandle) {
         let zero = Duration::ZERO;
-        let lane = Lane { handle, congestion: None, last: None, rtt: zero, deviation: zero, looks: 0 };
+        let lane = WatchedLane { handle, congestion: None, last: None, rtt: zero, deviation: zero, looks: 0 };
         self.lock().lanes.insert(id, lane);
     }
 }
 
 impl LaneWatch {
     pub(crate) fn new(way: Way) -> LaneWatch {
-        LaneWatch { way, seen: Mutex::default() }
+        LaneWatch { way, state: Mutex::default() }
     }
 
     /// Looks at all of them for the last time: payload is through.
     pub(crate) fn look_last(&self) {
         self.look();
-        self.lock().over = true;
+        self.lock().is_over = true;
     }
 
     /// Looks at all of them.
     pub(crate) fn look(&self) {
         let mut seen = self.lock();
-        if seen.over {
+        if seen.is_over {
             return;
         }
-        let standing = seen.lanes.values_mut().filter_map(Lane::look).count() as u32;
+        let standing = seen.lanes.values_mut().filter_map(WatchedLane::look).count() as u32;
         if standing > 0 {
             seen.standing = Standing { most: seen.standing.most.max(standing), last: standing };
         }
@@ -120,12 +120,12 @@ impl LaneWatch {
         self.lock().lanes.iter().map(|(id, lane)| lane.figures(*id, self.way)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lane {
+impl WatchedLane {
     /// None for a lane that is gone.
     fn look(&mut self) -> Option<()> {
         let state = self.handle.state()?;
@@ -170,10 +170,10 @@ impl Lane {
 mod tests {
     use super::*;
 
-    fn lane() -> Lane {
+    fn lane() -> WatchedLane {
         let handle = longhaul_net::LaneStream::pair().expect("a pair").0.handle();
         let zero = Duration::ZERO;
-        Lane { handle, congestion: Some("bbr".to_owned()), last: None, rtt: zero, deviation: zero, looks: 0 }
+        WatchedLane { handle, congestion: Some("bbr".to_owned()), last: None, rtt: zero, deviation: zero, looks: 0 }
     }
 
     fn state(sent: u64, acked: u64, rtt_ms: u64) -> ConnectionState {

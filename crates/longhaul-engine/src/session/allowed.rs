@@ -10,8 +10,8 @@ use longhaul_core::{Entry, EntryKind, Fault, PathList, RelPath};
 
 /// What may come. The default takes anything: a daemon takes what its clients push.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
-    names: Option<Names>,
+pub(crate) struct Allowed {
+    names: Option<AllowedNames>,
     filter: Filter,
     no_links: bool,
     /// Of one file, and nothing else: its length at most. Zero once it came.
@@ -20,33 +20,33 @@ pub(crate) struct Asked {
 
 /// Names that were asked for, with what lies in them, and the directories above them.
 #[derive(Clone, Debug)]
-struct Names {
+struct AllowedNames {
     /// The source that they lie in; the root if the content of a directory was asked for.
     top: RelPath,
     wanted: Arc<PathList>,
 }
 
-impl Asked {
+impl Allowed {
     /// What passes these rules.
-    pub(crate) fn passing(filter: Filter) -> Asked {
-        Asked { filter, ..Asked::default() }
+    pub(crate) fn passing(filter: Filter) -> Allowed {
+        Allowed { filter, ..Allowed::default() }
     }
 
     /// One file of so many bytes at most.
-    pub(crate) fn one_file(bytes: u64) -> Asked {
-        Asked { one_file: Some(bytes), ..Asked::default() }
+    pub(crate) fn one_file(bytes: u64) -> Allowed {
+        Allowed { one_file: Some(bytes), ..Allowed::default() }
     }
 
     /// Of that, only these names beneath `top`, which is the root if the content of a directory was asked for.
     #[must_use]
-    pub(crate) fn named(self, top: RelPath, wanted: Arc<PathList>) -> Asked {
-        Asked { names: Some(Names { top, wanted }), ..self }
+    pub(crate) fn named(self, top: RelPath, wanted: Arc<PathList>) -> Allowed {
+        Allowed { names: Some(AllowedNames { top, wanted }), ..self }
     }
 
     /// Of that, no symbolic links.
     #[must_use]
-    pub(crate) fn without_links(self) -> Asked {
-        Asked { no_links: true, ..self }
+    pub(crate) fn without_links(self) -> Allowed {
+        Allowed { no_links: true, ..self }
     }
 
     /// Refuses a page with anything in it that was not asked for.
@@ -102,7 +102,7 @@ impl Asked {
     }
 }
 
-impl Names {
+impl AllowedNames {
     fn cover(&self, path: &RelPath, is_dir: bool) -> bool {
         match path.beneath(&self.top) {
             Some(name) => self.wanted.covers(&name) || is_dir && self.wanted.leads_to(&name),
@@ -122,13 +122,13 @@ mod tests {
         RelPath::new(text).expect("a path")
     }
 
-    fn covers(asked: &Asked, text: &str, kind: EntryKind) -> bool {
+    fn covers(asked: &Allowed, text: &str, kind: EntryKind) -> bool {
         asked.clone().check(&[Entry { path: path(text), kind, meta: Meta::default() }]).is_ok()
     }
 
     #[test]
     fn names_bring_what_lies_in_them_and_the_directories_above() {
-        let asked = Asked::default().named(path("top"), Arc::new(PathList::new(&[path("a"), path("b/c")])));
+        let asked = Allowed::default().named(path("top"), Arc::new(PathList::new(&[path("a"), path("b/c")])));
         let file = || EntryKind::File { len: 1, sparse: false, inode: longhaul_core::Inode::default() };
         for at in ["top/a", "top/a/x/y", "top/b/c"] {
             assert!(covers(&asked, at, file()), "{at}");
@@ -140,13 +140,13 @@ mod tests {
         for at in ["top/ab", "top/b/d", "b/c", "top/b/cd"] {
             assert!(!covers(&asked, at, file()), "{at}");
         }
-        assert!(covers(&Asked::default().named(path(""), Arc::new(PathList::new(&[path("")]))), "anything", file()));
+        assert!(covers(&Allowed::default().named(path(""), Arc::new(PathList::new(&[path("")]))), "anything", file()));
     }
 
     #[test]
     fn rules_hold_for_every_directory_above_and_links_may_be_left_out() {
         let rule = Rule { kind: RuleKind::Exclude, pattern: "out/".into() };
-        let asked = Asked::passing(Filter::new(vec![rule]).expect("rules"));
+        let asked = Allowed::passing(Filter::new(vec![rule]).expect("rules"));
         let link = || EntryKind::Symlink { target: b"x".to_vec() };
         assert!(covers(&asked, "in/x", link()));
         assert!(!covers(&asked, "in/out/x/y", link()));
@@ -158,7 +158,7 @@ mod tests {
     fn what_is_not_sent_may_be_named_by_its_directory() {
         let rule = |kind, pattern: &str| Rule { kind, pattern: pattern.into() };
         let rules = vec![rule(RuleKind::Include, "d/"), rule(RuleKind::Exclude, "*")];
-        let asked = Asked::passing(Filter::new(rules).expect("rules"));
+        let asked = Allowed::passing(Filter::new(rules).expect("rules"));
         let unsent = || EntryKind::Unsent { failure: None, why: "reserved name .longhaul-x".into() };
         assert!(covers(&asked, "d", unsent()) && !covers(&asked, "e", unsent()));
         assert!(!covers(&asked, "d", EntryKind::Symlink { target: b"x".to_vec() }));
@@ -181,9 +181,9 @@ mod tests {
             (vec![dir()], false),
             (vec![file(4), dir()], false),
         ] {
-            assert_eq!(Asked::one_file(10).check(&entries).is_ok(), fine, "{entries:?}");
+            assert_eq!(Allowed::one_file(10).check(&entries).is_ok(), fine, "{entries:?}");
         }
-        let mut asked = Asked::one_file(10);
+        let mut asked = Allowed::one_file(10);
         assert!(asked.check(&[file(1)]).is_ok() && asked.check(&[file(1)]).is_err(), "on a later page");
     }
 }

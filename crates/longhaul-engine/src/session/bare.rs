@@ -7,16 +7,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The passes of one session.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate(Arc<Shared>);
+pub(super) struct Gate(Arc<GateShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct GateShared {
+    state: Mutex<GateState>,
     freed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     out: usize,
     /// Nobody gives passes back any more, and nobody waits for one.
     is_closed: bool,
@@ -43,7 +43,7 @@ impl Gate {
         self.0.freed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

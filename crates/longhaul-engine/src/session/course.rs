@@ -13,7 +13,7 @@ use longhaul_core::filter::Filter;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
 use longhaul_core::{Entry, EntryKind, Fault, PathList, Preserve};
 use longhaul_disk::{ScanRequest, Scanned, SourceTree};
-use longhaul_proto::receiver::Held;
+use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
 use tokio::sync::mpsc;
 
@@ -31,7 +31,7 @@ pub(crate) struct SendCourse {
     /// How the receiver maps names, once it said so: the one source's new name, or none.
     pub(crate) renamed: Option<Option<Vec<u8>>>,
     /// What was offered and has no outcome, in order: offered again before the scan goes on.
-    pub(super) again: VecDeque<Known>,
+    pub(super) again: VecDeque<UnsettledEntry>,
     scan: Scan,
 }
 
@@ -45,20 +45,20 @@ enum Scan {
 
 /// An entry without outcome, or a directory whose end has none.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct UnsettledEntry {
     /// As the manifest names it.
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<EntryRef>,
     /// What this side knows of it.
-    pub(super) source: Source,
+    pub(super) source: EntrySource,
     /// An earlier session wanted its content, so that it did not stand there before.
     pub(super) begun: bool,
     /// Its failure was told: a directory that failed is offered again for what lies in it.
-    pub(super) told: bool,
+    pub(super) is_reported: bool,
 }
 
 /// What this side knows of an entry that the receiver does not.
 #[derive(Clone)]
-pub(super) enum Source {
+pub(super) enum EntrySource {
     /// Where to read it. What is ordered of it shares this, so that a name is kept once however many of its chunks wait.
     Readable(Arc<Origin>),
     /// Why it cannot be read, with more than is told the receiver.
@@ -68,7 +68,7 @@ pub(super) enum Source {
 }
 
 /// What to scan.
-pub(crate) struct Wanted {
+pub(crate) struct ScanWish {
     /// What of the sources is sent.
     pub(crate) filter: Filter,
     /// Only these names, if any are given.
@@ -77,7 +77,7 @@ pub(crate) struct Wanted {
     pub(crate) preserve: Preserve,
 }
 
-impl Wanted {
+impl ScanWish {
     /// As a source takes it.
     pub(crate) fn request(&self) -> ScanRequest<'_> {
         ScanRequest { filter: &self.filter, preserve: self.preserve, files_from: self.names.clone() }
@@ -86,7 +86,7 @@ impl Wanted {
 
 impl SendCourse {
     /// Begins the scan, unless an earlier session did.
-    pub(super) fn begin(&mut self, tree: Arc<dyn SourceTree>, wanted: Wanted) -> Result<(), Fault> {
+    pub(super) fn begin(&mut self, tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<(), Fault> {
         self.totals.begin_session();
         if matches!(self.scan, Scan::ToBegin) {
             self.scan = Scan::Running(start_scan(tree, wanted)?);
@@ -110,8 +110,12 @@ impl SendCourse {
 
     /// Keeps what has no outcome, in the order of the manifest. Directories that were settled stand here too until their end
     /// is: a host that crashed may have forgotten that it made them.
-    pub(super) fn keep(&mut self, unsettled: impl Iterator<Item = Known>, dirs: impl Iterator<Item = Known>) {
-        let mut known: Vec<Known> = unsettled.chain(dirs).collect();
+    pub(super) fn keep(
+        &mut self,
+        unsettled: impl Iterator<Item = UnsettledEntry>,
+        dirs: impl Iterator<Item = UnsettledEntry>,
+    ) {
+        let mut known: Vec<UnsettledEntry> = unsettled.chain(dirs).collect();
         known.sort_by_key(|known| known.held.id);
         // What this session did not come to offer follows what it did.
         known.extend(std::mem::take(&mut self.again));
@@ -122,7 +126,7 @@ impl SendCourse {
 /// Scanned entries that wait for the loop: enough for a page, so that a page fills without a wait for each entry.
 const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
 
-fn start_scan(tree: Arc<dyn SourceTree>, wanted: Wanted) -> Result<mpsc::Receiver<Scanned>, Fault> {
+fn start_scan(tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<mpsc::Receiver<Scanned>, Fault> {
     let (tx, rx) = mpsc::channel(SCAN_AHEAD);
     let scan = move || {
         tree.scan(&wanted.request(), &mut |scanned| match tx.blocking_send(scanned) {
@@ -145,14 +149,14 @@ pub(crate) struct ReceiveCourse {
     /// The last time that anything arrived or was settled.
     pub(crate) progressed: Option<Instant>,
     /// What it committed.
-    pub(crate) committed: Committed,
-    told: Option<Told>,
+    pub(crate) committed: CommittedVersions,
+    reported: Option<ReportedNames>,
 }
 
 /// What sessions of one run committed, as hashes of the entries with their versions: 8 bytes for each. Its sender may not have
 /// heard so, and offers it again; then it is neither in its own way nor sent once more, whatever becomes of names that stand.
 #[derive(Clone, Debug)]
-pub(crate) struct Committed {
+pub(crate) struct CommittedVersions {
     /// By earlier sessions.
     before: Arc<HashSet<u64>>,
     /// By this one, the latest last.
@@ -161,14 +165,14 @@ pub(crate) struct Committed {
     most: usize,
 }
 
-impl Default for Committed {
+impl Default for CommittedVersions {
     /// Of a sender that offers nothing again of which it heard.
     fn default() -> Self {
-        Committed { before: Arc::default(), now: VecDeque::new(), most: UNHEARD_MAX }
+        CommittedVersions { before: Arc::default(), now: VecDeque::new(), most: UNHEARD_MAX }
     }
 }
 
-impl Committed {
+impl CommittedVersions {
     /// Whether an earlier session committed this version.
     pub(crate) fn before(&self) -> impl Fn(&Entry) -> bool + Send + 'static {
         let before = self.before.clone();
@@ -228,7 +232,7 @@ const REMEMBERED_MAX: usize = 64 << 20;
 /// The names that were told, as hashes: 8 bytes for each. (Of ten million names two are taken for one another in one of some
 /// hundred thousand transfers, and only if it is dialled again; then one is missing in the report.)
 #[derive(Default)]
-struct Told {
+struct ReportedNames {
     /// Of earlier sessions, sorted.
     before: Vec<u64>,
     /// Of this one.
@@ -238,15 +242,15 @@ struct Told {
 
 impl ReceiveCourse {
     /// One of a run whose earlier sessions committed this.
-    pub(crate) fn after(committed: Committed) -> ReceiveCourse {
+    pub(crate) fn after(committed: CommittedVersions) -> ReceiveCourse {
         ReceiveCourse { committed, ..ReceiveCourse::default() }
     }
 
     /// One that remembers what it told, as there may be another session.
     pub(crate) fn remembering() -> ReceiveCourse {
         // Its sender names everything again.
-        let committed = Committed { most: REMEMBERED_MAX, ..Committed::default() };
-        ReceiveCourse { told: Some(Told::default()), committed, ..ReceiveCourse::default() }
+        let committed = CommittedVersions { most: REMEMBERED_MAX, ..CommittedVersions::default() };
+        ReceiveCourse { reported: Some(ReportedNames::default()), committed, ..ReceiveCourse::default() }
     }
 
     /// A session begins: its sender names everything anew.
@@ -254,7 +258,7 @@ impl ReceiveCourse {
         self.totals.begin_session();
         self.totals.count_anew();
         self.committed.turn();
-        if let Some(told) = &mut self.told {
+        if let Some(told) = &mut self.reported {
             told.before.append(&mut told.now);
             told.before.sort_unstable();
         }
@@ -271,12 +275,12 @@ impl ReceiveCourse {
 
     /// Whether an earlier session told an entry.
     pub(super) fn was_told(&self, entry: &Entry) -> bool {
-        self.told.as_ref().is_some_and(|told| told.before.binary_search(&told.hash(entry)).is_ok())
+        self.reported.as_ref().is_some_and(|told| told.before.binary_search(&told.hash(entry)).is_ok())
     }
 
     /// Whether an entry is to be told: it was not in an earlier session.
     pub(super) fn is_news(&mut self, entry: &Entry) -> bool {
-        let Some(told) = &mut self.told else { return true };
+        let Some(told) = &mut self.reported else { return true };
         let hash = told.hash(entry);
         if told.before.binary_search(&hash).is_ok() {
             return false;
@@ -288,7 +292,7 @@ impl ReceiveCourse {
     }
 }
 
-impl Told {
+impl ReportedNames {
     fn hash(&self, entry: &Entry) -> u64 {
         // A directory, its end and what in it has no name that could travel have one path.
         let also = match &entry.kind {
@@ -359,8 +363,8 @@ mod tests {
     fn what_has_no_outcome_is_kept_in_order_before_what_was_not_offered_yet() {
         let known = |id, path: &str, kind| {
             let entry = entry(path, kind);
-            let held = Arc::new(Held { id: FileId(id), placed: entry.path.clone(), entry });
-            Known { held, source: Source::Special, begun: false, told: false }
+            let held = Arc::new(EntryRef { id: FileId(id), placed: entry.path.clone(), entry });
+            UnsettledEntry { held, source: EntrySource::Special, begun: false, is_reported: false }
         };
         let mut course = SendCourse::default();
         course.again.push_back(known(0, "not-yet", EntryKind::Dir));

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use longhaul_core::{EntryKind, FileId};
 
-use super::course::Known;
+use super::course::UnsettledEntry;
 
 /// See the module.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(super) struct Dirs {
     /// The directory of each end that has no outcome.
     ends: HashMap<FileId, FileId>,
     /// Those that are settled.
-    settled: HashMap<FileId, Known>,
+    settled: HashMap<FileId, UnsettledEntry>,
 }
 
 impl Dirs {
@@ -35,7 +35,7 @@ impl Dirs {
     }
 
     /// A directory came to its outcome, and is needed again until its end has one.
-    pub(super) fn settled(&mut self, id: FileId, known: Known) {
+    pub(super) fn settled(&mut self, id: FileId, known: UnsettledEntry) {
         self.settled.insert(id, known);
     }
 
@@ -47,7 +47,7 @@ impl Dirs {
     }
 
     /// Those that are settled, in no order.
-    pub(super) fn into_settled(self) -> impl Iterator<Item = Known> {
+    pub(super) fn into_settled(self) -> impl Iterator<Item = UnsettledEntry> {
         self.settled.into_values()
     }
 }
@@ -57,16 +57,16 @@ mod tests {
     use std::sync::Arc;
 
     use longhaul_core::{Entry, Meta, RelPath};
-    use longhaul_proto::receiver::Held;
+    use longhaul_proto::receiver::EntryRef;
 
-    use super::super::course::Source;
+    use super::super::course::EntrySource;
     use super::*;
 
-    fn known(id: u64, path: &str) -> Known {
+    fn known(id: u64, path: &str) -> UnsettledEntry {
         let path = RelPath::new(path).expect("a path");
         let entry = Entry { path: path.clone(), kind: EntryKind::Dir, meta: Meta::default() };
-        let held = Arc::new(Held { id: FileId(id), entry, placed: path });
-        Known { held, source: Source::Special, begun: false, told: false }
+        let held = Arc::new(EntryRef { id: FileId(id), entry, placed: path });
+        UnsettledEntry { held, source: EntrySource::Special, begun: false, is_reported: false }
     }
 
     #[test]

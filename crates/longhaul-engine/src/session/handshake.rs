@@ -10,7 +10,8 @@ use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, Hello, Lanes, Protect, Request, VERSION, Welcome,
+    CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, GrantedLanes, Hello, Protect, Request, VERSION,
+    Welcome,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -51,7 +52,7 @@ pub(crate) async fn ask(
     request: Request,
     parts: impl Iterator<Item = Message>,
     patience: Duration,
-) -> Result<(Welcome, Lanes), Fault> {
+) -> Result<(Welcome, GrantedLanes), Fault> {
     let Message::Welcome(welcome) = heard_while_telling(reader, tell(writer, request, parts), patience).await? else {
         return Err(unexpected());
     };

@@ -26,7 +26,7 @@ pub(crate) struct Idle {
     /// For how long the other side has said since then that its disk stalls.
     peer_stalled: Duration,
     /// When it was last looked at.
-    looked: Option<Instant>,
+    last_look: Option<Instant>,
 }
 
 /// What a session is at.
@@ -59,13 +59,13 @@ impl Activity {
 impl Idle {
     /// Ends a session in which nothing moved for `limit`, and shows outside since when.
     pub(crate) fn new(limit: Option<Duration>, activity: Activity) -> Idle {
-        Idle { limit, activity, moved: 0, peer_stalled: Duration::ZERO, looked: None }
+        Idle { limit, activity, moved: 0, peer_stalled: Duration::ZERO, last_look: None }
     }
 
     /// The fault by which the session ends, if nothing moved for too long.
     pub(crate) fn look(&mut self, now: Instant, doings: Doings) -> Option<Fault> {
         let has_moved = std::mem::replace(&mut self.moved, doings.moved) != doings.moved;
-        let looked = self.looked.replace(now).unwrap_or(now);
+        let looked = self.last_look.replace(now).unwrap_or(now);
         if has_moved || doings.at_work {
             self.peer_stalled = Duration::ZERO;
             self.activity.set(now);

@@ -13,7 +13,7 @@ use longhaul_proto::wire::frame::LENGTH_BYTES;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Event;
+use super::SessionEvent;
 use super::channel::{ReadHalf, decode, read_frame};
 use super::outbox::Queue;
 
@@ -50,7 +50,7 @@ pub(super) async fn read_all(
     mut reader: ReadHalf,
     inbox: Inbox,
     outbox: Option<Arc<Queue>>,
-    sink: UnboundedSender<Event>,
+    sink: UnboundedSender<SessionEvent>,
 ) {
     let ended = loop {
         if let Some(outbox) = &outbox {
@@ -58,7 +58,7 @@ pub(super) async fn read_all(
         }
         match next(&mut reader, &inbox).await {
             Ok(Some(Some(inbound))) => {
-                if sink.send(Event::Inbound(inbound)).is_err() {
+                if sink.send(SessionEvent::Inbound(inbound)).is_err() {
                     return;
                 }
             }
@@ -67,7 +67,7 @@ pub(super) async fn read_all(
             Err(fault) => break Some(fault),
         }
     };
-    let _ = sink.send(Event::ControlEnded(ended));
+    let _ = sink.send(SessionEvent::ControlEnded(ended));
 }
 
 /// The next message, if anybody listens; `None` at the end of the channel. What it becomes when it is decoded may take many times its

@@ -40,7 +40,7 @@ use crate::lanes::worker::receive::Arrival;
 /// What a session loop hears. The queue is not bounded by itself: everything in it has its room in the inbox, or is owed under a
 /// credit, a slot or a pool of threads.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum SessionEvent {
     /// The other side said something.
     Inbound(inbox::Inbound),
     /// The control channel is at its end: cleanly (none) or not.
@@ -58,17 +58,17 @@ pub(crate) enum Event {
     /// A sending lane sent a unit.
     Sent(Sent),
     /// The source side reports.
-    Read(source::Report),
+    Read(source::SourceDone),
     /// The target side reports.
-    Wrote(destination::Report),
+    Wrote(destination::DestinationDone),
 }
 
-impl From<LaneEvent> for Event {
-    fn from(event: LaneEvent) -> Event {
+impl From<LaneEvent> for SessionEvent {
+    fn from(event: LaneEvent) -> SessionEvent {
         match event {
-            LaneEvent::Joined(lane) => Event::Lane(lane),
-            LaneEvent::Undialled(fault) => Event::Undialled(fault),
-            LaneEvent::Ended(end) => Event::LaneEnded(end),
+            LaneEvent::Joined(lane) => SessionEvent::Lane(lane),
+            LaneEvent::Undialled(fault) => SessionEvent::Undialled(fault),
+            LaneEvent::Ended(end) => SessionEvent::LaneEnded(end),
         }
     }
 }

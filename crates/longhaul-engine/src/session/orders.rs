@@ -23,12 +23,12 @@ pub(super) enum Order {
     Bundle {
         bundle: BundleId,
         attempt: Attempt,
-        files: Vec<Option<Wanted>>,
+        files: Vec<Option<FileOrder>>,
     },
 }
 
 /// A file to pack.
-pub(super) type Wanted = (Small, Arc<Origin>);
+pub(super) type FileOrder = (Small, Arc<Origin>);
 
 /// A chunk to read.
 #[derive(Clone, Debug)]
@@ -45,12 +45,12 @@ pub(crate) struct ChunkOrder {
 /// The orders that wait. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<OrderQueue>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct OrderQueue {
     /// By when they came, so that those of one file are found without looking at the others.
     queue: BTreeMap<u64, (Order, Pending)>,
     /// When the next comes.
@@ -127,12 +127,12 @@ impl Orders {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, OrderQueue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl OrderQueue {
     fn next(&mut self) -> Option<(Order, Pending)> {
         let (at, next) = self.queue.pop_first()?;
         match &next.0 {
@@ -237,7 +237,7 @@ mod tests {
     fn nothing_is_kept_of_small_files_that_are_at_their_end() {
         let (orders, pending, origin) = (Orders::default(), Pending::default(), origin());
         let order = |bundle, files: std::ops::Range<u64>| {
-            let small = |file| Small { file: FileId(file), len: 1, stands: None };
+            let small = |file| Small { file: FileId(file), len: 1, standing_root: None };
             let files = files.map(|file| Some((small(file), origin.clone()))).collect();
             orders.push(Order::Bundle { bundle: BundleId(bundle), attempt: Attempt::FIRST, files }, pending.clone());
         };

@@ -4,19 +4,19 @@
 //! for all sessions, step by step, and keeps the claim until the session ends; a client has what it needs. Knows no messages.
 
 /// Claims so many bytes more, and says whether they are there.
-pub(crate) type Claim = Box<dyn FnMut(u64) -> bool + Send>;
+pub(crate) type ClaimMemory = Box<dyn FnMut(u64) -> bool + Send>;
 
 /// The memory of one session besides its buffers. See the module.
 #[derive(Default)]
 pub(crate) struct Overhead {
     /// `None`: nobody counts it.
-    claim: Option<Claim>,
+    claim: Option<ClaimMemory>,
     claimed: usize,
 }
 
 impl Overhead {
     /// One that is claimed.
-    pub(crate) fn claimed(claim: Claim) -> Overhead {
+    pub(crate) fn claimed(claim: ClaimMemory) -> Overhead {
         Overhead { claim: Some(claim), claimed: 0 }
     }
 

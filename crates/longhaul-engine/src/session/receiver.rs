@@ -8,31 +8,31 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, IfExists};
 use longhaul_disk::{ChunkIo, TargetTree};
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{Action, Config, Held, Receiver, SkippedDigests};
+use longhaul_proto::receiver::{EntryRef, Receiver, ReceiverAction, ReceiverConfig, SkippedDigests};
 use longhaul_proto::wire::bundle::bundled_max;
 use longhaul_proto::wire::message::{Ending, Outcome, Tally};
 use longhaul_sys::Slab;
 
-use super::Event;
-use super::allowed::Asked;
+use super::SessionEvent;
+use super::allowed::Allowed;
 use super::bare::{Gate, Pass};
-use super::control::Link;
+use super::control::ControlLink;
 use super::control::{Incoming, Wake};
 use super::course::ReceiveCourse;
-use super::destination::{Report, Whereabouts, Writing, WritingOptions};
+use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, Whereabouts};
 use super::overhead::ENTRY_BYTES;
 use super::settled::tell_settled;
 use super::totals::Moved;
-use crate::api::{self, Observer, Progress};
+use crate::api::{self, Progress};
 use crate::budget;
-use crate::journals::Ledger;
+use crate::journals::SessionJournal;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
-use crate::lanes::pool::Reins;
+use crate::lanes::pool::LaneControls;
 use crate::lanes::worker;
 use crate::lanes::worker::holes::Holes;
-use crate::lanes::worker::pulse::{OVERDUE, Watch};
+use crate::lanes::worker::pulse::{ArrivalDeadline, OVERDUE};
 use crate::lanes::worker::receive::Arrival;
 
 /// What a receiving session works with.
@@ -44,15 +44,15 @@ pub(crate) struct Receiving {
     /// Its chunk I/O.
     pub(crate) io: ChunkIo,
     /// What was agreed.
-    pub(crate) config: Config,
+    pub(crate) config: ReceiverConfig,
     /// What may come.
-    pub(crate) asked: Asked,
+    pub(crate) allowed: Allowed,
     /// Where the destination stands, for people.
     pub(crate) base: String,
     /// Where that is on this host, for people.
     pub(crate) place: String,
     /// What is written down of it.
-    pub(crate) ledger: Option<Arc<Ledger>>,
+    pub(crate) journal: Option<Arc<SessionJournal>>,
 }
 
 /// The receiving side of a session: it owns the machine and is the only one who changes it.
@@ -68,32 +68,32 @@ pub(crate) struct Receiving {
 ///    jobs. It tells observers and the sender how far the session is.
 ///
 /// The loop ends when the machine gives its verdict.
-struct Loop<'a> {
-    link: Link,
+struct ReceiverLoop<'a> {
+    link: ControlLink,
     machine: Receiver,
-    writing: Writing,
+    workers: DestinationWorkers,
     slab: Arc<Slab>,
     /// Which holes lanes may bring.
     holes: Holes,
     chunk: ChunkSize,
-    watch: Watch,
+    arrival_deadline: ArrivalDeadline,
     /// Lets in what takes no buffer, and the passes of what is being dealt with.
     gate: Gate,
     bare: Vec<Pass>,
-    asked: Asked,
+    allowed: Allowed,
     /// Whether the one source takes the destination's name.
     renamed: bool,
     course: &'a mut ReceiveCourse,
     /// The last second whose counters observers were told.
-    told: u64,
+    reported_second: u64,
     /// What the sender was told last, and when.
-    said: (f64, Tally),
+    sent_tally: (f64, Tally),
     /// The most payload that was here so far, pieces of units among it.
     received_most: u64,
     /// The sender learns the roots of skipped files.
     tells_digests: bool,
     verdict: Option<Result<Ending, Fault>>,
-    told_by_peer: bool,
+    refused_by_peer: bool,
     /// The batch that was under way is at its end.
     batch_over: bool,
     /// Units that came so far, holes among them.
@@ -103,9 +103,9 @@ struct Loop<'a> {
 }
 
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
-pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCourse) {
+pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut ReceiveCourse) {
     course.begin();
-    let options = WritingOptions {
+    let options = DestinationOptions {
         chunk: receiving.config.chunk,
         bundled_max: bundled_max(receiving.config.chunk, receiving.config.bundled_max),
         preserve: receiving.config.preserve,
@@ -117,10 +117,10 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
             .then_some(budget::digest_bytes(receiving.config.chunk_max) as usize),
     };
     let whereabouts = Whereabouts::new(&receiving.place);
-    let started = Writing::start(
+    let started = DestinationWorkers::start(
         receiving.tree,
         receiving.io.clone(),
-        (receiving.ledger, whereabouts.clone()),
+        (receiving.journal, whereabouts.clone()),
         options,
         link.times.clone(),
         link.sink(),
@@ -139,25 +139,25 @@ pub(crate) async fn run(link: Link, receiving: Receiving, course: &mut ReceiveCo
         }
     };
     machine.handle_timeout(link.now());
-    let mut this = Loop {
+    let mut this = ReceiverLoop {
         link,
         machine,
-        writing,
+        workers: writing,
         slab: receiving.slab,
         holes: Holes::default(),
         chunk: options.chunk,
-        watch: Watch::new(),
+        arrival_deadline: ArrivalDeadline::new(),
         gate: Gate::default(),
         bare: Vec::new(),
-        asked: receiving.asked,
+        allowed: receiving.allowed,
         renamed,
         course,
-        told: 0,
-        said: (0.0, Tally::default()),
+        reported_second: 0,
+        sent_tally: (0.0, Tally::default()),
         received_most: 0,
         tells_digests,
         verdict: None,
-        told_by_peer: false,
+        refused_by_peer: false,
         batch_over: false,
         arrived: 0,
         stalled_at: None,
@@ -186,52 +186,52 @@ const EVENTS_AT_ONCE: usize = 64;
 /// What limits at this end, and what came, is said so often: the sender, which tells the whole each second, is to know it then.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 
-impl Loop<'_> {
+impl ReceiverLoop<'_> {
     fn absorb(&mut self, wake: Wake) {
         let Some(incoming) = self.link.absorb(wake) else { return };
         let now = self.link.now();
         match incoming {
             Incoming::Stop(fault) => self.machine.abort(fault),
             Incoming::Message(message) => {
-                self.told_by_peer |= matches!(message, Message::Refuse(_));
-                let asked = if let Message::Page(page) = &message { self.asked.check(&page.entries) } else { Ok(()) };
+                self.refused_by_peer |= matches!(message, Message::Refuse(_));
+                let asked = if let Message::Page(page) = &message { self.allowed.check(&page.entries) } else { Ok(()) };
                 match asked {
                     Ok(()) => self.machine.handle_message(now, message),
                     Err(fault) => self.machine.abort(fault),
                 }
             }
-            Incoming::Event(Event::Lane(joined)) => {
+            Incoming::Event(SessionEvent::Lane(joined)) => {
                 if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
                 }
             }
-            Incoming::Event(Event::LaneEnded(end)) => {
+            Incoming::Event(SessionEvent::LaneEnded(end)) => {
                 self.machine.handle_lane_ended(now, end.id, end.landed);
                 self.fit_buffers();
             }
-            Incoming::Event(Event::Arrived(mut arrival, pass)) => {
+            Incoming::Event(SessionEvent::Arrived(mut arrival, pass)) => {
                 self.course.progressed = Some(Instant::now());
                 self.course.totals.moved(1);
                 self.arrived += 1;
                 self.holes.arrived(&arrival.landed.piece);
-                self.writing.keep(&mut arrival);
+                self.workers.hold_payload(&mut arrival);
                 self.machine.handle_landed(now, arrival.landed);
                 self.bare.extend(pass);
             }
-            Incoming::Event(Event::Wrote(report)) => self.absorb_report(report),
+            Incoming::Event(SessionEvent::Wrote(report)) => self.absorb_report(report),
             // All is settled and said; that the sender goes without a word changes nothing. (Its last word may be among
             // the events that were absorbed just now: then the machine is over and tells it.)
-            Incoming::Event(Event::ControlEnded(_)) if !self.machine.is_over() => {
+            Incoming::Event(SessionEvent::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
             // The link keeps what is said of lanes and rates to itself.
             Incoming::Event(
-                Event::Inbound(_)
-                | Event::ControlEnded(_)
-                | Event::Undialled(_)
-                | Event::OwnRate(_)
-                | Event::Sent(_)
-                | Event::Read(_),
+                SessionEvent::Inbound(_)
+                | SessionEvent::ControlEnded(_)
+                | SessionEvent::Undialled(_)
+                | SessionEvent::OwnRate(_)
+                | SessionEvent::Sent(_)
+                | SessionEvent::Read(_),
             ) => {}
         }
     }
@@ -243,14 +243,19 @@ impl Loop<'_> {
         }
         let (slab, sink, times) = (self.slab.clone(), self.link.sink(), self.link.times.clone());
         let (holes, gate) = (self.holes.clone(), self.gate.clone());
-        let started = self.link.start_lane(joined, move |joined, Reins { pulse, pacer, .. }| {
+        let started = self.link.start_lane(joined, move |joined, LaneControls { pulse, pacer, .. }| {
             let id = joined.id;
             let deliver = |arrival: Arrival| {
                 let pass = arrival.slot.is_none().then(|| gate.enter());
-                let _ = sink.send(Event::Arrived(arrival, pass));
+                let _ = sink.send(SessionEvent::Arrived(arrival, pass));
             };
-            let means =
-                worker::receive::Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &holes };
+            let means = worker::receive::ReceiveMeans {
+                slab: &slab,
+                pacer: &pacer,
+                times: &times,
+                pulse: &pulse,
+                holes: &holes,
+            };
             let (landed, result) = worker::receive::run(joined, means, deliver);
             LaneEnd { id, fault: result.err(), unfinished: None, landed }
         });
@@ -274,7 +279,7 @@ impl Loop<'_> {
         }
         stalled.into_iter().for_each(|lane| self.machine.lose_lane(lane));
         let (pieces, held_up) = self.link.pieces();
-        if self.watch.is_overdue(self.machine.is_owed_arrivals(), pieces, held_up) {
+        if self.arrival_deadline.is_overdue(self.machine.is_owed_arrivals(), pieces, held_up) {
             let seconds = OVERDUE.as_secs();
             let fault = Fault::new(
                 FaultCode::Lost,
@@ -285,43 +290,45 @@ impl Loop<'_> {
         }
     }
 
-    fn absorb_report(&mut self, report: Report) {
+    fn absorb_report(&mut self, report: DestinationDone) {
         let now = self.link.now();
         match report {
-            Report::Surveyed { first, found } => self.machine.handle_surveyed(now, first, found),
-            Report::Room(room) => self.machine.handle_room(now, room),
-            Report::Created(file, result) => {
-                let result = self.writing.created(file, result);
-                self.machine.handle_created(now, file, result);
+            DestinationDone::Survey { first, found } => self.machine.handle_survey(now, first, found),
+            DestinationDone::MeasureRoom(room) => self.machine.handle_measure_room(now, room),
+            DestinationDone::Create(file, result) => {
+                let result = self.workers.created(file, result);
+                self.machine.handle_create(now, file, result);
             }
-            Report::Written { file, index, result } => self.machine.handle_written(now, file, index, result),
-            Report::Synced((file, result)) => self.machine.handle_synced(now, file, result),
-            Report::ReadBack { file, results } => self.machine.handle_read_back(now, file, results),
-            Report::StagedReadBack(results) => {
-                self.machine.handle_staged_read_back(now, results);
+            DestinationDone::Write { file, index, result } => self.machine.handle_write(now, file, index, result),
+            DestinationDone::SyncData((file, result)) => self.machine.handle_sync_data(now, file, result),
+            DestinationDone::ReadBack { file, results } => self.machine.handle_read_back(now, file, results),
+            DestinationDone::ReadStaged(results) => {
+                self.machine.handle_read_staged(now, results);
                 self.batch_over = !self.machine.has_batch();
             }
-            Report::Standing(results) => self.machine.handle_standing(now, results),
-            Report::StandingChunks { file, results } => self.machine.handle_standing_chunks(now, file, results),
-            Report::SkippedRead(bytes) => self.machine.handle_skipped_read(bytes),
-            Report::SkippedDigested(results) => self.machine.handle_skipped_digested(now, results),
-            Report::Retouched(results) => self.machine.handle_retouched(now, results),
-            Report::Journalled(result) => self.machine.handle_journalled(now, result),
-            Report::Tidied(result) => self.machine.handle_tidied(result),
-            Report::Staged(results) => {
-                let results = self.writing.staged(results);
-                self.machine.handle_staged(now, results);
+            DestinationDone::ReadStanding(results) => self.machine.handle_read_standing(now, results),
+            DestinationDone::ReadStandingChunks { file, results } => {
+                self.machine.handle_read_standing_chunks(now, file, results)
             }
-            Report::Barrier(result) => {
+            DestinationDone::DigestProgress(bytes) => self.machine.handle_digest_progress(bytes),
+            DestinationDone::DigestSkipped(results) => self.machine.handle_digest_skipped(now, results),
+            DestinationDone::Retouch(results) => self.machine.handle_retouch(now, results),
+            DestinationDone::Journal(result) => self.machine.handle_journal(now, result),
+            DestinationDone::Tidy(result) => self.machine.handle_tidy(result),
+            DestinationDone::Stage(results) => {
+                let results = self.workers.staged(results);
+                self.machine.handle_stage(now, results);
+            }
+            DestinationDone::Barrier(result) => {
                 self.machine.handle_barrier(now, result);
                 self.batch_over = !self.machine.has_batch();
             }
-            Report::Published(results) => self.machine.handle_published(now, results),
-            Report::DirsSynced(result) => {
-                self.machine.handle_dirs_synced(now, result);
+            DestinationDone::Publish(results) => self.machine.handle_publish(now, results),
+            DestinationDone::SyncDirs(result) => {
+                self.machine.handle_sync_dirs(now, result);
                 self.batch_over = !self.machine.has_batch();
             }
-            Report::DirsFinished(results) => self.machine.handle_dirs_finished(now, results),
+            DestinationDone::FinishDirs(results) => self.machine.handle_finish_dirs(now, results),
         }
     }
 
@@ -331,7 +338,7 @@ impl Loop<'_> {
         let is_cramped = self.link.is_cramped(entries_bytes);
         self.course.totals.scanned = self.machine.has_every_name();
         self.machine.handle_cramped(self.link.now(), is_cramped);
-        let is_backlogged = self.link.is_backlogged() || self.writing.is_swamped();
+        let is_backlogged = self.link.is_backlogged() || self.workers.is_swamped();
         self.machine.handle_backlog(self.link.now(), is_backlogged);
         while self.verdict.is_none()
             && let Some(action) = self.machine.poll_action()
@@ -340,109 +347,111 @@ impl Loop<'_> {
         }
         self.bare.clear();
         if self.machine.is_draining() {
-            self.writing.hurry();
+            self.workers.hurry();
         }
         // Not before what became of its files was ordered.
         if std::mem::take(&mut self.batch_over) {
-            self.writing.end_batch();
+            self.workers.end_batch();
         }
-        self.link.at_work = self.writing.is_at_work();
-        self.link.waits_for = if self.writing.is_full() { WaitsFor::Target } else { WaitsFor::Buffers };
+        self.link.at_work = self.workers.is_at_work();
+        self.link.waits_for = if self.workers.is_full() { WaitsFor::Target } else { WaitsFor::Buffers };
         if self.verdict.is_none() && self.link.judged_for() >= SAY_EVERY {
             self.link.judge();
         }
         let seconds = self.link.seconds();
-        if self.verdict.is_none() && seconds - self.said.0 >= SAY_EVERY.as_secs_f64() {
+        if self.verdict.is_none() && seconds - self.sent_tally.0 >= SAY_EVERY.as_secs_f64() {
             let tally = self.tally();
             // Who is not told the roots is not told either how far they are: it shall hear instead that this disk is waited for.
             let tally = Tally { standing: if self.tells_digests { tally.standing } else { 0 }, ..tally };
-            if tally != self.said.1 {
+            if tally != self.sent_tally.1 {
                 self.link.say(Message::Tally(tally));
             }
-            self.said = (seconds, tally);
+            self.sent_tally = (seconds, tally);
         }
-        if self.verdict.is_none() && seconds as u64 > self.told {
-            self.told = seconds as u64;
+        if self.verdict.is_none() && seconds as u64 > self.reported_second {
+            self.reported_second = seconds as u64;
             let progress = self.progress();
             self.link.observer.event(api::Event::Progress(progress));
         }
         self.link.settle();
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: ReceiverAction) {
         match action {
-            Action::Send(Message::Complete(ending)) => {
+            ReceiverAction::Send(Message::Complete(ending)) => {
                 self.link.judge();
                 let cpu_us = self.link.cpu_us();
                 self.link.ending = true;
                 self.link.say(Message::Complete(Ending { cpu_us, ..ending }));
             }
-            Action::Send(message) => {
+            ReceiverAction::Send(message) => {
                 if matches!(message, Message::WantChunks(_)) {
                     self.course.totals.begin_moving();
                 }
                 self.holes.say(&message);
                 self.link.say(message);
             }
-            Action::Survey(page) => {
+            ReceiverAction::Survey(page) => {
                 for held in &page {
                     self.course.totals.found(&held.entry.kind);
                     self.holes.announce(held.id, &held.entry, self.chunk);
                 }
-                self.writing.survey(page, self.course.committed.before());
+                self.workers.survey(page, self.course.committed.before());
             }
-            Action::MeasureRoom { held, behind_discards } => self.writing.measure_room(held, behind_discards),
-            Action::Create(held, partial) => self.writing.create(held, partial),
-            Action::MakeLink(held) => self.writing.make_link(held),
-            Action::Write { file, index, ticket } => self.writing.write(file, index, ticket),
-            Action::WriteBundle { ticket, files } => self.writing.write_bundle(ticket, files),
-            Action::ReadStanding(files) => self.writing.read_standing(files),
-            Action::DigestSkipped(files) => {
+            ReceiverAction::MeasureRoom { entry: held, behind_discards } => {
+                self.workers.measure_room(held, behind_discards)
+            }
+            ReceiverAction::Create(held, partial) => self.workers.create(held, partial),
+            ReceiverAction::MakeLink(held) => self.workers.make_link(held),
+            ReceiverAction::Write { file, index, ticket } => self.workers.write(file, index, ticket),
+            ReceiverAction::WriteBundle { ticket, files } => self.workers.write_bundle(ticket, files),
+            ReceiverAction::ReadStanding(files) => self.workers.read_standing(files),
+            ReceiverAction::DigestSkipped(files) => {
                 // What an earlier session told is not told again, and need not be read again.
                 let (told, files): (Vec<_>, Vec<_>) =
                     files.into_iter().partition(|held| self.course.was_told(&held.entry));
                 if !files.is_empty() {
-                    self.writing.digest_skipped(files);
+                    self.workers.digest_skipped(files);
                 }
                 if !told.is_empty() {
                     let told = told.iter().map(|held| (held.id, Ok(None))).collect();
-                    self.machine.handle_skipped_digested(self.link.now(), told);
+                    self.machine.handle_digest_skipped(self.link.now(), told);
                 }
             }
-            Action::ReadStandingChunks { base, chunks } => self.writing.read_standing_chunks(base, chunks),
-            Action::Copy { base, index, digest } => self.writing.copy(base, index, digest),
-            Action::Retouch { files, metadata } => self.writing.retouch(files, metadata),
-            Action::Drop(ticket) => self.writing.drop_payload(ticket),
-            Action::SyncData(file) => self.writing.sync_data(file),
-            Action::ReadBack { file, chunks } => self.writing.read_back(file, chunks),
-            Action::ReadBackStaged { files, why } => self.writing.read_staged_back(files, why),
-            Action::BarrierAgain(files) => self.writing.barrier_again(files),
-            Action::Journal(records) => self.writing.journal(records),
-            Action::Tidy => self.writing.tidy(),
-            Action::Seal(held) => self.writing.seal(held),
-            Action::Barrier(files) => {
+            ReceiverAction::ReadStandingChunks { base, chunks } => self.workers.read_standing_chunks(base, chunks),
+            ReceiverAction::Copy { base, index, digest } => self.workers.copy(base, index, digest),
+            ReceiverAction::Retouch { files, metadata } => self.workers.retouch(files, metadata),
+            ReceiverAction::DropPayload(ticket) => self.workers.drop_payload(ticket),
+            ReceiverAction::SyncData(file) => self.workers.sync_data(file),
+            ReceiverAction::ReadBack { file, chunks } => self.workers.read_back(file, chunks),
+            ReceiverAction::ReadStaged { files, why } => self.workers.read_staged(files, why),
+            ReceiverAction::BarrierAgain(files) => self.workers.barrier_again(files),
+            ReceiverAction::Journal(records) => self.workers.journal(records),
+            ReceiverAction::Tidy => self.workers.tidy(),
+            ReceiverAction::Seal(held) => self.workers.seal(held),
+            ReceiverAction::Barrier(files) => {
                 self.batch_over = false;
-                self.writing.barrier(&files);
+                self.workers.barrier(&files);
             }
-            Action::Publish(renames) => self.writing.publish(renames),
-            Action::SyncDirs(_) => self.writing.sync_dirs(),
-            Action::SyncDirsAgain(_) => self.writing.sync_dirs_again(),
-            Action::FinishDirs(dirs) => self.writing.finish_dirs(dirs),
-            Action::Discard(file) => self.writing.discard(file),
-            Action::Keep(file) => self.writing.leave(file),
-            Action::CloseLane(lane) => self.link.close_lane(lane),
-            Action::Settled(held, outcome) => {
+            ReceiverAction::Publish(renames) => self.workers.publish(renames),
+            ReceiverAction::SyncDirs(_) => self.workers.sync_dirs(),
+            ReceiverAction::SyncDirsAgain(_) => self.workers.sync_dirs_again(),
+            ReceiverAction::FinishDirs(dirs) => self.workers.finish_dirs(dirs),
+            ReceiverAction::Discard(file) => self.workers.discard(file),
+            ReceiverAction::Release(file) => self.workers.release(file),
+            ReceiverAction::CloseLane(lane) => self.link.close_lane(lane),
+            ReceiverAction::Settled(held, outcome) => {
                 self.holes.forget(held.id);
                 self.settled(&held, outcome);
             }
-            Action::Finished(ending) => self.verdict = Some(Ok(ending)),
-            Action::Abort(fault) => self.verdict = Some(Err(fault)),
+            ReceiverAction::Finished(ending) => self.verdict = Some(Ok(ending)),
+            ReceiverAction::Abort(fault) => self.verdict = Some(Err(fault)),
         }
     }
 
-    fn settled(&mut self, held: &Arc<Held>, outcome: Outcome) {
+    fn settled(&mut self, held: &Arc<EntryRef>, outcome: Outcome) {
         self.course.settled(&held.entry, &outcome);
-        self.writing.settled(held, &outcome);
+        self.workers.settled(held, &outcome);
         if self.course.is_news(&held.entry) {
             tell_settled((held, self.renamed), outcome, &mut self.course.totals, &*self.link.observer);
         }
@@ -487,9 +496,9 @@ impl Loop<'_> {
             Some(Err(fault)) => {
                 // The sender tells its user what is held.
                 self.link.say(Message::Tally(Tally { durable: tally.durable.saturating_add(unopened), ..tally }));
-                self.link.refuse(&fault, self.told_by_peer);
+                self.link.refuse(&fault, self.refused_by_peer);
                 totals.fault = Some(fault);
-                self.writing.give_up();
+                self.workers.give_up();
             }
             None => {}
         }
@@ -514,7 +523,7 @@ impl Loop<'_> {
         totals.add_stages(self.link.times.seconds());
         self.slab.close();
         self.gate.close();
-        let Loop { link, writing, .. } = self;
+        let ReceiverLoop { link, workers: writing, .. } = self;
         link.end().await;
         // Waits for what is outstanding: not on the runtime's own threads.
         let _ = tokio::task::spawn_blocking(move || drop((writing, io))).await;

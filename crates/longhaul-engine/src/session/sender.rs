@@ -11,29 +11,29 @@ use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
 use longhaul_core::{Blame, ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve, RelPath};
 use longhaul_disk::{ChunkIo, Scanned, SourceTree};
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{Held, Landing};
-use longhaul_proto::sender::{Action, Config, Sender, Small};
+use longhaul_proto::receiver::{EntryRef, Landing};
+use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small};
 use longhaul_proto::wire::message::{Ending, Finding, Outcome, Tally};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
-use super::control::Link;
+use super::control::ControlLink;
 use super::control::{Incoming, Wake};
-use super::course::{Known, SendCourse, Source, Wanted};
+use super::course::{EntrySource, ScanWish, SendCourse, UnsettledEntry};
 use super::dirs::Dirs;
 use super::orders::ChunkOrder;
 use super::overhead::ENTRY_BYTES;
 use super::settled::tell_settled;
-use super::source::{Origin, Reading, Report};
-use super::timed_source::Drain;
+use super::source::{Origin, SourceDone, SourceWorkers};
+use super::timed_source::TimedSourceEnd;
 use super::totals::Moved;
-use super::{Event, unsent};
+use super::{SessionEvent, unsent};
 use crate::api::{self, Progress};
 use crate::budget;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
-use crate::lanes::pool::Reins;
+use crate::lanes::pool::LaneControls;
 use crate::lanes::worker;
 
 /// What a sending session works with.
@@ -50,7 +50,7 @@ pub(crate) struct Sending {
     pub(crate) chunk_max: ChunkSize,
     pub(crate) bundled_max: u64,
     /// What of the sources is sent.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ScanWish,
     /// The source ends by the clock: what was read by then is delivered first.
     pub(crate) timed: bool,
 }
@@ -68,14 +68,14 @@ pub(crate) struct Sending {
 ///    observers how far the session is.
 ///
 /// The loop ends when the machine gives its verdict.
-struct Loop<'a> {
-    link: Link,
+struct SenderLoop<'a> {
+    link: ControlLink,
     machine: Sender,
-    reading: Reading,
+    workers: SourceWorkers,
     slab: Arc<Slab>,
     depth: usize,
     course: &'a mut SendCourse,
-    outstanding: HashMap<FileId, Known>,
+    outstanding: HashMap<FileId, UnsettledEntry>,
     /// Bytes of their names.
     names_bytes: usize,
     /// Directories that were offered and whose end is not settled.
@@ -83,23 +83,23 @@ struct Loop<'a> {
     scan_end_said: bool,
     landing: Landing,
     preserve: Preserve,
-    drain: Option<Drain>,
+    timed_end: Option<TimedSourceEnd>,
     /// Bytes of files that were committed in this session.
     bytes_committed: u64,
-    told: u64,
+    reported_second: u64,
     /// When the receiver's counters were heard, seconds of the session.
     counted_s: f64,
     /// The most payload that was handed to lanes so far, pieces of units among it.
     sent_most: u64,
     verdict: Option<Result<Ending, Fault>>,
-    told_by_peer: bool,
+    refused_by_peer: bool,
 }
 
 /// Runs a sending session to its end. What has no outcome then stays in the course, whose totals hold the fault, if any.
-pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCourse) {
+pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
     let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed } = sending;
     let preserve = wanted.preserve;
-    let started = Reading::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times.clone(), link.sink())
+    let started = SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times.clone(), link.sink())
         .and_then(|reading| course.begin(tree, wanted).map(|()| reading));
     let reading = match started {
         Ok(reading) => reading,
@@ -111,10 +111,10 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
         }
     };
     let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_USER_MIN).map_or(chunk, |least| least.min(chunk));
-    let mut this = Loop {
+    let mut this = SenderLoop {
         link,
-        machine: Sender::new(Config { chunk, chunk_min, chunk_max, bundled_max }),
-        reading,
+        machine: Sender::new(SenderConfig { chunk, chunk_min, chunk_max, bundled_max }),
+        workers: reading,
         slab,
         depth,
         course,
@@ -124,13 +124,13 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
         scan_end_said: false,
         landing: Landing::beneath(),
         preserve,
-        drain: timed.then(Drain::default),
+        timed_end: timed.then(TimedSourceEnd::default),
         bytes_committed: 0,
-        told: 0,
+        reported_second: 0,
         counted_s: 0.0,
         sent_most: 0,
         verdict: None,
-        told_by_peer: false,
+        refused_by_peer: false,
     };
     while this.verdict.is_none() {
         let has_room = this.has_room();
@@ -155,10 +155,10 @@ pub(crate) async fn run(mut link: Link, sending: Sending, course: &mut SendCours
     this.finish(io).await;
 }
 
-impl Loop<'_> {
+impl SenderLoop<'_> {
     /// Whether another entry can be offered: what was offered already is bounded, and so is what follows from it.
     fn has_room(&self) -> bool {
-        self.machine.has_room() && self.names_bytes < NAMES_BYTES_MAX && !self.reading.is_swamped()
+        self.machine.has_room() && self.names_bytes < NAMES_BYTES_MAX && !self.workers.is_swamped()
     }
 
     /// Takes what else was scanned or happened already, as far as there is room.
@@ -194,41 +194,44 @@ impl Loop<'_> {
             None => self.course.scan_is_over(),
             Some(Scanned::Entry { entry, source, identity }) => {
                 let sparse = self.preserve.sparse && matches!(entry.kind, EntryKind::File { sparse: true, .. });
-                self.offer_new(entry, Source::Readable(Arc::new(Origin { at: source, identity, sparse })));
+                self.offer_new(entry, EntrySource::Readable(Arc::new(Origin { at: source, identity, sparse })));
             }
             Some(Scanned::Skipped { path, why }) => {
-                self.offer_new(unsent::entry(path, None, why), Source::Special);
+                self.offer_new(unsent::entry(path, None, why), EntrySource::Special);
             }
             Some(Scanned::Reserved { dir, name }) => {
-                self.offer_new(unsent::reserved(dir, &name), Source::Special);
+                self.offer_new(unsent::reserved(dir, &name), EntrySource::Special);
             }
             Some(Scanned::Failed { path, error }) => {
                 let fault = error.fault();
                 if fault.code == FaultCode::Exhausted {
                     return self.machine.abort(fault);
                 }
-                self.offer_new(unsent::entry(path, Some(fault.code), fault.message.clone()), Source::Failed(fault));
+                self.offer_new(
+                    unsent::entry(path, Some(fault.code), fault.message.clone()),
+                    EntrySource::Failed(fault),
+                );
             }
         }
     }
 
-    fn offer_new(&mut self, entry: Entry, source: Source) {
+    fn offer_new(&mut self, entry: Entry, source: EntrySource) {
         self.course.totals.found(&entry.kind);
         let held = self.offer(entry);
-        self.outstanding.insert(held.id, Known { held, source, begun: false, told: false });
+        self.outstanding.insert(held.id, UnsettledEntry { held, source, begun: false, is_reported: false });
     }
 
     /// Offers what an earlier session left without outcome.
-    fn offer_again(&mut self, known: Known) {
+    fn offer_again(&mut self, known: UnsettledEntry) {
         let held = self.offer(known.held.entry.clone());
-        self.outstanding.insert(held.id, Known { held, ..known });
+        self.outstanding.insert(held.id, UnsettledEntry { held, ..known });
     }
 
-    fn offer(&mut self, entry: Entry) -> Arc<Held> {
+    fn offer(&mut self, entry: Entry) -> Arc<EntryRef> {
         let placed = self.place(&entry);
         let id = self.machine.handle_scanned(entry.clone());
         self.dirs.offered(id, &entry.kind);
-        let held = Arc::new(Held { id, entry, placed });
+        let held = Arc::new(EntryRef { id, entry, placed });
         self.names_bytes += name_bytes(&held);
         held
     }
@@ -243,47 +246,49 @@ impl Loop<'_> {
         match incoming {
             Incoming::Stop(fault) => self.machine.abort(fault),
             Incoming::Message(message) => self.hear(message),
-            Incoming::Event(Event::Lane(joined)) => {
+            Incoming::Event(SessionEvent::Lane(joined)) => {
                 if let Err(fault) = self.start_lane(joined) {
                     self.machine.abort(fault);
                 }
             }
-            Incoming::Event(Event::LaneEnded(end)) => {
+            Incoming::Event(SessionEvent::LaneEnded(end)) => {
                 match end.fault {
                     Some(_) => self.machine.handle_lane_ended(end.id, end.unfinished),
                     None => self.machine.handle_lane_retired(end.id),
                 }
                 self.fit_reading();
             }
-            Incoming::Event(Event::Sent(sent)) => self.machine.handle_sent(sent),
-            Incoming::Event(Event::Read(Report::Unreadable(file, fault))) => match &mut self.drain {
+            Incoming::Event(SessionEvent::Sent(sent)) => self.machine.handle_sent(sent),
+            Incoming::Event(SessionEvent::Read(SourceDone::Unreadable(file, fault))) => match &mut self.timed_end {
                 Some(drain) => drain.unreadable(file, fault),
                 None => self.machine.handle_unreadable(file, &fault),
             },
-            Incoming::Event(Event::Read(Report::Packed { bundle, missing, empty })) => {
-                self.machine.handle_packed(bundle, missing, empty)
+            Incoming::Event(SessionEvent::Read(SourceDone::Pack { bundle, missing, empty })) => {
+                self.machine.handle_pack(bundle, missing, empty)
             }
-            Incoming::Event(Event::Read(Report::Checked((file, result)))) => self.machine.handle_checked(file, result),
+            Incoming::Event(SessionEvent::Read(SourceDone::CheckSource((file, result)))) => {
+                self.machine.handle_check_source(file, result)
+            }
             // The link keeps what is said of lanes and rates to itself.
             Incoming::Event(
-                Event::Inbound(_)
-                | Event::ControlEnded(_)
-                | Event::Undialled(_)
-                | Event::OwnRate(_)
-                | Event::Arrived(..)
-                | Event::Wrote(_),
+                SessionEvent::Inbound(_)
+                | SessionEvent::ControlEnded(_)
+                | SessionEvent::Undialled(_)
+                | SessionEvent::OwnRate(_)
+                | SessionEvent::Arrived(..)
+                | SessionEvent::Wrote(_),
             ) => {}
         }
     }
 
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
-        let (queue, times, sink) = (self.reading.queue(), self.link.times.clone(), self.link.sink());
+        let (queue, times, sink) = (self.workers.queue(), self.link.times.clone(), self.link.sink());
         self.machine.handle_lane_joined(joined.id);
-        self.link.start_lane(joined, move |joined, Reins { pulse, quit, pacer }| {
+        self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer }| {
             let id = joined.id;
             let source =
-                worker::send::Source { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
-            let result = worker::send::run(joined, &source, |sent| drop(sink.send(Event::Sent(sent))));
+                worker::send::SendFeed { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
+            let result = worker::send::run(joined, &source, |sent| drop(sink.send(SessionEvent::Sent(sent))));
             let (fault, unfinished) =
                 result.err().map_or((None, None), |(fault, unfinished)| (Some(fault), unfinished));
             LaneEnd { id, fault, unfinished, landed: 0 }
@@ -311,7 +316,7 @@ impl Loop<'_> {
     }
 
     fn hear(&mut self, message: Message) {
-        self.told_by_peer |= matches!(message, Message::Refuse(_));
+        self.refused_by_peer |= matches!(message, Message::Refuse(_));
         match &message {
             Message::Offer(offer) => {
                 self.course.renamed.get_or_insert_with(|| offer.renamed.clone());
@@ -334,7 +339,7 @@ impl Loop<'_> {
         }
         if let Message::Verdicts(verdicts) = &message {
             self.course.totals.moved(verdicts.iter().filter(|v| matches!(v.finding, Finding::Good(_))).count());
-            if let Some(drain) = &mut self.drain {
+            if let Some(drain) = &mut self.timed_end {
                 drain.judged(verdicts.len());
             }
         }
@@ -345,8 +350,8 @@ impl Loop<'_> {
         let is_cramped = self.link.is_cramped(self.names_bytes + self.machine.unsettled() * ENTRY_BYTES);
         let is_backlogged = self.link.is_backlogged();
         self.machine.handle_backlog(is_backlogged || is_cramped);
-        self.reading.hold(is_backlogged);
-        if let Some((file, fault)) = self.drain.as_mut().and_then(|drain| drain.drained(Instant::now())) {
+        self.workers.hold(is_backlogged);
+        if let Some((file, fault)) = self.timed_end.as_mut().and_then(|drain| drain.drained(Instant::now())) {
             self.machine.handle_unreadable(file, &fault);
         }
         while self.verdict.is_none()
@@ -356,11 +361,11 @@ impl Loop<'_> {
         }
         let (sent, resent) = self.machine.bytes_sent();
         self.link.remaining = self.course.totals.left_to_send(sent - resent, self.machine.tally().resumed);
-        self.link.at_work = self.reading.is_at_work() || self.is_scanning();
+        self.link.at_work = self.workers.is_at_work() || self.is_scanning();
         self.link.waits_for = self.waits_for();
         let second = self.link.seconds() as u64;
-        if self.verdict.is_none() && second > self.told {
-            self.told = second;
+        if self.verdict.is_none() && second > self.reported_second {
+            self.reported_second = second;
             self.link.judge();
             let progress = self.progress();
             self.link.observer.event(api::Event::Progress(progress));
@@ -370,7 +375,7 @@ impl Loop<'_> {
 
     /// What a lane that has nothing in hand waits for.
     fn waits_for(&mut self) -> WaitsFor {
-        if self.reading.is_behind() || self.is_scanning() { WaitsFor::Source } else { WaitsFor::Wants }
+        if self.workers.is_behind() || self.is_scanning() { WaitsFor::Source } else { WaitsFor::Wants }
     }
 
     /// Whether the scan is what is waited for, not the receiver's credit.
@@ -378,50 +383,50 @@ impl Loop<'_> {
         self.has_room() && self.course.scan().is_some()
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: SenderAction) {
         match action {
-            Action::Send(Message::Bye(ending)) => {
+            SenderAction::Send(Message::Bye(ending)) => {
                 self.link.judge();
                 let cpu_us = self.link.cpu_us();
                 self.link.ending = true;
                 self.link.say(Message::Bye(Ending { cpu_us, ..ending }));
             }
-            Action::Send(message) => {
+            SenderAction::Send(message) => {
                 if let Message::FileFault(fault) = &message {
-                    self.reading.forget(fault.file);
+                    self.workers.forget(fault.file);
                 }
                 self.link.say(message);
             }
-            Action::ReadChunk { file, index, attempt, map, expect } => {
+            SenderAction::ReadChunk { file, index, attempt, map, expect } => {
                 self.course.totals.begin_moving();
-                if let Some(drain) = &mut self.drain {
+                if let Some(drain) = &mut self.timed_end {
                     drain.ordered();
                 }
-                if let Some(Source::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
-                    self.reading.chunk(ChunkOrder { file, index, attempt, map, expect, origin: origin.clone() });
+                if let Some(EntrySource::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
+                    self.workers.chunk(ChunkOrder { file, index, attempt, map, expect, origin: origin.clone() });
                 }
             }
-            Action::Pack { bundle, attempt, files } => {
+            SenderAction::Pack { bundle, attempt, files } => {
                 let origin = |small: Small| match self.outstanding.get(&small.file).map(|known| &known.source) {
-                    Some(Source::Readable(origin)) => Some((small, origin.clone())),
+                    Some(EntrySource::Readable(origin)) => Some((small, origin.clone())),
                     _ => None,
                 };
-                self.reading.bundle(bundle, attempt, files.into_iter().filter_map(origin));
+                self.workers.bundle(bundle, attempt, files.into_iter().filter_map(origin));
             }
-            Action::CheckSource(file) => {
-                if let Some(Source::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
-                    self.reading.check(file, origin.clone());
+            SenderAction::CheckSource(file) => {
+                if let Some(EntrySource::Readable(origin)) = self.outstanding.get(&file).map(|known| &known.source) {
+                    self.workers.check(file, origin.clone());
                 }
             }
-            Action::CloseLane(lane) => self.link.close_lane(lane),
-            Action::Settled(file, outcome) => self.settled(file, outcome),
-            Action::Finished(ending) => self.verdict = Some(Ok(ending)),
-            Action::Abort(fault) => self.verdict = Some(Err(fault)),
+            SenderAction::CloseLane(lane) => self.link.close_lane(lane),
+            SenderAction::Settled(file, outcome) => self.settled(file, outcome),
+            SenderAction::Finished(ending) => self.verdict = Some(Ok(ending)),
+            SenderAction::Abort(fault) => self.verdict = Some(Err(fault)),
         }
     }
 
     fn settled(&mut self, file: FileId, outcome: Outcome) {
-        self.reading.forget(file);
+        self.workers.forget(file);
         let Some(known) = self.outstanding.remove(&file) else { return };
         self.names_bytes -= name_bytes(&known.held);
         let (held, begun) = (known.held.clone(), known.begun);
@@ -429,8 +434,8 @@ impl Loop<'_> {
         match held.entry.kind {
             EntryKind::Dir => {
                 let has_failed = matches!(outcome, Outcome::Failed(_));
-                self.dirs.settled(file, Known { told: has_failed, ..known.clone() });
-                if has_failed && known.told {
+                self.dirs.settled(file, UnsettledEntry { is_reported: has_failed, ..known.clone() });
+                if has_failed && known.is_reported {
                     return;
                 }
             }
@@ -438,7 +443,7 @@ impl Loop<'_> {
             _ => {}
         }
         let outcome = match (outcome, known.source) {
-            (Outcome::Failed(_), Source::Failed(fault)) => Outcome::Failed(fault),
+            (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
             (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
             // It did not stand there before: an earlier session committed it and was lost before that was heard.
             (Outcome::Skipped, _) if begun => {
@@ -493,7 +498,7 @@ impl Loop<'_> {
         match self.verdict.take() {
             Some(Ok(ending)) => totals.receiver_cpu_us = Some(ending.cpu_us),
             Some(Err(fault)) => {
-                self.link.refuse(&fault, self.told_by_peer);
+                self.link.refuse(&fault, self.refused_by_peer);
                 totals.fault = Some(fault);
             }
             None => totals.fault = Some(Fault::new(FaultCode::Internal, Blame::Bug, "a session without a verdict")),
@@ -506,11 +511,11 @@ impl Loop<'_> {
         let machine = &self.machine;
         let unsettled = self.outstanding.into_iter().map(|(id, known)| {
             let begun = known.begun || machine.is_begun(id);
-            Known { begun, ..known }
+            UnsettledEntry { begun, ..known }
         });
         self.course.keep(unsettled, self.dirs.into_settled());
-        self.reading.close();
-        let Loop { link, reading, course, .. } = self;
+        self.workers.close();
+        let SenderLoop { link, workers: reading, course, .. } = self;
         // The lanes' queue ends when the last read is through, so reading goes first.
         let _ = tokio::task::spawn_blocking(move || drop((reading, io))).await;
         let came = tally.received.saturating_add(tally.arriving);
@@ -529,7 +534,7 @@ impl Loop<'_> {
 }
 
 /// The bytes of the names of an entry that is offered: as it is sent and as it is placed.
-fn name_bytes(held: &Held) -> usize {
+fn name_bytes(held: &EntryRef) -> usize {
     held.entry.path.as_bytes().len() + held.placed.as_bytes().len()
 }
 

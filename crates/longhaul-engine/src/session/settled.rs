@@ -3,7 +3,7 @@
 //! In: an outcome from either session loop. Out: to the totals and to the observer. Decides nothing.
 
 use longhaul_core::EntryKind;
-use longhaul_proto::receiver::Held;
+use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
 
 use super::totals::Totals;
@@ -13,7 +13,7 @@ use crate::api::{Event, FileEvent, FileStatus, Observer};
 /// Counts a settled entry and tells observers of it; of directories they hear only that they failed. `renamed`: the one source took the
 /// destination's name.
 pub(super) fn tell_settled(
-    (held, renamed): (&Held, bool),
+    (held, renamed): (&EntryRef, bool),
     outcome: Outcome,
     totals: &mut Totals,
     observer: &dyn Observer,
@@ -41,7 +41,7 @@ pub(super) fn tell_settled(
     }
 }
 
-fn file_event(held: &Held, status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
+fn file_event(held: &EntryRef, status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
     let (regular, bytes) = match held.entry.kind {
         EntryKind::File { len, .. } => (true, len),
         _ => (false, 0),

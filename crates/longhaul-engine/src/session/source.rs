@@ -16,22 +16,22 @@ use longhaul_proto::wire::bundle::Packer;
 use longhaul_sys::{Slab, Slot};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::orders::{ChunkOrder, Order, Orders, Wanted};
-use super::{Event, FileResult};
+use super::orders::{ChunkOrder, FileOrder, Order, Orders};
+use super::{FileResult, SessionEvent};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
-use crate::lanes::worker::send::{Payload, Ready};
+use crate::lanes::worker::send::{Ready, UnitPayload};
 use crate::workers::Workers;
 
 /// What the source side reports.
 #[derive(Debug)]
-pub(crate) enum Report {
+pub(crate) enum SourceDone {
     /// A file of chunks cannot be read.
     Unreadable(FileId, Fault),
     /// A bundle was packed, or nothing was left of it.
-    Packed { bundle: BundleId, missing: Vec<(FileId, Fault)>, empty: bool },
+    Pack { bundle: BundleId, missing: Vec<(FileId, Fault)>, empty: bool },
     /// A file is what it was, or not.
-    Checked(FileResult),
+    CheckSource(FileResult),
 }
 
 /// What is known of an entry's source until it is settled.
@@ -46,8 +46,8 @@ pub(crate) struct Origin {
 }
 
 /// The source side. Dropping it waits until no read is outstanding.
-pub(crate) struct Reading {
-    shared: Arc<Shared>,
+pub(crate) struct SourceWorkers {
+    shared: Arc<SourceShared>,
     orders: Arc<Orders>,
     feeder: Option<JoinHandle<()>>,
     queue: Receiver<Ready>,
@@ -59,13 +59,13 @@ pub(crate) struct Reading {
 /// Held once by each order of which nothing is in the lanes' queue yet.
 pub(super) type Pending = Arc<()>;
 
-struct Shared {
+struct SourceShared {
     tree: Arc<dyn SourceTree>,
     slab: Arc<Slab>,
     io: ChunkIo,
     chunk: ChunkSize,
     times: StageTimes,
-    sink: UnboundedSender<Event>,
+    sink: UnboundedSender<SessionEvent>,
     /// Files of chunks that are outstanding. An order for a file that is no longer here has come too late.
     open: Mutex<HashMap<FileId, Opened>>,
     packers: Workers,
@@ -93,7 +93,7 @@ const OPEN_AHEAD: usize = 16;
 /// Questions that wait for the disk before no more entries are taken: a receiver may hold each file whole that it is told of.
 const CHECKS_WAITING_MAX: usize = 1024;
 
-impl Reading {
+impl SourceWorkers {
     /// Starts the source side.
     pub(crate) fn start(
         tree: Arc<dyn SourceTree>,
@@ -101,10 +101,10 @@ impl Reading {
         io: ChunkIo,
         chunk: ChunkSize,
         times: StageTimes,
-        sink: UnboundedSender<Event>,
-    ) -> Result<Reading, Fault> {
+        sink: UnboundedSender<SessionEvent>,
+    ) -> Result<SourceWorkers, Fault> {
         let packers = Workers::start("pack", PACKERS).map_err(|e| system_fault("packing threads", &e))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SourceShared {
             tree,
             slab,
             io,
@@ -122,7 +122,14 @@ impl Reading {
             .name("feed".to_owned())
             .spawn(move || feed(&feeding, &feeding_orders, &ready))
             .map_err(|e| system_fault("the reading thread", &e))?;
-        Ok(Reading { shared, orders, feeder: Some(feeder), queue, pending: Arc::default(), checks: Arc::default() })
+        Ok(SourceWorkers {
+            shared,
+            orders,
+            feeder: Some(feeder),
+            queue,
+            pending: Arc::default(),
+            checks: Arc::default(),
+        })
     }
 
     /// The queue that lanes take from. It ends when [`Reading`] was closed and everything ordered is through.
@@ -147,7 +154,7 @@ impl Reading {
     }
 
     /// Orders a bundle.
-    pub(super) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: impl Iterator<Item = Wanted>) {
+    pub(super) fn bundle(&self, bundle: BundleId, attempt: Attempt, files: impl Iterator<Item = FileOrder>) {
         self.order(Order::Bundle { bundle, attempt, files: files.map(Some).collect() });
     }
 
@@ -181,7 +188,7 @@ impl Reading {
                 None => Err(changed()),
             };
             drop(waiting);
-            let _ = sink.send(Event::Read(Report::Checked((file, result))));
+            let _ = sink.send(SessionEvent::Read(SourceDone::CheckSource((file, result))));
         });
     }
 
@@ -197,7 +204,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for SourceWorkers {
     fn drop(&mut self) {
         self.close();
         self.shared.slab.close();
@@ -208,7 +215,7 @@ impl Drop for Reading {
 }
 
 /// Carries out orders one after the other, as slots become free.
-fn feed(shared: &Arc<Shared>, orders: &Orders, ready: &Sender<Ready>) {
+fn feed(shared: &Arc<SourceShared>, orders: &Orders, ready: &Sender<Ready>) {
     while let Some((order, pending)) = orders.take() {
         let alive = match order {
             Order::Chunk(chunk) => shared.feed_chunk(&chunk, pending, ready),
@@ -223,7 +230,7 @@ fn feed(shared: &Arc<Shared>, orders: &Orders, ready: &Sender<Ready>) {
     }
 }
 
-impl Shared {
+impl SourceShared {
     /// Reads one chunk into a slot of its own; `None` when there are no more slots for this session.
     fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, pending: Pending, ready: &Sender<Ready>) -> Option<()> {
         let ChunkOrder { file, index, attempt, map, expect, ref origin } = *chunk;
@@ -234,7 +241,7 @@ impl Shared {
         let made =
             move |payload| Ready { unit, attempt, payload, len, expect, digest: map.kind(), start, chunk: map.size() };
         if origin.sparse && matches!(source.data_in(start.0, len), Ok(false)) {
-            let _ = ready.send(made(Payload::Hole));
+            let _ = ready.send(made(UnitPayload::Hole));
             return Some(());
         }
         drop(at_disk);
@@ -243,7 +250,7 @@ impl Shared {
         let done = move |slot: Slot, result: Result<(), longhaul_disk::DiskError>| {
             drop(at_disk);
             match result {
-                Ok(()) => drop(ready.send(made(Payload::Slot(slot)))),
+                Ok(()) => drop(ready.send(made(UnitPayload::Slot(slot)))),
                 Err(e) => shared.unreadable(file, e.fault()),
             }
             drop(pending);
@@ -277,19 +284,19 @@ impl Shared {
     }
 
     fn unreadable(&self, file: FileId, fault: Fault) {
-        let _ = self.sink.send(Event::Read(Report::Unreadable(file, fault)));
+        let _ = self.sink.send(SessionEvent::Read(SourceDone::Unreadable(file, fault)));
     }
 
     /// Packs a bundle on one of the packing threads; `None` when there are no more slots for this session.
     fn feed_bundle(
         self: &Arc<Self>,
         (bundle, attempt): (BundleId, Attempt),
-        files: Vec<Wanted>,
+        files: Vec<FileOrder>,
         pending: Pending,
         ready: &Sender<Ready>,
     ) -> Option<()> {
         if files.is_empty() {
-            let _ = self.sink.send(Event::Read(Report::Packed { bundle, missing: Vec::new(), empty: true }));
+            let _ = self.sink.send(SessionEvent::Read(SourceDone::Pack { bundle, missing: Vec::new(), empty: true }));
             return Some(());
         }
         let mut slot = self.slab.claim()?;
@@ -299,12 +306,12 @@ impl Shared {
             let times = shared.times.clone();
             let (len, kept, missing) = times.count(Stage::Files, || shared.pack(&mut slot, &files));
             let empty = kept == 0;
-            let _ = shared.sink.send(Event::Read(Report::Packed { bundle, missing, empty }));
+            let _ = shared.sink.send(SessionEvent::Read(SourceDone::Pack { bundle, missing, empty }));
             if !empty {
                 let _ = ready.send(Ready {
                     unit: Unit::Bundle(bundle),
                     attempt,
-                    payload: Payload::Slot(slot),
+                    payload: UnitPayload::Slot(slot),
                     len: len as u64,
                     expect: None,
                     digest: DigestKind::Root,
@@ -318,7 +325,7 @@ impl Shared {
     }
 
     /// Reads the files into the slot; gives its length, how many are in it, and which are not.
-    fn pack(&self, slot: &mut Slot, files: &[Wanted]) -> (usize, usize, Vec<(FileId, Fault)>) {
+    fn pack(&self, slot: &mut Slot, files: &[FileOrder]) -> (usize, usize, Vec<(FileId, Fault)>) {
         let mut packer = Packer::new(slot, files.len());
         let mut missing = Vec::new();
         let mut opening = files.iter().map(|(small, origin)| {
@@ -326,7 +333,7 @@ impl Shared {
             (*small, opened)
         });
         let mut ahead: VecDeque<_> = opening.by_ref().take(OPEN_AHEAD).collect();
-        while let Some((Small { file, len, stands }, opened)) = ahead.pop_front() {
+        while let Some((Small { file, len, standing_root: stands }, opened)) = ahead.pop_front() {
             ahead.extend(opening.next());
             let len = len as usize;
             let Some(space) = packer.space(len) else {

@@ -9,15 +9,15 @@ use longhaul_core::{Fault, FileId};
 
 /// Counts what is under way. See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Drain {
+pub(crate) struct TimedSourceEnd {
     /// Chunks that were ordered and have neither a verdict nor failed. A lane that is lost leaves some here for ever.
     under_way: u64,
     /// The first failure, and until when the rest is waited for.
     failed: Option<(FileId, Fault, Instant)>,
-    said: bool,
+    is_reported: bool,
 }
 
-impl Drain {
+impl TimedSourceEnd {
     /// A chunk is to be read.
     pub(super) fn ordered(&mut self) {
         self.under_way += 1;
@@ -36,11 +36,11 @@ impl Drain {
 
     /// What to say once nothing is under way any more, or for too long; once.
     pub(super) fn drained(&mut self, now: Instant) -> Option<(FileId, Fault)> {
-        let (file, fault, until) = self.failed.as_ref().filter(|_| !self.said)?;
+        let (file, fault, until) = self.failed.as_ref().filter(|_| !self.is_reported)?;
         if self.under_way > 0 && now < *until {
             return None;
         }
-        self.said = true;
+        self.is_reported = true;
         Some((*file, fault.clone()))
     }
 }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_end_is_said_once_and_only_when_everything_is_judged() {
-        let (mut drain, now) = (Drain::default(), Instant::now());
+        let (mut drain, now) = (TimedSourceEnd::default(), Instant::now());
         (0..4).for_each(|_| drain.ordered());
         drain.judged(1);
         assert_eq!(drain.drained(now), None, "the time is not over");
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn what_a_lost_lane_had_is_not_waited_for_for_ever() {
-        let (mut drain, now) = (Drain::default(), Instant::now());
+        let (mut drain, now) = (TimedSourceEnd::default(), Instant::now());
         drain.ordered();
         drain.ordered();
         drain.unreadable(FileId(0), fault());

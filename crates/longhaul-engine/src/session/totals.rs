@@ -34,9 +34,9 @@ pub(crate) struct Totals {
     bytes_read_back: u64,
     bytes_misread: u64,
     /// Whether a session is over.
-    later: bool,
+    is_resumed: bool,
     /// What sessions that are over moved, and what of the last one's will have to be sent again if there is another.
-    before: Progress,
+    earlier_sessions: Progress,
     bytes_lost: u64,
     bytes_skipped: u64,
     bytes_holes: u64,
@@ -162,17 +162,17 @@ impl Totals {
 
     /// Payload that sessions which are over brought and verified.
     pub(crate) fn bytes_received(&self) -> u64 {
-        self.before.bytes_received
+        self.earlier_sessions.bytes_received
     }
 
     /// Payload that sessions which are over sent or received.
     pub(crate) fn bytes_moved(&self) -> u64 {
-        self.before.bytes_sent.max(self.before.bytes_received)
+        self.earlier_sessions.bytes_sent.max(self.earlier_sessions.bytes_received)
     }
 
     /// Seconds for which sessions that are over stood.
     pub(crate) fn seconds(&self) -> f64 {
-        self.before.seconds
+        self.earlier_sessions.seconds
     }
 
     /// Another session begins that goes on with what has no outcome yet.
@@ -188,18 +188,21 @@ impl Totals {
 
     /// A session is over.
     pub(crate) fn session_over(&mut self, moved: &Moved) {
-        self.before = Progress {
-            seconds: self.before.seconds + moved.seconds,
-            bytes_sent: self.before.bytes_sent.saturating_add(moved.sent),
-            bytes_received: self.before.bytes_received.saturating_add(moved.received),
-            bytes_durable: self.before.bytes_durable.saturating_add(self.durable_of(moved.durable, moved.resumed)),
+        self.earlier_sessions = Progress {
+            seconds: self.earlier_sessions.seconds + moved.seconds,
+            bytes_sent: self.earlier_sessions.bytes_sent.saturating_add(moved.sent),
+            bytes_received: self.earlier_sessions.bytes_received.saturating_add(moved.received),
+            bytes_durable: self
+                .earlier_sessions
+                .bytes_durable
+                .saturating_add(self.durable_of(moved.durable, moved.resumed)),
             bytes_committed: self.bytes_committed,
             files_committed: self.files_committed,
-            bytes_digested: self.before.bytes_digested.saturating_add(moved.digested),
-            ..self.before
+            bytes_digested: self.earlier_sessions.bytes_digested.saturating_add(moved.digested),
+            ..self.earlier_sessions
         };
         self.bytes_resumed = self.resumed_with(moved.resumed);
-        self.later = true;
+        self.is_resumed = true;
         self.bytes_holes = self.bytes_holes.saturating_add(moved.holes);
         // What an earlier session held and this one did not come to is still there.
         self.bytes_held = moved.held.max(self.bytes_held.saturating_sub(moved.resumed));
@@ -211,26 +214,26 @@ impl Totals {
 
     /// What a session adds to the durable bytes: a later one resumes what an earlier one of this run was counted for.
     pub(crate) fn durable_of(&self, durable: u64, resumed: u64) -> u64 {
-        if self.later { durable.saturating_sub(resumed) } else { durable }
+        if self.is_resumed { durable.saturating_sub(resumed) } else { durable }
     }
 
     /// What earlier runs had brought, of which the session that is under way resumed so much: what a later session resumes this
     /// run brought itself.
     pub(crate) fn resumed_with(&self, resumed: u64) -> u64 {
-        if self.later { self.bytes_resumed } else { resumed }
+        if self.is_resumed { self.bytes_resumed } else { resumed }
     }
 
     /// Bytes of files that are at the receiver by this session, of which its counters are known: `durable_of` of what arrived.
     pub(crate) fn arrived_of(&self, tally: &Tally) -> u64 {
         let came = tally.received.saturating_add(tally.arriving).saturating_add(tally.holes);
-        let resumed = if self.later { 0 } else { tally.resumed };
+        let resumed = if self.is_resumed { 0 } else { tally.resumed };
         came.saturating_add(resumed).max(self.durable_of(tally.durable, tally.resumed))
     }
 
     /// Bytes that this session has still to send after `sent`, if the scan is over. Of a file that failed nobody knows how much
     /// was sent.
     pub(crate) fn left_to_send(&self, sent: u64, resumed: u64) -> Option<u64> {
-        let settled = [self.bytes_done_without, self.before.bytes_committed, sent, resumed];
+        let settled = [self.bytes_done_without, self.earlier_sessions.bytes_committed, sent, resumed];
         let left = || settled.into_iter().fold(self.bytes_total, u64::saturating_sub);
         (self.scanned && self.files_failed == 0).then(left)
     }
@@ -332,7 +335,7 @@ impl Totals {
 
     /// The counters, with those of the session that is under way.
     pub(crate) fn progress_with(&self, session: &Progress) -> Progress {
-        let before = &self.before;
+        let before = &self.earlier_sessions;
         Progress {
             seconds: before.seconds + session.seconds,
             counted_s: before.seconds + session.counted_s,
@@ -369,7 +372,7 @@ impl Totals {
             files_mismatched: self.files_mismatched,
             files_total: self.files_total,
             bytes_committed: self.bytes_committed,
-            bytes_moved: self.before.bytes_received,
+            bytes_moved: self.earlier_sessions.bytes_received,
             bytes_holes: self.bytes_holes,
             bytes_wanted: self.bytes_total.saturating_sub(self.bytes_skipped),
             scanned: self.scanned,
@@ -378,7 +381,7 @@ impl Totals {
             bytes_held: self.bytes_held,
             bytes_read_back: self.bytes_read_back,
             bytes_misread: self.bytes_misread,
-            bytes_digested: self.before.bytes_digested,
+            bytes_digested: self.earlier_sessions.bytes_digested,
             seconds,
             sender_cpu: cpu(self.sender_cpu_us),
             receiver_cpu: cpu(self.receiver_cpu_us),
@@ -446,14 +449,14 @@ mod tests {
         // Two files of which earlier runs brought 60 and 40; the first is gone on with.
         let first = Tally { received: 10, durable: 110, resumed: 60, ..Tally::default() };
         totals.session_over(&Moved::by_last_words(&first));
-        assert_eq!((totals.before.bytes_durable, totals.bytes_held, totals.bytes_resumed), (70, 110, 60));
+        assert_eq!((totals.earlier_sessions.bytes_durable, totals.bytes_held, totals.bytes_resumed), (70, 110, 60));
         // Sessions that are lost before they open anything.
         for _ in 0..3 {
             totals.begin_session();
             let moved = Moved::by_last_words(&Tally { durable: 110, ..Tally::default() });
             assert_eq!((moved.durable, moved.fresh()), (0, 0));
             totals.session_over(&moved);
-            assert_eq!((totals.before.bytes_durable, totals.bytes_held, totals.bytes_resumed), (70, 110, 60));
+            assert_eq!((totals.earlier_sessions.bytes_durable, totals.bytes_held, totals.bytes_resumed), (70, 110, 60));
         }
     }
 

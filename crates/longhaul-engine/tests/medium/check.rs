@@ -127,7 +127,7 @@ impl State<'_> {
         let one = |shown: Shown| {
             let bytes = self.view.bytes(shown.node);
             let said = journal::replay(bytes).map(|replayed| {
-                let held = |partial: &journal::Partial| {
+                let held = |partial: &journal::JournalledPartial| {
                     let temp = text(&partial.file.temp.file_name()).to_owned();
                     format!("{} {} in {temp}", text(partial.file.path.as_bytes()), partial.held.bytes(partial.file.map))
                 };

@@ -14,7 +14,7 @@ use super::stream::Shared;
 #[derive(Clone)]
 pub(crate) struct QuicHandle {
     shared: Weak<Shared>,
-    seen: Arc<Mutex<Seen>>,
+    last: Arc<Mutex<Seen>>,
     carried: Arc<AtomicU64>,
     stood: Instant,
 }
@@ -35,7 +35,7 @@ impl QuicHandle {
         let seen = Seen { stream_frames: 0, payload_at: now, datagrams: 0, sent: 0, waiting: None };
         QuicHandle {
             shared: Arc::downgrade(shared),
-            seen: Arc::new(Mutex::new(seen)),
+            last: Arc::new(Mutex::new(seen)),
             carried: shared.carried.clone(),
             stood: now,
         }
@@ -130,7 +130,7 @@ impl QuicHandle {
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -190,7 +190,8 @@ mod tests {
         let options = LaneOptions { deadline: Duration::from_secs(20), ..LaneOptions::default() };
         let began = Instant::now();
         let dialler = Identity::generate().unwrap();
-        let error = crate::LaneStream::dial_quic(listener.local_addr(), &dialler, identity.public(), &options).unwrap_err();
+        let error =
+            crate::LaneStream::dial_quic(listener.local_addr(), &dialler, identity.public(), &options).unwrap_err();
         // Out of the queue it is refused; in it, it hears nothing.
         assert!(began.elapsed() < Duration::from_secs(10), "{error} after {:?}", began.elapsed());
     }

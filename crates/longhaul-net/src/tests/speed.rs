@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::{Port, identity, meanwhile, noise, private_pair};
 use crate::LaneStream;
-use crate::handshake::{Handshake, Side, Turn};
+use crate::handshake::{Handshake, HandshakeTurn, Side};
 use crate::pair::converse;
 use crate::tls::{LANE, PeerCheck, client_config, server_config};
 use crate::wire::{Congestion, Wire};
@@ -186,7 +186,7 @@ fn records_of_rustls(pieces: usize) {
     let mut client = Handshake::client(config, "").unwrap();
     let config = server_config(&identity(), PeerCheck::Observe, LANE).unwrap();
     let mut server = Handshake::server(config, Vec::new(), "").unwrap();
-    while converse(&mut client, &mut server).unwrap() == Turn::Peer {}
+    while converse(&mut client, &mut server).unwrap() == HandshakeTurn::Peer {}
     let (Side::Client(mut client), Side::Server(mut server)) = (client.into_side(), server.into_side()) else {
         panic!("a client and a server");
     };

@@ -14,13 +14,13 @@ use crate::journal::Stretch;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldChunks {
     /// By index / 256: pages, so that an insertion moves at most one page of digests.
-    pages: BTreeMap<u64, Page>,
+    pages: BTreeMap<u64, ChunkPage>,
     len: u64,
 }
 
 /// Up to 256 chunks in a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Page {
+struct ChunkPage {
     present: [u64; PAGE_CHUNKS as usize / 64],
     /// Of those present, in order.
     digests: Vec<Hash32>,
@@ -146,7 +146,7 @@ impl HeldChunks {
     }
 }
 
-impl Page {
+impl ChunkPage {
     fn insert(&mut self, at: u64, digest: Hash32) -> Option<Hash32> {
         match self.rank(at) {
             Ok(rank) => Some(std::mem::replace(&mut self.digests[rank], digest)),

@@ -45,7 +45,7 @@ mod replay;
 pub use frame::{Head, JournalId, PRELUDE_BYTES, RECORD_BYTES_MAX, VERSION, Writer};
 pub use held::HeldChunks;
 pub use record::{FileRecord, Opened, Origin, Record, Run, Stretch};
-pub use replay::{End, Finished, Partial, Placement, Replay, Replayed, replay};
+pub use replay::{End, Finished, JournalledPartial, Placement, Replay, Replayed, replay};
 
 /// Why a file cannot be gone on with as a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

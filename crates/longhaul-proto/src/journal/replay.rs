@@ -13,14 +13,14 @@ use longhaul_core::{ChunkMap, FileNode, RelPath};
 /// A replay under way.
 #[derive(Debug, Default)]
 pub struct Replay {
-    stage: Stage,
+    stage: ReplayStage,
     /// Bytes that were given and belong to nothing whole yet.
     pending: Vec<u8>,
     /// How much of `pending` is used up.
     used: usize,
     opened: Option<Opened>,
     origin: Origin,
-    files: BTreeMap<u32, Partial>,
+    files: BTreeMap<u32, JournalledPartial>,
     done: Vec<Finished>,
     dirs: BTreeSet<RelPath>,
     doubts: BTreeSet<RelPath>,
@@ -37,7 +37,7 @@ enum Subject {
 }
 
 #[derive(Default)]
-enum Stage {
+enum ReplayStage {
     #[default]
     Prelude,
     Records(Checker),
@@ -52,7 +52,7 @@ pub struct Replayed {
     /// Who wrote it last.
     pub opened: Opened,
     /// Files that are neither done nor dropped, by number.
-    pub files: BTreeMap<u32, Partial>,
+    pub files: BTreeMap<u32, JournalledPartial>,
     /// Files that were committed, in the order of that.
     pub done: Vec<Finished>,
     /// Directories in which temporaries of it may lie that no open file names.
@@ -71,7 +71,7 @@ pub struct Replayed {
 
 /// A file that is not whole yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Partial {
+pub struct JournalledPartial {
     /// What it is; its source is the latest.
     pub file: FileRecord,
     /// What of it is in its temporary, verified and durable.
@@ -149,7 +149,7 @@ impl Replay {
 
     /// Whether more bytes would change nothing.
     pub fn ended(&self) -> bool {
-        matches!(self.stage, Stage::Corrupt(_) | Stage::Failed(_))
+        matches!(self.stage, ReplayStage::Corrupt(_) | ReplayStage::Failed(_))
     }
 
     /// Says what it all comes to, when there are no more bytes.
@@ -158,10 +158,10 @@ impl Replay {
     /// [`JournalError`] if there is nothing to go on with.
     pub fn finish(self) -> Result<Replayed, JournalError> {
         let (checker, end) = match self.stage {
-            Stage::Failed(error) => return Err(error),
-            Stage::Prelude => return Err(beginning(&self.pending)),
-            Stage::Records(checker) => (checker, if self.pending.is_empty() { End::Clean } else { End::Torn }),
-            Stage::Corrupt(checker) => (checker, End::Corrupt),
+            ReplayStage::Failed(error) => return Err(error),
+            ReplayStage::Prelude => return Err(beginning(&self.pending)),
+            ReplayStage::Records(checker) => (checker, if self.pending.is_empty() { End::Clean } else { End::Torn }),
+            ReplayStage::Corrupt(checker) => (checker, End::Corrupt),
         };
         Ok(Replayed {
             opened: self.opened.ok_or(JournalError::Unopened)?,
@@ -180,14 +180,14 @@ impl Replay {
     fn step(&mut self) -> Option<()> {
         let bytes = &self.pending[self.used..];
         let checker = match &self.stage {
-            Stage::Prelude => {
+            ReplayStage::Prelude => {
                 let head = Head::decode(bytes.first_chunk::<PRELUDE_BYTES>()?);
                 self.used += PRELUDE_BYTES;
-                self.stage = head.map_or_else(Stage::Failed, |head| Stage::Records(Checker::new(head)));
+                self.stage = head.map_or_else(ReplayStage::Failed, |head| ReplayStage::Records(Checker::new(head)));
                 return Some(());
             }
-            Stage::Records(checker) => checker,
-            Stage::Corrupt(_) | Stage::Failed(_) => return None,
+            ReplayStage::Records(checker) => checker,
+            ReplayStage::Corrupt(_) | ReplayStage::Failed(_) => return None,
         };
         match next(checker, bytes) {
             Next::Short => None,
@@ -202,7 +202,7 @@ impl Replay {
                 let mut behind = before.clone();
                 behind.pass(&bytes[..end], check_at(bytes, end));
                 self.used += end + CHECK_BYTES;
-                self.stage = Stage::Records(behind);
+                self.stage = ReplayStage::Records(behind);
                 self.absorb_or_end(record, before)
             }
         }
@@ -210,7 +210,7 @@ impl Replay {
 
     fn absorb_or_end(&mut self, record: Option<Record>, before: Checker) -> Option<()> {
         if self.opened.is_none() && !matches!(record, Some(Record::Opened(_))) {
-            self.stage = Stage::Failed(JournalError::NotOpened);
+            self.stage = ReplayStage::Failed(JournalError::NotOpened);
             return None;
         }
         if record.and_then(|record| self.absorb(record)).is_none() {
@@ -221,8 +221,11 @@ impl Replay {
     }
 
     fn end_at(&mut self, checker: Checker) {
-        self.stage =
-            if self.opened.is_none() { Stage::Failed(JournalError::Unopened) } else { Stage::Corrupt(checker) };
+        self.stage = if self.opened.is_none() {
+            ReplayStage::Failed(JournalError::Unopened)
+        } else {
+            ReplayStage::Corrupt(checker)
+        };
     }
 
     /// Takes a record whose check is right; none, and nothing changed, if it makes no sense (JOURNAL-2, 5, 6, 7, 9, 10).
@@ -238,7 +241,7 @@ impl Replay {
                 self.speaks_of(Subject::Files)?;
                 let risen = u64::from(file.number) >= self.next_number;
                 self.next_number = risen.then_some(u64::from(file.number) + 1)?;
-                self.files.insert(file.number, Partial { file, held: HeldChunks::new(), placed: None });
+                self.files.insert(file.number, JournalledPartial { file, held: HeldChunks::new(), placed: None });
             }
             Record::Chunks { number, runs } => {
                 let partial = self.files.get_mut(&number)?;
@@ -246,7 +249,7 @@ impl Replay {
                 runs.iter().for_each(|Run { start, digests }| partial.held.insert_run(*start, digests));
             }
             Record::Done { number } => {
-                let Partial { file, .. } = self.files.remove(&number)?;
+                let JournalledPartial { file, .. } = self.files.remove(&number)?;
                 self.done.push(Finished { file, origin: self.origin });
             }
             Record::Dropped { number } => drop(self.files.remove(&number)?),
@@ -336,13 +339,13 @@ fn lies_in(map: ChunkMap, start: u64, count: u64) -> bool {
     start.checked_add(count).is_some_and(|end| end <= map.chunks())
 }
 
-impl std::fmt::Debug for Stage {
+impl std::fmt::Debug for ReplayStage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Stage::Prelude => f.write_str("Prelude"),
-            Stage::Records(checker) => write!(f, "Records(at {})", checker.offset()),
-            Stage::Corrupt(checker) => write!(f, "Corrupt(at {})", checker.offset()),
-            Stage::Failed(error) => write!(f, "Failed({error})"),
+            ReplayStage::Prelude => f.write_str("Prelude"),
+            ReplayStage::Records(checker) => write!(f, "Records(at {})", checker.offset()),
+            ReplayStage::Corrupt(checker) => write!(f, "Corrupt(at {})", checker.offset()),
+            ReplayStage::Failed(error) => write!(f, "Failed({error})"),
         }
     }
 }

@@ -7,8 +7,8 @@ use longhaul_core::limits::{CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX};
 
 use super::chunks::ChunkState;
 use super::flow::LARGE_OPEN_MAX;
-use super::large::{Large, Stage};
-use super::{Receiver, State};
+use super::large::{LargeStage, LargeTarget};
+use super::{EntryState, Receiver};
 
 impl Receiver {
     /// Panics at the first counter that has drifted and the first bound that is broken.
@@ -16,12 +16,12 @@ impl Receiver {
         assert!(self.entries.len() <= ENTRIES_UNSETTLED_MAX, "{} entries", self.entries.len());
         assert!(self.chunks_wanted <= CHUNKS_WANTED_MAX, "{} chunks wanted", self.chunks_wanted);
         assert!(self.large_open <= LARGE_OPEN_MAX, "{} files open", self.large_open);
-        let held = self.entries.values().map(|slot| slot.held.name_bytes()).sum::<usize>();
+        let held = self.entries.values().map(|slot| slot.entry.name_bytes()).sum::<usize>();
         assert_eq!(self.entries_bytes, held, "bytes of names");
-        let dir_ends = self.entries.values().filter(|slot| matches!(slot.state, State::DirEnd)).count();
+        let dir_ends = self.entries.values().filter(|slot| matches!(slot.state, EntryState::DirEnd)).count();
         assert_eq!(self.dir_ends, dir_ends, "ends of directories");
         let busy: BTreeSet<_> =
-            self.entries.values().filter(|slot| slot.busy).map(|slot| slot.held.placed.clone()).collect();
+            self.entries.values().filter(|slot| slot.busy).map(|slot| slot.entry.placed.clone()).collect();
         assert_eq!(self.busy, busy, "busy paths");
         self.audit_large();
     }
@@ -36,38 +36,38 @@ impl Receiver {
             .entries
             .iter()
             .filter_map(|(id, slot)| match &slot.state {
-                State::Large(large) => Some((*id, &**large)),
+                EntryState::Large(large) => Some((*id, &**large)),
                 _ => None,
             })
             .collect();
         large.iter().for_each(|(_, large)| audit_one(large));
-        let waits = |id: FileId, large: &Large| large.is_at_disk() || self.journal.speaks_of(id);
+        let waits = |id: FileId, large: &LargeTarget| large.is_at_disk() || self.journal.speaks_of(id);
         assert!(
             large.iter().all(|(id, l)| l.failed.is_none() || waits(*id, l)),
             "a failed file that waits for nothing"
         );
-        let sum = |part: fn(&Large) -> u64| large.iter().map(|(_, l)| part(l)).sum::<u64>();
-        let ids = |which: fn(&Large) -> bool| {
+        let sum = |part: fn(&LargeTarget) -> u64| large.iter().map(|(_, l)| part(l)).sum::<u64>();
+        let ids = |which: fn(&LargeTarget) -> bool| {
             large.iter().filter(|(_, l)| which(l)).map(|(id, _)| *id).collect::<BTreeSet<_>>()
         };
         assert_eq!(self.chunks_wanted as u64, sum(|l| l.wanted as u64), "chunks wanted");
         assert_eq!(self.large_open as u64, sum(|l| l.is_open() as u64), "files open");
         let room = sum(|l| l.room.map_or(0, |room| room.bytes()));
         assert_eq!(self.rooms.reserved(), room, "room that is kept");
-        assert_eq!(self.unsynced.undurable, sum(Large::undurable), "bytes not durable");
-        assert_eq!(self.to_create, ids(|l| l.stage == Stage::Waiting), "files that wait for a descriptor");
-        let syncable = ids(|l| l.stage == Stage::Open && l.failed.is_none() && l.written > 0);
+        assert_eq!(self.unsynced.undurable, sum(LargeTarget::undurable), "bytes not durable");
+        assert_eq!(self.to_create, ids(|l| l.stage == LargeStage::Waiting), "files that wait for a descriptor");
+        let syncable = ids(|l| l.stage == LargeStage::Open && l.failed.is_none() && l.written > 0);
         assert!(self.unsynced.files.is_superset(&syncable), "files that no sync will reach");
         let waiting: u64 =
             large.iter().filter(|(id, _)| self.unsynced.files.contains(id)).map(|(_, l)| l.written).sum();
         assert_eq!(self.unsynced.bytes, waiting, "bytes that wait for a sync");
-        let wanting = ids(|l| matches!(l.stage, Stage::Open | Stage::Comparing) && l.has_chunks_to_want());
+        let wanting = ids(|l| matches!(l.stage, LargeStage::Open | LargeStage::Comparing) && l.has_chunks_to_want());
         assert!(self.to_want.is_superset(&wanting), "files whose chunks are never wanted");
         assert_eq!(self.unsynced.since.is_some(), !self.unsynced.files.is_empty(), "the clock of the next sync");
     }
 }
 
-fn audit_one(large: &Large) {
+fn audit_one(large: &LargeTarget) {
     let count = |state| large.chunks.values().filter(|chunk| chunk.state == state).count();
     let bytes = |state| {
         let of = large.chunks.iter().filter(|(_, chunk)| chunk.state == state);

@@ -13,10 +13,10 @@ use longhaul_core::{Blame, Fault, FaultCode, FileId};
 
 use super::doubt::Doubt;
 use super::flow::LARGE_OPEN_MAX;
-use super::journal::Record;
+use super::journal::JournalEntry;
 use super::large::Leftover;
 use super::readback::misread;
-use super::{Action, ReadBackReason, Receiver, Replace, SyncGroup};
+use super::{ReadBackReason, Receiver, ReceiverAction, Replace, SyncGroup};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
@@ -30,7 +30,7 @@ pub(super) struct Committer {
     since: Option<Timestamp>,
     /// The batch under way, in the order of its renames.
     pub(super) batch: Vec<FileId>,
-    pub(super) stage: Option<Stage>,
+    pub(super) stage: Option<BatchStage>,
     /// Those of it that were renamed.
     renamed: HashSet<FileId>,
     /// Files of the batch that fail, and why.
@@ -42,7 +42,7 @@ pub(super) struct Committer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum BatchStage {
     Barrier,
     ReadBack,
     Publish,
@@ -103,7 +103,7 @@ impl Committer {
         self.gathered_bytes = 0;
         self.gathered_large = 0;
         self.since = None;
-        self.stage = Some(Stage::Barrier);
+        self.stage = Some(BatchStage::Barrier);
         self.batch.clone()
     }
 }
@@ -122,7 +122,7 @@ impl Receiver {
         };
         if begins {
             let batch = self.committer.begin();
-            self.actions.push_back(Action::Barrier(batch));
+            self.actions.push_back(ReceiverAction::Barrier(batch));
         }
     }
 
@@ -134,7 +134,7 @@ impl Receiver {
 
     /// The batch is durable under temporary names (or nothing of it may be believed).
     pub fn handle_barrier(&mut self, now: Timestamp, result: Result<(), Fault>) {
-        if self.is_over() || self.committer.stage != Some(Stage::Barrier) {
+        if self.is_over() || self.committer.stage != Some(BatchStage::Barrier) {
             return;
         }
         match result {
@@ -150,15 +150,15 @@ impl Receiver {
         if small.is_empty() || self.committer.doubt.is_some() {
             return self.publish();
         }
-        self.committer.stage = Some(Stage::ReadBack);
+        self.committer.stage = Some(BatchStage::ReadBack);
         self.committer.reading = small.clone();
-        self.actions.push_back(Action::ReadBackStaged { files: small, why: ReadBackReason::Verify });
+        self.actions.push_back(ReceiverAction::ReadStaged { files: small, why: ReadBackReason::Verify });
     }
 
     /// What the small files of the batch are on the medium. One that is not what it was leaves the batch and is wanted again, or
     /// is not renamed; nor is one without a result.
-    pub fn handle_staged_read_back(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
-        if self.is_over() || self.committer.stage != Some(Stage::ReadBack) {
+    pub fn handle_read_staged(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
+        if self.is_over() || self.committer.stage != Some(BatchStage::ReadBack) {
             return;
         }
         if self.committer.doubt.is_some() {
@@ -179,7 +179,7 @@ impl Receiver {
                         self.committer.batch.retain(|of| *of != id);
                         continue;
                     }
-                    let placed = self.entries.get(&id).map(|slot| slot.held.placed.escaped().to_string());
+                    let placed = self.entries.get(&id).map(|slot| slot.entry.placed.escaped().to_string());
                     misread(format_args!(
                         "the disk gives back other bytes than were written to it, {ATTEMPTS_MAX} times"
                     ))
@@ -197,19 +197,19 @@ impl Receiver {
     /// Renames the batch, but for what has failed already.
     fn publish(&mut self) {
         self.committer.doubt = None;
-        self.committer.stage = Some(Stage::Publish);
+        self.committer.stage = Some(BatchStage::Publish);
         let good = self.committer.batch.iter().filter(|id| !self.committer.failures.contains_key(id));
         let replace = |id| self.entries.get(id).map_or(Replace::Never, |slot| slot.replace);
         let renames = good.map(|id| (*id, replace(id))).collect();
-        self.actions.push_back(Action::Publish(renames));
+        self.actions.push_back(ReceiverAction::Publish(renames));
     }
 
     /// The batch is renamed, file by file. A file without a result is taken for not renamed.
-    pub fn handle_published(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
-        if self.is_over() || self.committer.stage != Some(Stage::Publish) {
+    pub fn handle_publish(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+        if self.is_over() || self.committer.stage != Some(BatchStage::Publish) {
             return;
         }
-        self.committer.stage = Some(Stage::SyncDirs);
+        self.committer.stage = Some(BatchStage::SyncDirs);
         let mut results: HashMap<_, _> = results.into_iter().collect();
         let mut renamed = Vec::with_capacity(self.committer.batch.len());
         for id in &self.committer.batch {
@@ -221,14 +221,14 @@ impl Receiver {
             }
         }
         self.committer.renamed = renamed.iter().copied().collect();
-        self.actions.push_back(Action::SyncDirs(renamed));
+        self.actions.push_back(ReceiverAction::SyncDirs(renamed));
         self.settle_down(now);
     }
 
     /// The renames are durable: the batch is committed. If they are not, those renamed stand under their final names,
     /// whole, but fail: what is acknowledged must survive.
-    pub fn handle_dirs_synced(&mut self, now: Timestamp, result: Result<(), Fault>) {
-        if self.is_over() || self.committer.stage != Some(Stage::SyncDirs) {
+    pub fn handle_sync_dirs(&mut self, now: Timestamp, result: Result<(), Fault>) {
+        if self.is_over() || self.committer.stage != Some(BatchStage::SyncDirs) {
             return;
         }
         match result {
@@ -248,11 +248,11 @@ impl Receiver {
                 (Some(fault), _) if stands.contains(&id) => self.finish(id, Outcome::Failed(fault)),
                 (Some(fault), _) => {
                     let leftover = match self.leftover(id, &fault) {
-                        Leftover::Keep => Action::Keep(id),
+                        Leftover::Keep => ReceiverAction::Release(id),
                         Leftover::Discard => {
                             let durable = self.large(id).map_or(0, |large| large.durable);
                             self.tally.durable = self.tally.durable.saturating_sub(durable);
-                            Action::Discard(id)
+                            ReceiverAction::Discard(id)
                         }
                     };
                     self.actions.push_back(leftover);
@@ -265,7 +265,7 @@ impl Receiver {
                     self.tally.durable = self.tally.durable.saturating_add(bytes);
                     self.finish(id, Outcome::Committed(root));
                     if is_large {
-                        self.journal.add(Record::Done(id));
+                        self.journal.add(JournalEntry::Done(id));
                     }
                 }
             }

@@ -14,9 +14,9 @@ use longhaul_core::{Attempt, Blame, ChunkIndex, EntryKind, Fault, FaultCode, Fil
 
 use super::chunks::ChunkState;
 use super::flow::ask_for;
-use super::large::{Chunk, Large, Stage, Want};
+use super::large::{LargeStage, LargeTarget, Want, WantedChunk};
 use super::order::{Base, Ticket};
-use super::{Action, Held, Receiver, State};
+use super::{EntryRef, EntryState, Receiver, ReceiverAction};
 use crate::journal::HeldChunks;
 use crate::time::Timestamp;
 use crate::wire::message::{CheckFiles, Finding, Message, Outcome, Verdict};
@@ -50,15 +50,15 @@ impl Comparison {
     }
 }
 
-impl Large {
+impl LargeTarget {
     /// The digest of what stands in a chunk's place, if the sender was told it.
     pub(super) fn stands(&self, index: ChunkIndex) -> Option<Hash32> {
-        self.chunks.get(&index)?.stands
+        self.chunks.get(&index)?.standing_digest
     }
 
     /// Whether there is a temporary that takes chunks.
     fn takes_chunks(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::Syncing)
+        matches!(self.stage, LargeStage::Open | LargeStage::Syncing)
     }
 
     /// Takes note of a chunk that is equal while there is no temporary.
@@ -80,8 +80,13 @@ impl Large {
         comparison.next_copy = ChunkIndex(index.0 + 1);
         comparison.copying += 1;
         let attempt = Attempt::FIRST;
-        let chunk =
-            Chunk { state: ChunkState::Verified, attempt, digest: Some(digest), stands: Some(*hash), judged: true };
+        let chunk = WantedChunk {
+            state: ChunkState::Verified,
+            attempt,
+            digest: Some(digest),
+            standing_digest: Some(*hash),
+            judged: true,
+        };
         self.chunks.insert(index, chunk);
         self.writing += 1;
         self.wanted += 1;
@@ -90,7 +95,7 @@ impl Large {
 
     /// Declared root and computed root, once everything was compared and no temporary was needed.
     pub(super) fn roots_when_equal(&self) -> Option<(Hash32, Hash32)> {
-        if self.stage != Stage::Comparing || self.failed.is_some() {
+        if self.stage != LargeStage::Comparing || self.failed.is_some() {
             return None;
         }
         self.declared_root.zip(self.merger.root())
@@ -115,7 +120,7 @@ impl Large {
             if self.known(index).is_none()
                 && let Some(chunk) = self.chunks.get_mut(&index)
             {
-                chunk.stands = Some(*hash);
+                chunk.standing_digest = Some(*hash);
             }
         }
         Some(Want { start, count, digests: compare.then_some(digests) })
@@ -124,26 +129,27 @@ impl Large {
 
 impl Receiver {
     /// Has the roots of small files read that stand in the length that is offered.
-    pub(super) fn compare_small(&mut self, files: Vec<Arc<Held>>) {
+    pub(super) fn compare_small(&mut self, files: Vec<Arc<EntryRef>>) {
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
-            self.actions.push_back(Action::ReadStanding(files.by_ref().take(READ_FILES_AT_ONCE).collect()));
+            self.actions.push_back(ReceiverAction::ReadStanding(files.by_ref().take(READ_FILES_AT_ONCE).collect()));
         }
     }
 
     /// What stands under the names of small files: all those of one order.
-    pub fn handle_standing(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
+    pub fn handle_read_standing(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
         if self.is_over() || self.is_draining() {
             return;
         }
         let mut files = Vec::with_capacity(results.len());
         for (id, result) in results {
-            let Some(slot) = self.entries.get_mut(&id).filter(|slot| matches!(slot.state, State::Comparing)) else {
+            let Some(slot) = self.entries.get_mut(&id).filter(|slot| matches!(slot.state, EntryState::Comparing))
+            else {
                 continue;
             };
             match result {
-                Ok(root) => slot.state = State::Compared(root),
-                Err(_) if self.config.policy.may_modify => slot.state = State::Wanted,
+                Ok(root) => slot.state = EntryState::Compared(root),
+                Err(_) if self.config.policy.may_modify => slot.state = EntryState::Wanted,
                 Err(fault) => {
                     self.fail_file(id, fault);
                     continue;
@@ -152,7 +158,7 @@ impl Receiver {
             files.push((id, result.ok()));
         }
         for files in files.chunks(CHECKS_AT_ONCE) {
-            self.actions.push_back(Action::Send(Message::CheckFiles(CheckFiles { files: files.to_vec() })));
+            self.actions.push_back(ReceiverAction::Send(Message::CheckFiles(CheckFiles { files: files.to_vec() })));
         }
         self.settle_down(now);
     }
@@ -160,7 +166,7 @@ impl Receiver {
     /// Has what stands read in place of chunks that are wanted; what an earlier session left is known.
     pub(super) fn compare(&mut self, id: FileId, want: Want) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
-        let State::Large(large) = &mut slot.state else { return };
+        let EntryState::Large(large) = &mut slot.state else { return };
         let map = large.map;
         let Some(comparison) = &mut large.comparison else { return };
         let chunks: Vec<_> = (want.start.0..want.start.0 + want.count).map(ChunkIndex).collect();
@@ -170,13 +176,13 @@ impl Receiver {
             return self.ask_found(id);
         }
         for chunks in chunks.chunks(READ_CHUNKS_AT_ONCE) {
-            let base = Base { held: slot.held.clone(), map };
-            self.actions.push_back(Action::ReadStandingChunks { base, chunks: chunks.to_vec() });
+            let base = Base { entry: slot.entry.clone(), map };
+            self.actions.push_back(ReceiverAction::ReadStandingChunks { base, chunks: chunks.to_vec() });
         }
     }
 
     /// What stands in the place of chunks: all those of one order.
-    pub fn handle_standing_chunks(
+    pub fn handle_read_standing_chunks(
         &mut self,
         now: Timestamp,
         id: FileId,
@@ -202,10 +208,10 @@ impl Receiver {
 
     /// Asks the sender for the chunks of which it is known what to ask, in order.
     fn ask_found(&mut self, id: FileId) {
-        while let Some(want) = self.large(id).and_then(Large::next_ask) {
+        while let Some(want) = self.large(id).and_then(LargeTarget::next_ask) {
             // What makes room for these must be heard before them, or the sender counts too many.
             self.says.flush(&mut self.actions);
-            self.actions.push_back(Action::Send(ask_for(id, want)));
+            self.actions.push_back(ReceiverAction::Send(ask_for(id, want)));
         }
     }
 
@@ -219,7 +225,7 @@ impl Receiver {
     ) -> Result<(), Fault> {
         let read_back = self.config.read_back;
         let Some(slot) = self.entries.get_mut(&id) else { return Ok(()) };
-        let State::Large(large) = &mut slot.state else { return Ok(()) };
+        let EntryState::Large(large) = &mut slot.state else { return Ok(()) };
         let verdict = Verdict { unit: Unit::Chunk { file: id, index }, attempt, finding: Finding::Good(digest) };
         if !large.takes_chunks() {
             large.note_equal(index, digest)?;
@@ -230,8 +236,8 @@ impl Receiver {
         }
         large.accept(index, digest)?;
         self.tally.resumed += large.map.len_of(index).unwrap_or(0);
-        let base = Base { held: slot.held.clone(), map: large.map };
-        self.actions.push_back(Action::Copy { base, index, digest });
+        let base = Base { entry: slot.entry.clone(), map: large.map };
+        self.actions.push_back(ReceiverAction::Copy { base, index, digest });
         if !read_back {
             self.say_verdict(verdict);
         }
@@ -241,12 +247,12 @@ impl Receiver {
     /// The first difference: a chunk came that waits for a temporary.
     pub(super) fn begin_replacing(&mut self, id: FileId, index: ChunkIndex, ticket: Ticket) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
-        let State::Large(large) = &mut slot.state else { return };
+        let EntryState::Large(large) = &mut slot.state else { return };
         let Some(comparison) = &mut large.comparison else { return };
         comparison.waiting.push((index, ticket));
-        if large.stage == Stage::Comparing {
-            large.stage = Stage::Creating;
-            self.actions.push_back(Action::Create(slot.held.clone(), None));
+        if large.stage == LargeStage::Comparing {
+            large.stage = LargeStage::Creating;
+            self.actions.push_back(ReceiverAction::Create(slot.entry.clone(), None));
         }
     }
 
@@ -254,19 +260,19 @@ impl Receiver {
     pub(super) fn go_on_replacing(&mut self, id: FileId) {
         let Some(comparison) = self.large(id).and_then(|large| large.comparison.as_mut()) else { return };
         let waiting = std::mem::take(&mut comparison.waiting);
-        let writes = waiting.into_iter().map(|(index, ticket)| Action::Write { file: id, index, ticket });
+        let writes = waiting.into_iter().map(|(index, ticket)| ReceiverAction::Write { file: id, index, ticket });
         self.actions.extend(writes);
         self.to_copy.insert(id);
     }
 
     /// The temporary cannot be made: what waits for it is dropped.
     pub(super) fn stop_replacing(&mut self, id: FileId) {
-        let Some(State::Large(large)) = self.entries.get_mut(&id).map(|slot| &mut slot.state) else { return };
+        let Some(EntryState::Large(large)) = self.entries.get_mut(&id).map(|slot| &mut slot.state) else { return };
         let waiting = large.comparison.as_mut().map(|comparison| std::mem::take(&mut comparison.waiting));
         for (index, ticket) in waiting.unwrap_or_default() {
             large.chunks.remove(&index);
             large.writing -= 1;
-            self.actions.push_back(Action::Drop(ticket));
+            self.actions.push_back(ReceiverAction::DropPayload(ticket));
         }
     }
 
@@ -276,7 +282,7 @@ impl Receiver {
         for id in files {
             while self.chunks_wanted < CHUNKS_WANTED_MAX && self.unsynced.undurable < undurable_max {
                 let Some(slot) = self.entries.get_mut(&id) else { break };
-                let State::Large(large) = &mut slot.state else { break };
+                let EntryState::Large(large) = &mut slot.state else { break };
                 if large.failed.is_some() || large.comparison.as_ref().is_none_or(Comparison::is_copied) {
                     self.to_copy.remove(&id);
                     break;
@@ -284,30 +290,30 @@ impl Receiver {
                 let Some((index, digest)) = large.next_copy() else { break };
                 self.chunks_wanted += 1;
                 self.tally.resumed += large.map.len_of(index).unwrap_or(0);
-                let base = Base { held: slot.held.clone(), map: large.map };
-                self.actions.push_back(Action::Copy { base, index, digest });
+                let base = Base { entry: slot.entry.clone(), map: large.map };
+                self.actions.push_back(ReceiverAction::Copy { base, index, digest });
             }
         }
     }
 
     /// The whole file is what stands there: its metadata may still be another's.
-    pub(super) fn retouch(&mut self, files: Vec<Arc<Held>>) {
+    pub(super) fn retouch(&mut self, files: Vec<Arc<EntryRef>>) {
         if !files.is_empty() {
             let metadata = self.config.policy.may_modify;
-            self.actions.push_back(Action::Retouch { files, metadata });
+            self.actions.push_back(ReceiverAction::Retouch { files, metadata });
         }
     }
 
     /// What was compared is still what stood there, with its metadata set as far as it may be (or not).
-    pub fn handle_retouched(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+    pub fn handle_retouch(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
         if self.is_over() {
             return;
         }
         for (id, result) in results {
             let root = match self.entries.get_mut(&id).map(|slot| &mut slot.state) {
-                Some(State::Retouching(root)) => Some(*root),
-                Some(State::Large(large)) if large.stage == Stage::Retouching => {
-                    large.stage = Stage::Comparing;
+                Some(EntryState::Retouching(root)) => Some(*root),
+                Some(EntryState::Large(large)) if large.stage == LargeStage::Retouching => {
+                    large.stage = LargeStage::Comparing;
                     large.declared_root
                 }
                 _ => None,

@@ -12,9 +12,9 @@ use std::collections::{HashMap, HashSet};
 use longhaul_core::digest::Hash32;
 use longhaul_core::{Fault, FaultCode, FileId};
 
-use super::commit::Stage;
-use super::journal::Record;
-use super::{Action, ReadBackReason, Receiver, State};
+use super::commit::BatchStage;
+use super::journal::JournalEntry;
+use super::{EntryState, ReadBackReason, Receiver, ReceiverAction};
 
 /// Why a batch is in doubt.
 #[derive(Clone, Debug)]
@@ -63,12 +63,12 @@ impl Receiver {
     /// Has files read back from the medium, or goes on at once if there are none.
     fn prove(&mut self, doubt: Doubt, files: Vec<FileId>) {
         self.committer.doubt = Some(doubt);
-        self.committer.stage = Some(Stage::ReadBack);
+        self.committer.stage = Some(BatchStage::ReadBack);
         if files.is_empty() {
             return self.sync_again();
         }
         self.committer.reading = files.clone();
-        self.actions.push_back(Action::ReadBackStaged { files, why: ReadBackReason::Doubt });
+        self.actions.push_back(ReceiverAction::ReadStaged { files, why: ReadBackReason::Doubt });
     }
 
     /// What the medium gives back of files in doubt: what is not what was sent, or cannot be read there, fails.
@@ -101,12 +101,12 @@ impl Receiver {
         match self.committer.doubt.as_ref().map(|doubt| doubt.of) {
             _ if good.is_empty() => self.settle_batch(&Ok(())),
             Some(Doubted::Content) => {
-                self.committer.stage = Some(Stage::Barrier);
-                self.actions.push_back(Action::BarrierAgain(good));
+                self.committer.stage = Some(BatchStage::Barrier);
+                self.actions.push_back(ReceiverAction::BarrierAgain(good));
             }
             Some(Doubted::Names) => {
-                self.committer.stage = Some(Stage::SyncDirs);
-                self.actions.push_back(Action::SyncDirsAgain(good));
+                self.committer.stage = Some(BatchStage::SyncDirs);
+                self.actions.push_back(ReceiverAction::SyncDirsAgain(good));
             }
             None => {}
         }
@@ -123,13 +123,14 @@ impl Receiver {
     fn write_down(&mut self) {
         let failures = &self.committer.failures;
         let renamed = self.committer.batch.iter().filter(|id| !failures.contains_key(id));
-        let held = renamed.filter_map(|id| self.entries.get(id).map(|slot| slot.held.clone())).collect();
-        self.journal.add(Record::Doubtful(held));
+        let held = renamed.filter_map(|id| self.entries.get(id).map(|slot| slot.entry.clone())).collect();
+        self.journal.add(JournalEntry::Doubtful(held));
     }
 
     /// The files of the batch that came in bundles.
     pub(super) fn small_of_batch(&self) -> Vec<FileId> {
-        let small = |id: &&FileId| matches!(self.entries.get(id).map(|slot| &slot.state), Some(State::Staged(Some(_))));
+        let small =
+            |id: &&FileId| matches!(self.entries.get(id).map(|slot| &slot.state), Some(EntryState::Staged(Some(_))));
         self.committer.batch.iter().filter(small).copied().collect()
     }
 }

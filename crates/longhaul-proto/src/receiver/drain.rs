@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use longhaul_core::Fault;
 
-use super::large::Stage;
-use super::{Action, Phase, Receiver, State};
+use super::large::LargeStage;
+use super::{EntryState, Receiver, ReceiverAction, SessionPhase};
 use crate::time::Timestamp;
 
 /// A session that is being given up.
@@ -30,7 +30,7 @@ impl Drain {
 impl Receiver {
     /// Ends the session with `fault`, once what is written is safe, or a few seconds have passed.
     pub fn abort(&mut self, fault: Fault) {
-        if self.phase == Phase::Over || self.is_draining() {
+        if self.phase == SessionPhase::Over || self.is_draining() {
             return;
         }
         self.says.flush(&mut self.actions);
@@ -56,19 +56,21 @@ impl Receiver {
             .entries
             .iter()
             .filter_map(|(id, slot)| match &slot.state {
-                State::Large(large) if large.stage == Stage::Open && large.writing == 0 && large.written > 0 => {
+                EntryState::Large(large)
+                    if large.stage == LargeStage::Open && large.writing == 0 && large.written > 0 =>
+                {
                     Some(*id)
                 }
                 _ => None,
             })
             .collect();
         for id in due {
-            if let Some(State::Large(large)) = self.entries.get_mut(&id).map(|slot| &mut slot.state)
+            if let Some(EntryState::Large(large)) = self.entries.get_mut(&id).map(|slot| &mut slot.state)
                 && large.failed.is_none()
             {
                 self.unsynced.leave(id, large);
                 large.begin_sync();
-                self.actions.push_back(Action::SyncData(id));
+                self.actions.push_back(ReceiverAction::SyncData(id));
             }
         }
     }
@@ -76,10 +78,10 @@ impl Receiver {
     /// Ends the session if nothing is left to be made safe.
     fn end_drained(&mut self) {
         let at_work = self.entries.values().any(|slot| match &slot.state {
-            State::Large(large) if large.failed.is_none() => {
-                large.is_at_disk() || large.written > 0 && large.stage == Stage::Open
+            EntryState::Large(large) if large.failed.is_none() => {
+                large.is_at_disk() || large.written > 0 && large.stage == LargeStage::Open
             }
-            State::Large(large) => large.is_at_disk(),
+            EntryState::Large(large) => large.is_at_disk(),
             _ => false,
         });
         if !at_work && self.journal.is_idle() && !self.committer.is_busy() {
@@ -89,9 +91,9 @@ impl Receiver {
 
     fn give_up(&mut self) {
         if let Some(drain) = &self.drain {
-            self.phase = Phase::Over;
+            self.phase = SessionPhase::Over;
             self.says.flush(&mut self.actions);
-            self.actions.push_back(Action::Abort(drain.fault.clone()));
+            self.actions.push_back(ReceiverAction::Abort(drain.fault.clone()));
         }
     }
 }

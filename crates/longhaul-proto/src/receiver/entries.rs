@@ -6,26 +6,26 @@ use longhaul_core::limits::{LINK_BYTES_MAX, PAGE_ENTRIES_MAX};
 use longhaul_core::{Blame, ChunkMap, Entry, EntryKind, Fault, FaultCode, FileId, RelPath};
 
 use super::compare::{Comparison, goes_in_chunks};
-use super::large::{Large, Stage};
+use super::large::{LargeStage, LargeTarget};
 use super::partial::Partial;
-use super::policy::{Decision, Seen, is_same};
+use super::policy::{PolicyDecision, Seen, is_same};
 use super::readback::Checks;
 use super::skipped::wants_digest;
-use super::{Action, Held, Receiver, Replace, Slot, State, Surveyed};
+use super::{EntryRef, EntryState, PendingEntry, Receiver, ReceiverAction, Replace, Surveyed};
 use crate::time::Timestamp;
 use crate::wire::message::{Answer, FileEnd, FileFault, Message, Outcome, Page};
 
 impl Receiver {
     /// A page came: its entries are placed and looked up on the disk.
     pub(super) fn on_page(&mut self, page: Page) -> Result<(), Fault> {
-        if self.pages.last_seen || self.pages.seen >= self.pages.credit {
+        if self.pages.last_seen || self.pages.entries_taken >= self.pages.credit {
             return Err(Fault::protocol("more manifest pages than were asked for"));
         }
         let count = page.entries.len();
         if page.first != self.next_entry || count > PAGE_ENTRIES_MAX || (count == 0 && !page.last) {
             return Err(Fault::protocol("a manifest page that does not follow the one before"));
         }
-        self.pages.seen += 1;
+        self.pages.entries_taken += 1;
         self.pages.last_seen = page.last;
         let mut survey = Vec::with_capacity(count);
         for (id, entry) in (page.first.0..).map(FileId).zip(page.entries) {
@@ -34,14 +34,14 @@ impl Receiver {
         }
         self.next_entry = FileId(page.first.0 + count as u64);
         if count > 0 {
-            self.actions.push_back(Action::Survey(survey));
+            self.actions.push_back(ReceiverAction::Survey(survey));
         } else {
             self.pages.answered += 1;
         }
         Ok(())
     }
 
-    fn hold(&mut self, id: FileId, entry: Entry) -> Result<Arc<Held>, Fault> {
+    fn hold(&mut self, id: FileId, entry: Entry) -> Result<Arc<EntryRef>, Fault> {
         if let EntryKind::Symlink { target } = &entry.kind
             && (target.is_empty() || target.len() > LINK_BYTES_MAX || target.contains(&0))
         {
@@ -50,23 +50,26 @@ impl Receiver {
         let (placed, state) = match self.config.landing.place(&entry.path) {
             // Nothing is made of it, so it may be what has no place: a source itself that cannot be read.
             placed if matches!(entry.kind, EntryKind::Unsent { .. }) => {
-                (placed.unwrap_or_else(|_| entry.path.clone()), State::Surveyed)
+                (placed.unwrap_or_else(|_| entry.path.clone()), EntryState::Surveyed)
             }
-            Ok(placed) if entry.kind == EntryKind::DirEnd => (placed, State::DirEnd),
-            Ok(placed) => (placed, State::Surveyed),
+            Ok(placed) if entry.kind == EntryKind::DirEnd => (placed, EntryState::DirEnd),
+            Ok(placed) => (placed, EntryState::Surveyed),
             Err(fault) if fault.code == FaultCode::Protocol => return Err(fault),
             // The survey must name every entry of the page; looking at the root does no harm.
-            Err(fault) => (RelPath::root(), State::Unplaced(fault)),
+            Err(fault) => (RelPath::root(), EntryState::Unplaced(fault)),
         };
-        let held = Arc::new(Held { id, entry, placed });
+        let held = Arc::new(EntryRef { id, entry, placed });
         self.entries_bytes += held.name_bytes();
-        self.dir_ends += usize::from(matches!(state, State::DirEnd));
-        self.entries.insert(id, Slot { held: held.clone(), state, busy: false, bundle: None, replace: Replace::Never });
+        self.dir_ends += usize::from(matches!(state, EntryState::DirEnd));
+        self.entries.insert(
+            id,
+            PendingEntry { entry: held.clone(), state, busy: false, bundle: None, replace: Replace::Never },
+        );
         Ok(held)
     }
 
     /// What stands under the names of one page, in its order.
-    pub fn handle_surveyed(&mut self, now: Timestamp, first: FileId, found: Vec<Result<Surveyed, Fault>>) {
+    pub fn handle_survey(&mut self, now: Timestamp, first: FileId, found: Vec<Result<Surveyed, Fault>>) {
         if self.is_over() {
             return;
         }
@@ -82,7 +85,7 @@ impl Receiver {
             }
         }
         self.pages.answered += 1;
-        self.actions.push_back(Action::Send(Message::Answer(Answer { first, wanted })));
+        self.actions.push_back(ReceiverAction::Send(Message::Answer(Answer { first, wanted })));
         self.compare_small(compared);
         self.digest_skipped(skipped);
         self.settle_down(now);
@@ -91,21 +94,21 @@ impl Receiver {
     /// Decides on one entry.
     fn decide(&mut self, id: FileId, found: Result<Surveyed, Fault>) -> Answered {
         let (seen, partial, committed, doubtful) = match found {
-            Ok(Surveyed { seen, partial, committed, doubtful }) => (Ok(seen), partial, committed, doubtful),
+            Ok(Surveyed { found: seen, partial, committed, doubtful }) => (Ok(seen), partial, committed, doubtful),
             Err(fault) => (Err(fault), None, false, false),
         };
         let Some(slot) = self.entries.get_mut(&id) else { return Answered::NotWanted };
         if let Ok(seen) = &seen {
             slot.replace = self.config.policy.replace(seen);
         }
-        let held = slot.held.clone();
+        let held = slot.entry.clone();
         let fail = |code, message: &str, hint: &str| {
             let fault = Fault::new(code, Blame::Local, message).about(held.placed.escaped());
             Outcome::Failed(if hint.is_empty() { fault } else { fault.hint(hint) })
         };
         let outcome = match (&slot.state, &held.entry.kind, seen) {
-            (State::Unplaced(fault), ..) => Outcome::Failed(fault.clone()),
-            (State::DirEnd, ..) => return Answered::NotWanted,
+            (EntryState::Unplaced(fault), ..) => Outcome::Failed(fault.clone()),
+            (EntryState::DirEnd, ..) => return Answered::NotWanted,
             (_, EntryKind::Unsent { failure: None, .. }, _) => Outcome::Unsent,
             (_, EntryKind::Unsent { failure: Some(code), why }, _) => {
                 Outcome::Failed(at_the_sender(*code, why).about(held.placed.escaped()))
@@ -120,25 +123,25 @@ impl Receiver {
             ),
             (.., Ok(seen)) if committed && !doubtful && is_same(&held.entry, &seen) => Outcome::Skipped,
             (.., Ok(seen)) => match self.config.policy.decide(&held.entry, &held.placed, &seen, doubtful) {
-                Decision::Skip => Outcome::Skipped,
-                Decision::Fail(fault) => Outcome::Failed(fault),
-                Decision::Send | Decision::Compare if self.config.dry_run => Outcome::Planned,
-                Decision::Send | Decision::Compare if self.busy.contains(&held.placed) => fail(
+                PolicyDecision::Skip => Outcome::Skipped,
+                PolicyDecision::Fail(fault) => Outcome::Failed(fault),
+                PolicyDecision::Send | PolicyDecision::Compare if self.config.dry_run => Outcome::Planned,
+                PolicyDecision::Send | PolicyDecision::Compare if self.busy.contains(&held.placed) => fail(
                     FaultCode::Exists,
                     "another source of this transfer is being written under the same name",
                     "give the sources different names or send them one after the other",
                 ),
-                Decision::Compare if !goes_in_chunks(&held.entry.kind, self.config.bundled_max) => {
-                    self.occupy(id, State::Comparing);
+                PolicyDecision::Compare if !goes_in_chunks(&held.entry.kind, self.config.bundled_max) => {
+                    self.occupy(id, EntryState::Comparing);
                     return Answered::Compared(held);
                 }
-                Decision::Compare => return self.begin(id, &held, partial, Some(Comparison::default())),
-                Decision::Send => return self.begin(id, &held, partial, None),
+                PolicyDecision::Compare => return self.begin(id, &held, partial, Some(Comparison::default())),
+                PolicyDecision::Send => return self.begin(id, &held, partial, None),
             },
         };
         if outcome == Outcome::Skipped && wants_digest(&self.config, &held) {
             // It keeps nobody from its path: nothing is written there.
-            slot.state = State::Digesting;
+            slot.state = EntryState::Digesting;
             return Answered::Skipped(held);
         }
         self.finish(id, outcome);
@@ -149,12 +152,12 @@ impl Receiver {
     fn begin(
         &mut self,
         id: FileId,
-        held: &Arc<Held>,
+        held: &Arc<EntryRef>,
         partial: Option<Arc<Partial>>,
         comparison: Option<Comparison>,
     ) -> Answered {
         let (state, answered) = match held.entry.kind {
-            EntryKind::File { len, .. } if len <= self.config.bundled_max => (State::Wanted, Answered::Wanted),
+            EntryKind::File { len, .. } if len <= self.config.bundled_max => (EntryState::Wanted, Answered::Wanted),
             EntryKind::File { len, .. } => {
                 self.to_create.insert(id);
                 let may_go_on = comparison.is_none() || self.config.policy.may_modify;
@@ -162,16 +165,16 @@ impl Receiver {
                     may_go_on && p.map().len() == len && p.map().size().bytes() <= self.config.chunk_max.bytes()
                 };
                 let mut large = match partial.filter(fits) {
-                    Some(partial) => Large::continued(partial),
-                    None => Large::new(ChunkMap::new(len, self.config.chunk)),
+                    Some(partial) => LargeTarget::continued(partial),
+                    None => LargeTarget::new(ChunkMap::new(len, self.config.chunk)),
                 };
                 large.checks = Checks::wanted(self.config.read_back);
                 large.comparison = comparison;
-                (State::Large(Box::new(large)), Answered::Wanted)
+                (EntryState::Large(Box::new(large)), Answered::Wanted)
             }
             _ => {
-                self.actions.push_back(Action::MakeLink(held.clone()));
-                (State::Staging(None), Answered::NotWanted)
+                self.actions.push_back(ReceiverAction::MakeLink(held.clone()));
+                (EntryState::Staging(None), Answered::NotWanted)
             }
         };
         self.occupy(id, state);
@@ -179,16 +182,16 @@ impl Receiver {
     }
 
     /// Gives an entry its state, and its path to it alone.
-    fn occupy(&mut self, id: FileId, state: State) {
+    fn occupy(&mut self, id: FileId, state: EntryState) {
         if let Some(slot) = self.entries.get_mut(&id) {
             slot.state = state;
             slot.busy = true;
-            self.busy.insert(slot.held.placed.clone());
+            self.busy.insert(slot.entry.placed.clone());
         }
     }
 
     /// Small files, links or a sealed file are staged under temporary names (or not).
-    pub fn handle_staged(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+    pub fn handle_stage(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
         if self.is_over() {
             return;
         }
@@ -201,11 +204,11 @@ impl Receiver {
     fn stage(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         match &mut slot.state {
-            State::Large(large) if large.stage == Stage::Sealing => {
-                large.stage = if result.is_ok() { Stage::Staged } else { Stage::Open };
+            EntryState::Large(large) if large.stage == LargeStage::Sealing => {
+                large.stage = if result.is_ok() { LargeStage::Staged } else { LargeStage::Open };
                 large.unsavable = result.is_err();
             }
-            State::Staging(root) => slot.state = State::Staged(*root),
+            EntryState::Staging(root) => slot.state = EntryState::Staged(*root),
             _ => return,
         }
         match result {
@@ -221,7 +224,7 @@ impl Receiver {
     /// The sender ended a file.
     pub(super) fn on_file_end(&mut self, end: FileEnd) -> Result<(), Fault> {
         match self.entries.get_mut(&end.file).map(|slot| &mut slot.state) {
-            Some(State::Large(large)) => {
+            Some(EntryState::Large(large)) => {
                 large.end(end.root)?;
                 self.proceed(end.file);
                 Ok(())
@@ -235,8 +238,8 @@ impl Receiver {
     /// The sender cannot send a file, or cannot send a chunk of it again.
     pub(super) fn on_file_fault(&mut self, fault: FileFault) -> Result<(), Fault> {
         match self.entries.get(&fault.file).map(|slot| &slot.state) {
-            Some(State::Wanted | State::Compared(_)) => {}
-            Some(State::Large(large)) if !large.is_sealed() => {}
+            Some(EntryState::Wanted | EntryState::Compared(_)) => {}
+            Some(EntryState::Large(large)) if !large.is_sealed() => {}
             None if fault.file < self.next_entry => return Ok(()),
             _ => return Err(Fault::protocol("a failure of a file that was not wanted, or is here already")),
         }
@@ -249,8 +252,8 @@ impl Receiver {
         if self.finishing_dirs {
             return;
         }
-        let ends = self.entries.values().take_while(|slot| matches!(slot.state, State::DirEnd));
-        let run: Vec<_> = ends.map(|slot| slot.held.clone()).collect();
+        let ends = self.entries.values().take_while(|slot| matches!(slot.state, EntryState::DirEnd));
+        let run: Vec<_> = ends.map(|slot| slot.entry.clone()).collect();
         if run.is_empty() {
             return;
         }
@@ -259,11 +262,11 @@ impl Receiver {
             return;
         }
         self.finishing_dirs = true;
-        self.actions.push_back(Action::FinishDirs(run));
+        self.actions.push_back(ReceiverAction::FinishDirs(run));
     }
 
     /// Mode and times of directories are set (or not).
-    pub fn handle_dirs_finished(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
+    pub fn handle_finish_dirs(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
         if self.is_over() {
             return;
         }
@@ -283,9 +286,9 @@ enum Answered {
     Wanted,
     NotWanted,
     /// Not wanted as yet: what stands there is to be read first.
-    Compared(Arc<Held>),
+    Compared(Arc<EntryRef>),
     /// Not wanted: what stands there is to be read for its root.
-    Skipped(Arc<Held>),
+    Skipped(Arc<EntryRef>),
 }
 
 /// A failure of the sender's side. What ends a session here is said of this side's disk, never of the sender's.

@@ -3,13 +3,13 @@
 //! Takes the disk's reports; orders what follows. Wants stop while the disk is behind, nothing else does. What one file
 //! is at stands in `large`.
 
-use longhaul_core::digest::{Hash32, Part};
+use longhaul_core::digest::{Hash32, TreePart};
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, FILES_BEGUN_MAX};
 use longhaul_core::{Blame, ChunkIndex, ChunkMap, EntryKind, Fault, FaultCode, FileId};
 
-use super::journal::Record;
-use super::large::{Large, Leftover, Stage, Want};
-use super::{Action, Created, Receiver, State};
+use super::journal::JournalEntry;
+use super::large::{LargeStage, LargeTarget, Leftover, Want};
+use super::{Created, EntryState, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
 
@@ -17,9 +17,9 @@ use crate::wire::message::{CheckChunks, Message, Outcome, Resume, WantChunks};
 pub(super) const LARGE_OPEN_MAX: usize = FILES_BEGUN_MAX;
 
 impl Receiver {
-    pub(super) fn large(&mut self, id: FileId) -> Option<&mut Large> {
+    pub(super) fn large(&mut self, id: FileId) -> Option<&mut LargeTarget> {
         match self.entries.get_mut(&id).map(|slot| &mut slot.state) {
-            Some(State::Large(large)) => Some(large),
+            Some(EntryState::Large(large)) => Some(large),
             _ => None,
         }
     }
@@ -32,14 +32,14 @@ impl Receiver {
         {
             self.to_create.remove(&id);
             let Some(slot) = self.entries.get_mut(&id) else { continue };
-            if let State::Large(large) = &mut slot.state {
+            if let EntryState::Large(large) = &mut slot.state {
                 self.large_open += 1;
                 if large.comparison.is_some() && large.partial.is_none() {
-                    large.stage = Stage::Comparing;
+                    large.stage = LargeStage::Comparing;
                     self.to_want.insert(id);
                 } else {
-                    large.stage = Stage::Creating;
-                    self.actions.push_back(Action::Create(slot.held.clone(), large.partial.clone()));
+                    large.stage = LargeStage::Creating;
+                    self.actions.push_back(ReceiverAction::Create(slot.entry.clone(), large.partial.clone()));
                 }
             }
         }
@@ -66,25 +66,25 @@ impl Receiver {
             }
             // What makes room for these must be heard before them, or the sender counts too many.
             self.says.flush(&mut self.actions);
-            self.actions.push_back(Action::Send(ask_for(file, want)));
+            self.actions.push_back(ReceiverAction::Send(ask_for(file, want)));
         }
     }
 
     /// The temporary file stands, new or as an earlier session left it (or not at all): its chunks may be wanted.
-    pub fn handle_created(&mut self, now: Timestamp, id: FileId, result: Result<Created, Fault>) {
+    pub fn handle_create(&mut self, now: Timestamp, id: FileId, result: Result<Created, Fault>) {
         if self.is_over() {
             return;
         }
-        let Some(large) = self.large(id).filter(|large| large.stage == Stage::Creating) else { return };
+        let Some(large) = self.large(id).filter(|large| large.stage == LargeStage::Creating) else { return };
         match result {
             Ok(created) => {
-                large.stage = Stage::Open;
+                large.stage = LargeStage::Open;
                 self.opened(id, created);
                 self.go_on_replacing(id);
                 self.end_if_failed(id);
             }
             Err(fault) => {
-                large.stage = Stage::Waiting;
+                large.stage = LargeStage::Waiting;
                 self.large_open -= 1;
                 self.stop_replacing(id);
                 self.fail_file(id, fault);
@@ -96,7 +96,7 @@ impl Receiver {
     fn opened(&mut self, id: FileId, created: Created) {
         let chunk = self.config.chunk;
         let Some(slot) = self.entries.get_mut(&id) else { return };
-        let (State::Large(large), EntryKind::File { len, .. }) = (&mut slot.state, &slot.held.entry.kind) else {
+        let (EntryState::Large(large), EntryKind::File { len, .. }) = (&mut slot.state, &slot.entry.entry.kind) else {
             return;
         };
         match created {
@@ -115,17 +115,17 @@ impl Receiver {
     }
 
     /// Says what is held of a file, in as many messages as that needs.
-    fn tell_resume(&mut self, file: FileId, parts: Vec<Part>) {
+    fn tell_resume(&mut self, file: FileId, parts: Vec<TreePart>) {
         let Some(large) = self.large(file) else { return };
         let (chunk, resumed) = (large.map.size(), large.resumed());
         large.durable += resumed;
         self.tally.resumed += resumed;
         self.tally.durable += resumed;
-        let mut parts = parts.chunks(PARTS_AT_ONCE).map(<[Part]>::to_vec).peekable();
+        let mut parts = parts.chunks(PARTS_AT_ONCE).map(<[TreePart]>::to_vec).peekable();
         loop {
             let now = parts.next().unwrap_or_default();
             let more = parts.peek().is_some();
-            self.actions.push_back(Action::Send(Message::Resume(Resume { file, chunk, parts: now, more })));
+            self.actions.push_back(ReceiverAction::Send(Message::Resume(Resume { file, chunk, parts: now, more })));
             if !more {
                 return;
             }
@@ -133,7 +133,7 @@ impl Receiver {
     }
 
     /// A chunk is written (or not).
-    pub fn handle_written(&mut self, now: Timestamp, id: FileId, index: ChunkIndex, result: Result<(), Fault>) {
+    pub fn handle_write(&mut self, now: Timestamp, id: FileId, index: ChunkIndex, result: Result<(), Fault>) {
         if self.is_over() {
             return;
         }
@@ -151,7 +151,7 @@ impl Receiver {
         }
         let bytes = large.wrote(now, index);
         let mut room = large.room;
-        let may_sync = large.stage == Stage::Open && large.failed.is_none();
+        let may_sync = large.stage == LargeStage::Open && large.failed.is_none();
         let since = large.since;
         self.unsynced.undurable += bytes;
         self.rooms.written(&mut room, bytes);
@@ -177,18 +177,18 @@ impl Receiver {
         for id in std::mem::take(&mut self.unsynced.files) {
             if let Some(large) = self.large(id) {
                 large.begin_sync();
-                self.actions.push_back(Action::SyncData(id));
+                self.actions.push_back(ReceiverAction::SyncData(id));
             }
         }
     }
 
     /// A sync of a file's data came back. It speaks for the writes that were seen complete when it was submitted.
-    pub fn handle_synced(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
+    pub fn handle_sync_data(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
         if self.is_over() {
             return;
         }
-        let Some(large) = self.large(id).filter(|large| large.stage == Stage::Syncing) else { return };
-        large.stage = Stage::Open;
+        let Some(large) = self.large(id).filter(|large| large.stage == LargeStage::Syncing) else { return };
+        large.stage = LargeStage::Open;
         match result {
             Ok(()) => {
                 let chunks = large.synced();
@@ -197,7 +197,7 @@ impl Receiver {
                 if self.config.read_back {
                     self.read_back(id, &chunks);
                 } else if !chunks.is_empty() {
-                    self.journal.add(Record::Chunks { file: id, chunks });
+                    self.journal.add(JournalEntry::Chunks { file: id, chunks });
                 }
                 if may_sync {
                     self.unsynced.join(id, written, since);
@@ -220,7 +220,7 @@ impl Receiver {
             return;
         }
         let Some(slot) = self.entries.get_mut(&id) else { return };
-        let State::Large(large) = &mut slot.state else { return };
+        let EntryState::Large(large) = &mut slot.state else { return };
         let equal = large.roots_when_equal();
         let Some((declared, computed)) = equal.or_else(|| large.roots_when_whole()) else { return };
         if declared != computed {
@@ -232,20 +232,20 @@ impl Receiver {
             return self.fail_file_leaving(id, fault, Leftover::Discard);
         }
         if equal.is_some() {
-            large.stage = Stage::Retouching;
-            let held = slot.held.clone();
+            large.stage = LargeStage::Retouching;
+            let held = slot.entry.clone();
             return self.retouch(vec![held]);
         }
-        large.stage = Stage::Sealing;
+        large.stage = LargeStage::Sealing;
         self.unsynced.leave(id, large);
-        self.actions.push_back(Action::Seal(slot.held.clone()));
+        self.actions.push_back(ReceiverAction::Seal(slot.entry.clone()));
     }
 
     /// The bytes of a staged file that become durable with its batch, and its root.
     pub(super) fn staged(&self, id: FileId) -> (u64, Option<Hash32>) {
-        match self.entries.get(&id).map(|slot| (&slot.state, &slot.held.entry.kind)) {
-            Some((State::Large(large), _)) => (large.undurable(), large.declared_root),
-            Some((State::Staged(root), longhaul_core::EntryKind::File { len, .. })) => (*len, *root),
+        match self.entries.get(&id).map(|slot| (&slot.state, &slot.entry.entry.kind)) {
+            Some((EntryState::Large(large), _)) => (large.undurable(), large.declared_root),
+            Some((EntryState::Staged(root), longhaul_core::EntryKind::File { len, .. })) => (*len, *root),
             _ => (0, None),
         }
     }
@@ -259,8 +259,8 @@ impl Receiver {
     /// The same, where it is known what of it is still good.
     pub(super) fn fail_file_leaving(&mut self, id: FileId, fault: Fault, leftover: Leftover) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
-        let fault = if fault.object.is_empty() { fault.about(slot.held.placed.escaped()) } else { fault };
-        let State::Large(large) = &mut slot.state else {
+        let fault = if fault.object.is_empty() { fault.about(slot.entry.placed.escaped()) } else { fault };
+        let EntryState::Large(large) = &mut slot.state else {
             return self.finish(id, Outcome::Failed(fault));
         };
         self.unsynced.leave(id, large);
@@ -273,7 +273,7 @@ impl Receiver {
         let Some(large) = self.large(id).filter(|large| !large.is_at_disk()) else { return };
         if large.is_to_be_saved() {
             large.begin_sync();
-            return self.actions.push_back(Action::SyncData(id));
+            return self.actions.push_back(ReceiverAction::SyncData(id));
         }
         if large.is_kept() && self.journal.speaks_of(id) {
             return;
@@ -283,10 +283,10 @@ impl Receiver {
         let durable = large.durable;
         if large.has_temporary() {
             self.actions.push_back(match leftover {
-                Leftover::Keep => Action::Keep(id),
+                Leftover::Keep => ReceiverAction::Release(id),
                 Leftover::Discard => {
                     self.tally.durable = self.tally.durable.saturating_sub(durable);
-                    Action::Discard(id)
+                    ReceiverAction::Discard(id)
                 }
             });
         }
@@ -294,7 +294,7 @@ impl Receiver {
     }
 
     /// Gives back what a large file occupied.
-    pub(super) fn release(&mut self, id: FileId, large: &Large) {
+    pub(super) fn release(&mut self, id: FileId, large: &LargeTarget) {
         self.chunks_wanted -= large.wanted;
         self.unsynced.leave(id, large);
         self.unsynced.undurable -= large.undurable();

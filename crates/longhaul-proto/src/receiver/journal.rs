@@ -8,12 +8,12 @@ use std::sync::Arc;
 use longhaul_core::digest::Digest;
 use longhaul_core::{ChunkIndex, Fault, FileId};
 
-use super::{Action, Held, Receiver};
+use super::{EntryRef, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 
 /// What the journal is to remember.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum JournalEntry {
     /// These chunks of a file are synced under its temporary name.
     Chunks {
         /// The file.
@@ -24,29 +24,29 @@ pub enum Record {
     /// The file stands under its final name for good. Need not be synced: what is lost of it is found again.
     Done(FileId),
     /// These names stand, and a failed sync left in doubt what the medium has of them: no session skips them unread. Synced.
-    Doubtful(Vec<Arc<Held>>),
+    Doubtful(Vec<Arc<EntryRef>>),
 }
 
 /// Records on their way.
 #[derive(Debug, Default)]
 pub(super) struct JournalFlow {
-    pending: Vec<Record>,
-    under_way: Option<Vec<Record>>,
+    pending: Vec<JournalEntry>,
+    under_way: Option<Vec<JournalEntry>>,
 }
 
 impl JournalFlow {
-    pub(super) fn add(&mut self, record: Record) {
+    pub(super) fn add(&mut self, record: JournalEntry) {
         self.pending.push(record);
     }
 
     /// A file ended otherwise than to be continued: what waits of it is not worth a record.
     pub(super) fn forget(&mut self, id: FileId) {
-        self.pending.retain(|record| !matches!(record, Record::Chunks { file, .. } if *file == id));
+        self.pending.retain(|record| !matches!(record, JournalEntry::Chunks { file, .. } if *file == id));
     }
 
     /// Whether chunks of a file are on their way into the journal.
     pub(super) fn speaks_of(&self, id: FileId) -> bool {
-        let of_it = |record: &Record| matches!(record, Record::Chunks { file, .. } if *file == id);
+        let of_it = |record: &JournalEntry| matches!(record, JournalEntry::Chunks { file, .. } if *file == id);
         self.pending.iter().chain(self.under_way.iter().flatten()).any(of_it)
     }
 
@@ -62,24 +62,24 @@ impl Receiver {
         if self.journal.under_way.is_none() && !self.journal.pending.is_empty() {
             let records = std::mem::take(&mut self.journal.pending);
             self.journal.under_way = Some(records.clone());
-            self.actions.push_back(Action::Journal(records));
+            self.actions.push_back(ReceiverAction::Journal(records));
         }
     }
 
     /// The records are appended and, where they speak of chunks, durable (or not: then no record is to be believed, and the
     /// session ends).
-    pub fn handle_journalled(&mut self, now: Timestamp, result: Result<(), Fault>) {
+    pub fn handle_journal(&mut self, now: Timestamp, result: Result<(), Fault>) {
         let Some(records) = self.journal.under_way.take().filter(|_| !self.is_over()) else { return };
         match result {
             Ok(()) => records.into_iter().for_each(|record| self.journalled(record)),
             // That a file is committed is known without its record, too.
-            Err(_) if records.iter().all(|record| matches!(record, Record::Done(_))) => {}
+            Err(_) if records.iter().all(|record| matches!(record, JournalEntry::Done(_))) => {}
             Err(fault) => {
                 let lost = std::mem::take(&mut self.journal.pending);
                 records.iter().chain(&lost).for_each(|record| self.unjournalled(record));
                 // Doubts are written to a journal of their own: these were not tried yet.
                 self.journal.pending =
-                    lost.into_iter().filter(|record| matches!(record, Record::Doubtful(_))).collect();
+                    lost.into_iter().filter(|record| matches!(record, JournalEntry::Doubtful(_))).collect();
                 self.abort(fault);
             }
         }
@@ -87,16 +87,16 @@ impl Receiver {
     }
 
     /// A file that waits for nothing else has failed without.
-    fn unjournalled(&mut self, record: &Record) {
-        let (Record::Chunks { file, .. } | Record::Done(file)) = record else { return };
+    fn unjournalled(&mut self, record: &JournalEntry) {
+        let (JournalEntry::Chunks { file, .. } | JournalEntry::Done(file)) = record else { return };
         if let Some(large) = self.large(*file) {
             large.unsavable = true;
         }
         self.end_if_failed(*file);
     }
 
-    fn journalled(&mut self, record: Record) {
-        let Record::Chunks { file, chunks } = record else { return };
+    fn journalled(&mut self, record: JournalEntry) {
+        let JournalEntry::Chunks { file, chunks } = record else { return };
         // A file that ended meanwhile was counted when it did.
         let Some(large) = self.large(file) else { return };
         let bytes = large.journalled(&chunks);

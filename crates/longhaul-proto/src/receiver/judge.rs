@@ -9,10 +9,10 @@ use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, ChunkMap, EntryKind, F
 
 use super::chunks::ChunkState;
 use super::compare::differs;
-use super::large::Stage;
+use super::large::LargeStage;
 use super::partial::of_kind;
 use super::readback::Unread;
-use super::{Action, Landed, Receiver, State};
+use super::{EntryState, Landed, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::{Declared, Finding, Verdict};
 
@@ -24,7 +24,7 @@ impl Receiver {
         }
         // Of a session that is to end nothing more is written.
         if self.is_draining() || self.fatal.is_some() {
-            return self.actions.push_back(Action::Drop(landed.ticket));
+            return self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
         }
         let pair = match landed.declared {
             Some(digest) => {
@@ -93,7 +93,7 @@ impl Receiver {
             (chunk.state == ChunkState::Wanted && chunk.attempt == attempt).then_some(large.map)
         });
         let Some(map) = wanted else {
-            self.actions.push_back(Action::Drop(landed.ticket));
+            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
             return Ok(());
         };
         let fits = good.is_some_and(|digest| fits(landed, digest, map, index));
@@ -104,7 +104,7 @@ impl Receiver {
             )));
         }
         let Some(computed) = good.filter(|_| fits) else {
-            self.actions.push_back(Action::Drop(landed.ticket));
+            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
             if let Some(large) = self.large(file).filter(|_| attempt.0 < ATTEMPTS_MAX) {
                 large.reject(index);
             }
@@ -117,16 +117,16 @@ impl Receiver {
         let Some(large) = self.large(file) else { return Ok(()) };
         // Also where the sender did not compare, as after a lane was lost.
         if large.stands(index) == Some(*computed.bytes()) {
-            self.actions.push_back(Action::Drop(landed.ticket));
+            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
             return self.accept_equal(file, index, attempt, computed);
         }
         if large.comparison.is_some() && !may_modify {
-            self.actions.push_back(Action::Drop(landed.ticket));
+            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
             self.fail_file(file, differs());
             return Ok(());
         }
         large.accept(index, computed)?;
-        let waits = matches!(large.stage, Stage::Comparing | Stage::Creating);
+        let waits = matches!(large.stage, LargeStage::Comparing | LargeStage::Creating);
         // Payload that came: a hole brings none.
         self.tally.received += landed.piece.len;
         if landed.piece.hole {
@@ -142,7 +142,7 @@ impl Receiver {
         if waits {
             self.begin_replacing(file, index, landed.ticket);
         } else {
-            self.actions.push_back(Action::Write { file, index, ticket: landed.ticket });
+            self.actions.push_back(ReceiverAction::Write { file, index, ticket: landed.ticket });
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Receiver {
         let unit = Unit::Bundle(id);
         let admitted = self.bundles_again.get(&id).copied().unwrap_or(Attempt::FIRST);
         if attempt != admitted || !good {
-            self.actions.push_back(Action::Drop(landed.ticket));
+            self.actions.push_back(ReceiverAction::DropPayload(landed.ticket));
             return if attempt == admitted { self.reject_bundle(id, attempt) } else { Ok(()) };
         }
         if landed.rows.is_empty() {
@@ -177,10 +177,10 @@ impl Receiver {
         let (mut files, mut equal) = (Vec::with_capacity(landed.rows.len()), Vec::new());
         for row in &landed.rows {
             let Some(slot) = self.entries.get_mut(&row.file) else { continue };
-            let EntryKind::File { len, .. } = slot.held.entry.kind else { continue };
+            let EntryKind::File { len, .. } = slot.entry.entry.kind else { continue };
             let stands = match slot.state {
-                State::Wanted if !row.same => None,
-                State::Compared(root) => Some(root),
+                EntryState::Wanted if !row.same => None,
+                EntryState::Compared(root) => Some(root),
                 _ => return Err(unwanted(row.file)),
             };
             if len != row.len {
@@ -190,14 +190,14 @@ impl Receiver {
             if row.declared != row.computed || row.same && !is_equal {
                 self.fail_file(row.file, mismatch("the file's digest is not the one that the sender declared"));
             } else if is_equal {
-                slot.state = State::Retouching(row.computed);
-                equal.push(slot.held.clone());
+                slot.state = EntryState::Retouching(row.computed);
+                equal.push(slot.entry.clone());
             } else if stands.is_some() && !self.config.policy.may_modify {
                 self.fail_file(row.file, differs());
             } else {
-                slot.state = State::Staging(Some(row.computed));
+                slot.state = EntryState::Staging(Some(row.computed));
                 self.tally.received += len;
-                files.push(slot.held.clone());
+                files.push(slot.entry.clone());
             }
         }
         // With files that are read back no file of the bundle may be without outcome when it is wanted again, but those.
@@ -211,8 +211,8 @@ impl Receiver {
         }
         self.retouch(equal);
         self.actions.push_back(match files.is_empty() {
-            true => Action::Drop(landed.ticket),
-            false => Action::WriteBundle { ticket: landed.ticket, files },
+            true => ReceiverAction::DropPayload(landed.ticket),
+            false => ReceiverAction::WriteBundle { ticket: landed.ticket, files },
         });
         Ok(())
     }

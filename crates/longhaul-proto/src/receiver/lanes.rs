@@ -8,19 +8,19 @@ use std::collections::{BTreeSet, HashMap};
 use longhaul_core::limits::LANES_EVER_MAX;
 use longhaul_core::{Fault, LaneId};
 
-use super::{Action, Receiver};
+use super::{Receiver, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::{LaneClosed, LaneLost, Message};
 
 /// All lanes that this session ever had.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
-    known: HashMap<LaneId, Lane>,
+pub(super) struct ReceivingLanes {
+    lanes: HashMap<LaneId, ReceivingLane>,
 }
 
 /// Where a lane stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+enum ReceivingLane {
     Open,
     /// This side's end is being closed.
     Closing,
@@ -31,23 +31,24 @@ enum Lane {
     },
 }
 
-impl Lanes {
+impl ReceivingLanes {
     /// Whether a unit of that number can no longer arrive.
     pub(super) fn is_beyond(&self, lane: LaneId, seq: u64) -> bool {
-        matches!(self.known.get(&lane), Some(Lane::Closed { landed, .. }) if seq >= *landed)
+        matches!(self.lanes.get(&lane), Some(ReceivingLane::Closed { landed, .. }) if seq >= *landed)
     }
 }
 
 impl Receiver {
     /// A lane joined. False if the sender gave it up before: it must be closed again, nothing of it may be taken in.
     pub fn handle_lane_joined(&mut self, lane: LaneId) -> bool {
-        *self.lanes.known.entry(lane).or_insert(Lane::Open) == Lane::Open
+        *self.lanes.lanes.entry(lane).or_insert(ReceivingLane::Open) == ReceivingLane::Open
     }
 
     /// This side's end of a lane is closed: the first `landed` units of it were reported by [`Receiver::handle_landed`], no
     /// other will be.
     pub fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: u64) {
-        if self.is_over() || !matches!(self.lanes.known.get(&lane), Some(Lane::Open | Lane::Closing)) {
+        if self.is_over() || !matches!(self.lanes.lanes.get(&lane), Some(ReceivingLane::Open | ReceivingLane::Closing))
+        {
             return;
         }
         self.close_lane(lane, landed, false);
@@ -57,7 +58,7 @@ impl Receiver {
     /// A lane brings nothing while others do: it is given up.
     pub fn lose_lane(&mut self, lane: LaneId) {
         if !self.is_over() && self.begin_closing(lane) {
-            self.actions.push_back(Action::Send(Message::LaneLost(LaneLost { lane })));
+            self.actions.push_back(ReceiverAction::Send(Message::LaneLost(LaneLost { lane })));
         }
     }
 
@@ -67,14 +68,14 @@ impl Receiver {
     }
 
     pub(super) fn on_lane_lost(&mut self, lane: LaneId) -> Result<(), Fault> {
-        match self.lanes.known.get(&lane) {
-            Some(Lane::Open) => drop(self.begin_closing(lane)),
-            Some(Lane::Closing) => {}
-            Some(&Lane::Closed { landed, answered: false }) => self.close_lane(lane, landed, true),
-            Some(Lane::Closed { answered: true, .. }) => {
+        match self.lanes.lanes.get(&lane) {
+            Some(ReceivingLane::Open) => drop(self.begin_closing(lane)),
+            Some(ReceivingLane::Closing) => {}
+            Some(&ReceivingLane::Closed { landed, answered: false }) => self.close_lane(lane, landed, true),
+            Some(ReceivingLane::Closed { answered: true, .. }) => {
                 return Err(Fault::protocol(format_args!("lane {} is lost twice", lane.0)));
             }
-            None if self.lanes.known.len() >= LANES_EVER_MAX as usize => {
+            None if self.lanes.lanes.len() >= LANES_EVER_MAX as usize => {
                 return Err(Fault::protocol("more lanes are lost than there ever were"));
             }
             // It never came to stand here, so it has brought nothing.
@@ -85,15 +86,17 @@ impl Receiver {
 
     /// True if it was open.
     fn begin_closing(&mut self, lane: LaneId) -> bool {
-        let Some(known) = self.lanes.known.get_mut(&lane).filter(|known| **known == Lane::Open) else { return false };
-        *known = Lane::Closing;
-        self.actions.push_back(Action::CloseLane(lane));
+        let Some(known) = self.lanes.lanes.get_mut(&lane).filter(|known| **known == ReceivingLane::Open) else {
+            return false;
+        };
+        *known = ReceivingLane::Closing;
+        self.actions.push_back(ReceiverAction::CloseLane(lane));
         true
     }
 
     fn close_lane(&mut self, lane: LaneId, landed: u64, answered: bool) {
-        self.lanes.known.insert(lane, Lane::Closed { landed, answered });
+        self.lanes.lanes.insert(lane, ReceivingLane::Closed { landed, answered });
         self.arrivals.close(lane);
-        self.actions.push_back(Action::Send(Message::LaneClosed(LaneClosed { lane, landed })));
+        self.actions.push_back(ReceiverAction::Send(Message::LaneClosed(LaneClosed { lane, landed })));
     }
 }

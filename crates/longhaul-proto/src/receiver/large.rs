@@ -6,26 +6,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use longhaul_core::digest::{Digest, Hash32, Part, RootMerger};
+use longhaul_core::digest::{Digest, Hash32, RootMerger, TreePart};
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, Fault, FaultCode, FileId};
 
 use super::SyncGroup;
 use super::chunks::{ChunkEvent, ChunkState};
 use super::compare::Comparison;
-use super::partial::{Partial, Source, Stretch};
+use super::partial::{Partial, PartialStretch, Source};
 use super::readback::Checks;
 use super::room::Reserved;
 use crate::time::Timestamp;
 
 /// A chunk that is asked for or on its way to being durable.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunk {
+pub(super) struct WantedChunk {
     pub(super) state: ChunkState,
     pub(super) attempt: Attempt,
     /// Its digest, once it is verified.
     pub(super) digest: Option<Digest>,
     /// The digest of what stands in its place under the final name, once the sender is told it.
-    pub(super) stands: Option<Hash32>,
+    pub(super) standing_digest: Option<Hash32>,
     /// Its verdict is said and its digest in the file's tree: it was equal before there was a temporary to copy it to.
     pub(super) judged: bool,
 }
@@ -50,7 +50,7 @@ pub(super) enum Leftover {
 
 /// What the disk is doing with the file as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum LargeStage {
     /// It waits for a descriptor.
     Waiting,
     /// Without a temporary: it is compared with what stands, and no difference was found.
@@ -71,9 +71,9 @@ pub(super) enum Stage {
 
 /// A file that comes in chunks.
 #[derive(Debug)]
-pub(super) struct Large {
+pub(super) struct LargeTarget {
     pub(super) map: ChunkMap,
-    pub(super) stage: Stage,
+    pub(super) stage: LargeStage,
     /// What it is continued from.
     pub(super) partial: Option<Arc<Partial>>,
     pub(super) merger: RootMerger,
@@ -81,7 +81,7 @@ pub(super) struct Large {
     /// Chunks before this one were wanted at least once.
     pub(super) next_want: ChunkIndex,
     /// Chunks that are wanted and not yet durable.
-    pub(super) chunks: BTreeMap<ChunkIndex, Chunk>,
+    pub(super) chunks: BTreeMap<ChunkIndex, WantedChunk>,
     /// Its part of the session's window of wanted chunks: those wanted and those being written, or, where they are read
     /// back, those without a verdict. A file that fails keeps its part until it ends, as the sender counts it until it hears
     /// so.
@@ -109,11 +109,11 @@ pub(super) struct Large {
     pub(super) unsavable: bool,
 }
 
-impl Large {
-    pub(super) fn new(map: ChunkMap) -> Large {
-        Large {
+impl LargeTarget {
+    pub(super) fn new(map: ChunkMap) -> LargeTarget {
+        LargeTarget {
             map,
-            stage: Stage::Waiting,
+            stage: LargeStage::Waiting,
             partial: None,
             merger: RootMerger::new(map),
             declared_root: None,
@@ -135,8 +135,8 @@ impl Large {
     }
 
     /// A file of which `partial` may still stand.
-    pub(super) fn continued(partial: Arc<Partial>) -> Large {
-        Large { partial: Some(partial.clone()), ..Large::new(partial.map()) }
+    pub(super) fn continued(partial: Arc<Partial>) -> LargeTarget {
+        LargeTarget { partial: Some(partial.clone()), ..LargeTarget::new(partial.map()) }
     }
 
     /// The partial turned out to be gone.
@@ -144,11 +144,11 @@ impl Large {
         let failed = self.failed.take();
         let checks = std::mem::take(&mut self.checks);
         let comparison = self.comparison.take();
-        *self = Large { stage: self.stage, room: self.room, failed, checks, comparison, ..Large::new(map) };
+        *self = LargeTarget { stage: self.stage, room: self.room, failed, checks, comparison, ..LargeTarget::new(map) };
     }
 
     /// The partial stands. Gives what of it the sender needs to know; the chunks of another version are all to be compared.
-    pub(super) fn resume(&mut self) -> Result<Vec<Part>, Fault> {
+    pub(super) fn resume(&mut self) -> Result<Vec<TreePart>, Fault> {
         let Some(partial) = self.partial.clone().filter(|partial| partial.source() == Source::Same) else {
             return Ok(Vec::new());
         };
@@ -173,7 +173,7 @@ impl Large {
     /// Moves past chunks that are held.
     fn skip_held(&mut self) {
         let Some(partial) = self.partial.as_ref().filter(|partial| partial.source() == Source::Same) else { return };
-        while let Stretch::Held { end } = partial.stretch(self.next_want) {
+        while let PartialStretch::Held { end } = partial.stretch(self.next_want) {
             self.next_want = end;
         }
     }
@@ -192,24 +192,27 @@ impl Large {
 
     /// Whether it occupies one of the session's descriptors. One that is compared does: it may need it at any time.
     pub(super) fn is_open(&self) -> bool {
-        self.stage != Stage::Waiting
+        self.stage != LargeStage::Waiting
     }
 
     /// Whether there is a temporary of it.
     pub(super) fn has_temporary(&self) -> bool {
-        !matches!(self.stage, Stage::Waiting | Stage::Comparing | Stage::Retouching)
+        !matches!(self.stage, LargeStage::Waiting | LargeStage::Comparing | LargeStage::Retouching)
     }
 
     /// Whether its temporary is complete, or about to be, or not needed: nothing that the sender says can undo it.
     pub(super) fn is_sealed(&self) -> bool {
-        matches!(self.stage, Stage::Sealing | Stage::Staged | Stage::Retouching)
+        matches!(self.stage, LargeStage::Sealing | LargeStage::Staged | LargeStage::Retouching)
     }
 
     /// Whether the disk is at work on it, so that it cannot end now.
     pub(super) fn is_at_disk(&self) -> bool {
         self.writing > 0
             || self.checks.are_under_way()
-            || matches!(self.stage, Stage::Creating | Stage::Syncing | Stage::Sealing | Stage::Retouching)
+            || matches!(
+                self.stage,
+                LargeStage::Creating | LargeStage::Syncing | LargeStage::Sealing | LargeStage::Retouching
+            )
     }
 
     pub(super) fn has_chunks_to_want(&self) -> bool {
@@ -218,7 +221,7 @@ impl Large {
 
     /// Declared root and computed root, once nothing more is to come and the disk rests.
     pub(super) fn roots_when_whole(&self) -> Option<(Hash32, Hash32)> {
-        if self.stage != Stage::Open || self.writing > 0 || !self.checks.are_over() || self.failed.is_some() {
+        if self.stage != LargeStage::Open || self.writing > 0 || !self.checks.are_over() || self.failed.is_some() {
             return None;
         }
         if self.comparison.as_ref().is_some_and(|comparison| !comparison.is_copied()) {
@@ -234,8 +237,8 @@ impl Large {
         let stretch = self.partial.as_ref().map(|partial| partial.stretch(start));
         let (end, compare) = match stretch {
             None => (ChunkIndex(self.map.chunks()), false),
-            Some(Stretch::Missing { end }) => (end, false),
-            Some(Stretch::Held { end }) => (end, true),
+            Some(PartialStretch::Missing { end }) => (end, false),
+            Some(PartialStretch::Held { end }) => (end, true),
         };
         let count = room.min(end.0.saturating_sub(start.0)).min(WANT_COUNT_MAX);
         if count == 0 {
@@ -243,8 +246,13 @@ impl Large {
         }
         self.next_want = ChunkIndex(start.0 + count);
         for index in start.0..self.next_want.0 {
-            let chunk =
-                Chunk { state: ChunkState::Wanted, attempt: Attempt::FIRST, digest: None, stands: None, judged: false };
+            let chunk = WantedChunk {
+                state: ChunkState::Wanted,
+                attempt: Attempt::FIRST,
+                digest: None,
+                standing_digest: None,
+                judged: false,
+            };
             self.chunks.insert(ChunkIndex(index), chunk);
         }
         self.wanted += count as usize;
@@ -314,11 +322,11 @@ impl Large {
 
     /// Whether it has failed, and a sync would add to what may be continued.
     pub(super) fn is_to_be_saved(&self) -> bool {
-        self.is_kept() && self.stage == Stage::Open && self.written > 0 && !self.unsavable
+        self.is_kept() && self.stage == LargeStage::Open && self.written > 0 && !self.unsavable
     }
 
     pub(super) fn begin_sync(&mut self) {
-        self.stage = Stage::Syncing;
+        self.stage = LargeStage::Syncing;
         self.step_all(ChunkState::Written, ChunkEvent::SyncBegun);
         self.syncing = std::mem::take(&mut self.written);
         self.since = None;
@@ -398,7 +406,7 @@ impl Unsynced {
     }
 
     /// A file will not be synced so: it is sealed, or it failed.
-    pub(super) fn leave(&mut self, id: FileId, large: &Large) {
+    pub(super) fn leave(&mut self, id: FileId, large: &LargeTarget) {
         if self.files.remove(&id) {
             self.bytes -= large.written;
         }

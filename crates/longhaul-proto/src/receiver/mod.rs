@@ -45,13 +45,13 @@ pub use chunks::{ChunkEvent, ChunkState};
 use commit::Committer;
 use dirs::OpenDirs;
 use drain::Drain;
+pub use journal::JournalEntry;
 use journal::JournalFlow;
-pub use journal::Record;
-use lanes::Lanes;
-use large::{Large, Unsynced};
+use lanes::ReceivingLanes;
+use large::{LargeTarget, Unsynced};
 pub use order::{
-    Action, Base, Config, Created, Held, Landed, LandedRow, ReadBackReason, Replace, SkippedDigests, Surveyed,
-    SyncGroup, Ticket,
+    Base, Created, EntryRef, Landed, LandedRow, ReadBackReason, ReceiverAction, ReceiverConfig, Replace,
+    SkippedDigests, Surveyed, SyncGroup, Ticket,
 };
 pub use partial::{Partial, Source};
 pub use policy::{Landing, Policy, Seen, is_same};
@@ -63,11 +63,11 @@ use says::Says;
 /// The machine. See the module.
 #[derive(Debug)]
 pub struct Receiver {
-    config: Config,
-    actions: VecDeque<Action>,
+    config: ReceiverConfig,
+    actions: VecDeque<ReceiverAction>,
     says: Says,
     /// Entries without an outcome, by id.
-    entries: BTreeMap<FileId, Slot>,
+    entries: BTreeMap<FileId, PendingEntry>,
     /// What the names of all entries cost.
     entries_bytes: usize,
     /// How many entries are ends of directories.
@@ -90,7 +90,7 @@ pub struct Receiver {
     bundles_again: HashMap<BundleId, Attempt>,
     /// Bundles whose files are being read back.
     bundles_unread: HashMap<BundleId, Unread>,
-    lanes: Lanes,
+    lanes: ReceivingLanes,
     arrivals: Arrivals,
     unsynced: Unsynced,
     journal: JournalFlow,
@@ -106,15 +106,15 @@ pub struct Receiver {
     is_backlogged: bool,
     /// There is no memory for more entries.
     is_cramped: bool,
-    phase: Phase,
+    phase: SessionPhase,
     drain: Option<Drain>,
 }
 
 /// An unsettled entry and what it is about to become.
 #[derive(Debug)]
-struct Slot {
-    held: Arc<Held>,
-    state: State,
+struct PendingEntry {
+    entry: Arc<EntryRef>,
+    state: EntryState,
     /// Whether it holds its path in [`Receiver::busy`].
     busy: bool,
     /// The bundle that it came in and whose verdict waits for it.
@@ -125,7 +125,7 @@ struct Slot {
 
 /// Where an entry stands.
 #[derive(Debug)]
-enum State {
+enum EntryState {
     /// The disk is asked what stands there.
     Surveyed,
     /// It has no place beneath the destination: fails with its page's answer.
@@ -145,7 +145,7 @@ enum State {
     /// A small file or link that waits for its batch or is in it.
     Staged(Option<Hash32>),
     /// A file that comes in chunks.
-    Large(Box<Large>),
+    Large(Box<LargeTarget>),
     /// The end of a directory: waits for everything before it.
     DirEnd,
 }
@@ -153,14 +153,14 @@ enum State {
 /// Manifest flow.
 #[derive(Debug, Default)]
 struct Pages {
-    seen: u64,
+    entries_taken: u64,
     answered: u64,
     credit: u64,
     last_seen: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SessionPhase {
     Running,
     /// All is settled; what was written down for others is being put away.
     Tidying,
@@ -171,11 +171,11 @@ enum Phase {
 
 impl Receiver {
     /// A receiver that begins with its offer. `base` is where the destination stands, for people.
-    pub fn new(config: Config, base: String) -> Receiver {
+    pub fn new(config: ReceiverConfig, base: String) -> Receiver {
         let renamed = config.landing.renamed().map(<[u8]>::to_vec);
         let offer = Offer { pages: PAGES_UNANSWERED_MAX, renamed, base: base.into() };
         Receiver {
-            actions: VecDeque::from([Action::Send(Message::Offer(offer))]),
+            actions: VecDeque::from([ReceiverAction::Send(Message::Offer(offer))]),
             says: Says::default(),
             entries: BTreeMap::new(),
             entries_bytes: 0,
@@ -192,7 +192,7 @@ impl Receiver {
             chunks_wanted: 0,
             bundles_again: HashMap::new(),
             bundles_unread: HashMap::new(),
-            lanes: Lanes::default(),
+            lanes: ReceivingLanes::default(),
             arrivals: Arrivals::default(),
             unsynced: Unsynced::default(),
             journal: JournalFlow::default(),
@@ -204,9 +204,9 @@ impl Receiver {
             end_by: None,
             is_backlogged: false,
             is_cramped: false,
-            phase: Phase::Running,
+            phase: SessionPhase::Running,
             drain: None,
-            config: Config {
+            config: ReceiverConfig {
                 bundled_max: bundled_max(config.chunk, config.bundled_max),
                 group: readback::group(&config),
                 ..config
@@ -215,7 +215,7 @@ impl Receiver {
     }
 
     /// What to do next, if anything. Verdicts and settlements come last, so that many leave in one message.
-    pub fn poll_action(&mut self) -> Option<Action> {
+    pub fn poll_action(&mut self) -> Option<ReceiverAction> {
         if self.actions.is_empty() {
             self.says.flush(&mut self.actions);
         }
@@ -248,7 +248,7 @@ impl Receiver {
 
     /// A control message came.
     pub fn handle_message(&mut self, now: Timestamp, message: Message) {
-        if self.phase == Phase::Over || self.is_draining() {
+        if self.phase == SessionPhase::Over || self.is_draining() {
             return;
         }
         let result = match message {
@@ -303,7 +303,7 @@ impl Receiver {
 
     /// Whether everything was said that is to be said.
     pub fn is_over(&self) -> bool {
-        self.phase == Phase::Over
+        self.phase == SessionPhase::Over
     }
 
     /// Whether a batch is under way, from its barrier to the outcome of its files.
@@ -347,7 +347,7 @@ impl Receiver {
         if !waits && let Some(fault) = self.fatal.take() {
             self.abort(fault);
         }
-        if self.phase == Phase::Over {
+        if self.phase == SessionPhase::Over {
             return;
         }
         if self.is_draining() {
@@ -369,22 +369,22 @@ impl Receiver {
             self.finish_dirs();
         }
         self.move_batch(now);
-        let all_answered = self.pages.last_seen && self.pages.answered == self.pages.seen;
-        if self.phase == Phase::Running
+        let all_answered = self.pages.last_seen && self.pages.answered == self.pages.entries_taken;
+        if self.phase == SessionPhase::Running
             && !is_ending
             && all_answered
             && self.entries.is_empty()
             && self.journal.is_idle()
         {
-            self.phase = Phase::Tidying;
+            self.phase = SessionPhase::Tidying;
             self.says.flush(&mut self.actions);
-            self.actions.push_back(Action::Tidy);
+            self.actions.push_back(ReceiverAction::Tidy);
         }
     }
 
     /// Whether small files or links are being written under temporary names.
     fn is_staging(&self) -> bool {
-        self.entries.values().any(|slot| matches!(slot.state, State::Staging(_)))
+        self.entries.values().any(|slot| matches!(slot.state, EntryState::Staging(_)))
     }
 
     /// Whether the session is to end for want of room on the target.
@@ -393,14 +393,14 @@ impl Receiver {
     }
 
     /// What was written down for another session is put away, and every name that stands is durable (or not).
-    pub fn handle_tidied(&mut self, result: Result<(), Fault>) {
+    pub fn handle_tidy(&mut self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             return self.abort(fault);
         }
-        if self.phase == Phase::Tidying && !self.is_draining() {
-            self.phase = Phase::Completing;
+        if self.phase == SessionPhase::Tidying && !self.is_draining() {
+            self.phase = SessionPhase::Completing;
             self.says.flush(&mut self.actions);
-            self.actions.push_back(Action::Send(Message::Complete(Ending { cpu_us: 0, tally: self.tally })));
+            self.actions.push_back(ReceiverAction::Send(Message::Complete(Ending { cpu_us: 0, tally: self.tally })));
         }
     }
 
@@ -411,35 +411,35 @@ impl Receiver {
         let upto = self.pages.answered + (entries.min(bytes) as u64).min(PAGES_UNANSWERED_MAX);
         if upto > self.pages.credit && !self.pages.last_seen {
             self.pages.credit = upto;
-            self.actions.push_back(Action::Send(Message::PageCredit(PageCredit { upto })));
+            self.actions.push_back(ReceiverAction::Send(Message::PageCredit(PageCredit { upto })));
         }
     }
 
     fn on_bye(&mut self, ending: Ending) -> Result<(), Fault> {
-        if self.phase != Phase::Completing {
+        if self.phase != SessionPhase::Completing {
             return Err(Fault::protocol("the sender says goodbye while files are outstanding"));
         }
-        self.phase = Phase::Over;
-        self.actions.push_back(Action::Finished(ending));
+        self.phase = SessionPhase::Over;
+        self.actions.push_back(ReceiverAction::Finished(ending));
         Ok(())
     }
 
     /// Ends an entry: it is said, shown and forgotten, and what it occupied is free. Nothing else removes entries.
     fn finish(&mut self, id: FileId, outcome: Outcome) {
         let Some(slot) = self.entries.remove(&id) else { return };
-        self.entries_bytes -= slot.held.name_bytes();
+        self.entries_bytes -= slot.entry.name_bytes();
         if slot.busy {
-            self.busy.remove(&slot.held.placed);
+            self.busy.remove(&slot.entry.placed);
         }
         match &slot.state {
-            State::DirEnd => self.dir_ends -= 1,
-            State::Large(large) => self.release(id, large),
+            EntryState::DirEnd => self.dir_ends -= 1,
+            EntryState::Large(large) => self.release(id, large),
             _ => {}
         }
         if matches!(outcome, Outcome::Committed(_)) {
             self.journal.forget(id);
         }
-        if let (Outcome::Committed(_), EntryKind::File { len, .. }) = (&outcome, &slot.held.entry.kind) {
+        if let (Outcome::Committed(_), EntryKind::File { len, .. }) = (&outcome, &slot.entry.entry.kind) {
             self.tally.committed = self.tally.committed.saturating_add(*len);
             self.tally.files += 1;
         }
@@ -453,7 +453,7 @@ impl Receiver {
             self.fatal.get_or_insert_with(|| fault.clone());
         }
         if is_told {
-            self.actions.push_back(Action::Settled(slot.held, outcome.clone()));
+            self.actions.push_back(ReceiverAction::Settled(slot.entry, outcome.clone()));
             let outcome = self.outcome_for_sender(outcome);
             self.says.settled(Settlement { file: id, outcome }, &mut self.actions);
         }

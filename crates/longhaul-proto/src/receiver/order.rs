@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Entry, EntryKind, Fault, FileId, LaneId, Preserve, RelPath};
 
-use super::journal::Record;
+use super::journal::JournalEntry;
 use super::partial::Partial;
 use super::policy::{Landing, Policy, Seen};
 use crate::wire::data::Piece;
@@ -55,7 +55,7 @@ pub struct LandedRow {
 
 /// An entry as the machine holds it and as actions name it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct EntryRef {
     /// Its id.
     pub id: FileId,
     /// The entry.
@@ -64,7 +64,7 @@ pub struct Held {
     pub placed: RelPath,
 }
 
-impl Held {
+impl EntryRef {
     /// What holding it costs in bytes that a sender chooses: the path as sent, as placed and as reserved, and the link or
     /// text.
     pub(super) fn name_bytes(&self) -> usize {
@@ -81,7 +81,7 @@ impl Held {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Surveyed {
     /// What stands there.
-    pub seen: Seen,
+    pub found: Seen,
     /// What an earlier session left of the file that goes there.
     pub partial: Option<Arc<Partial>>,
     /// An earlier session that did not come to its end committed this very version there.
@@ -93,7 +93,7 @@ pub struct Surveyed {
 
 impl From<Seen> for Surveyed {
     fn from(seen: Seen) -> Surveyed {
-        Surveyed { seen, partial: None, committed: false, doubtful: false }
+        Surveyed { found: seen, partial: None, committed: false, doubtful: false }
     }
 }
 
@@ -101,7 +101,7 @@ impl From<Seen> for Surveyed {
 #[derive(Clone, Debug)]
 pub struct Base {
     /// The entry.
-    pub held: Arc<Held>,
+    pub entry: Arc<EntryRef>,
     /// The geometry in which it is read: that of the file that would replace it.
     pub map: ChunkMap,
 }
@@ -127,27 +127,27 @@ pub enum ReadBackReason {
 /// What is to be done next. Actions of one file are given in order; the doer reports each by its `handle_*`, once. A
 /// doer that fails to create or stage something leaves nothing of it behind.
 #[derive(Clone, Debug)]
-pub enum Action {
+pub enum ReceiverAction {
     /// Say this to the sender.
     Send(Message),
     /// Look at what stands under these names, making directories on the way: [`Receiver::handle_surveyed`]. Surveys
     /// are done in the order given.
     ///
     /// [`Receiver::handle_surveyed`]: super::Receiver::handle_surveyed
-    Survey(Vec<Arc<Held>>),
+    Survey(Vec<Arc<EntryRef>>),
     /// Measure the room on the file system on which this file would lie: [`Receiver::handle_room`](super::Receiver::handle_room). One is
     /// under way at a time.
     MeasureRoom {
         /// The file.
-        held: Arc<Held>,
+        entry: Arc<EntryRef>,
         /// Only when all that was to be discarded before is.
         behind_discards: bool,
     },
     /// Make the temporary file, or open the one of the partial: [`Receiver::handle_created`](super::Receiver::handle_created).
     /// It is in the journal before it exists; where the source has changed, what was journalled of it is no longer.
-    Create(Arc<Held>, Option<Arc<Partial>>),
+    Create(Arc<EntryRef>, Option<Arc<Partial>>),
     /// Stage the symbolic link under a temporary name: [`Receiver::handle_staged`](super::Receiver::handle_staged).
-    MakeLink(Arc<Held>),
+    MakeLink(Arc<EntryRef>),
     /// Write this verified chunk: [`Receiver::handle_written`](super::Receiver::handle_written). A hole has no payload and
     /// needs no write, but a report.
     Write {
@@ -164,15 +164,15 @@ pub enum Action {
         /// Where the payload is.
         ticket: Ticket,
         /// The files of it that are good, in the bundle's order.
-        files: Vec<Arc<Held>>,
+        files: Vec<Arc<EntryRef>>,
     },
     /// Read what stands under the names of these small files: [`Receiver::handle_standing`](super::Receiver::handle_standing)
     /// with its roots. Whatever stands there is no more of one version than [`Action::Retouch`] finds.
-    ReadStanding(Vec<Arc<Held>>),
+    ReadStanding(Vec<Arc<EntryRef>>),
     /// Read these files, which are skipped, whole, however large they are:
     /// [`Receiver::handle_skipped_digested`](super::Receiver::handle_skipped_digested) with their roots, and meanwhile
     /// [`Receiver::handle_skipped_read`](super::Receiver::handle_skipped_read).
-    DigestSkipped(Vec<Arc<Held>>),
+    DigestSkipped(Vec<Arc<EntryRef>>),
     /// Read what stands in the place of these chunks:
     /// [`Receiver::handle_standing_chunks`](super::Receiver::handle_standing_chunks) with its digests.
     ReadStandingChunks {
@@ -196,12 +196,12 @@ pub enum Action {
     /// [`Receiver::handle_retouched`](super::Receiver::handle_retouched).
     Retouch {
         /// The files.
-        files: Vec<Arc<Held>>,
+        files: Vec<Arc<EntryRef>>,
         /// Whether metadata may be set.
         metadata: bool,
     },
     /// Read and drop: no one wants this payload.
-    Drop(Ticket),
+    DropPayload(Ticket),
     /// Make everything written to this file so far durable: [`Receiver::handle_synced`](super::Receiver::handle_synced).
     SyncData(FileId),
     /// Read these synced chunks back from the medium, not from memory: [`Receiver::handle_read_back`](super::Receiver::handle_read_back)
@@ -214,10 +214,10 @@ pub enum Action {
     },
     /// Append these records; where chunks are among them, make all that was appended durable:
     /// [`Receiver::handle_journalled`](super::Receiver::handle_journalled). One is under way at a time.
-    Journal(Vec<Record>),
+    Journal(Vec<JournalEntry>),
     /// Cut the file to its length and set its metadata, times last:
     /// [`Receiver::handle_staged`](super::Receiver::handle_staged).
-    Seal(Arc<Held>),
+    Seal(Arc<EntryRef>),
     /// Make all of these staged files durable under their temporary names:
     /// [`Receiver::handle_barrier`](super::Receiver::handle_barrier).
     Barrier(Vec<FileId>),
@@ -226,7 +226,7 @@ pub enum Action {
     BarrierAgain(Vec<FileId>),
     /// Read these small files of the batch back from the medium, whole, under the names that they have:
     /// [`Receiver::handle_staged_read_back`](super::Receiver::handle_staged_read_back).
-    ReadBackStaged {
+    ReadStaged {
         /// The files.
         files: Vec<FileId>,
         /// What it is for.
@@ -242,18 +242,18 @@ pub enum Action {
     SyncDirsAgain(Vec<FileId>),
     /// Set mode and times of these directories, whose content is settled, and make that durable:
     /// [`Receiver::handle_dirs_finished`](super::Receiver::handle_dirs_finished).
-    FinishDirs(Vec<Arc<Held>>),
+    FinishDirs(Vec<Arc<EntryRef>>),
     /// Remove what was made for this file under a temporary name. Never given for a file that was renamed.
     Discard(FileId),
     /// Close this file; what is journalled of it stays for another session.
-    Keep(FileId),
+    Release(FileId),
     /// Close this side's end of this lane: [`Receiver::handle_lane_ended`](super::Receiver::handle_lane_ended).
     CloseLane(LaneId),
     /// Every entry is settled: make durable the names that were found standing, and put away what was written down for
     /// another session, as far as nothing is left to be continued: [`Receiver::handle_tidied`](super::Receiver::handle_tidied).
     Tidy,
     /// An entry came to its end; nothing of it is held any more.
-    Settled(Arc<Held>, Outcome),
+    Settled(Arc<EntryRef>, Outcome),
     /// Every entry is settled and the sender knows: the session is over.
     Finished(Ending),
     /// The session cannot go on. Always the last action; the doer removes what is neither published nor journalled.
@@ -271,7 +271,7 @@ pub enum Replace {
 
 /// What was agreed for the session.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ReceiverConfig {
     /// The chunk size of files that are not continued.
     pub chunk: ChunkSize,
     /// The largest chunk that buffers hold: a partial of larger ones is not continued.

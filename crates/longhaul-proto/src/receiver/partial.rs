@@ -29,7 +29,7 @@ pub enum Source {
 
 /// What holds from a chunk on, up to a chunk; a long stretch may be told in several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stretch {
+pub(super) enum PartialStretch {
     Held { end: ChunkIndex },
     Missing { end: ChunkIndex },
 }
@@ -89,7 +89,7 @@ impl Partial {
     }
 
     /// How far what holds at `index` goes.
-    pub(super) fn stretch(&self, index: ChunkIndex) -> Stretch {
+    pub(super) fn stretch(&self, index: ChunkIndex) -> PartialStretch {
         let mut end = index.0;
         for (at, _) in self.held.iter_from(index).take(STRETCH_MAX) {
             if at.0 != end {
@@ -98,10 +98,10 @@ impl Partial {
             end += 1;
         }
         if end > index.0 {
-            return Stretch::Held { end: ChunkIndex(end) };
+            return PartialStretch::Held { end: ChunkIndex(end) };
         }
         let next = self.held.iter_from(index).next().map_or(self.map.chunks(), |(at, _)| at.0);
-        Stretch::Missing { end: ChunkIndex(next) }
+        PartialStretch::Missing { end: ChunkIndex(next) }
     }
 }
 
@@ -129,10 +129,10 @@ mod tests {
         }
         let map = ChunkMap::new(10 << 10, ChunkSize::from_log2(10).expect("a size"));
         let partial = Partial::new(map, Source::Same, held);
-        assert_eq!(partial.stretch(ChunkIndex(0)), Stretch::Missing { end: ChunkIndex(2) });
-        assert_eq!(partial.stretch(ChunkIndex(3)), Stretch::Held { end: ChunkIndex(5) });
-        assert_eq!(partial.stretch(ChunkIndex(5)), Stretch::Missing { end: ChunkIndex(7) });
-        assert_eq!(partial.stretch(ChunkIndex(8)), Stretch::Missing { end: ChunkIndex(10) });
+        assert_eq!(partial.stretch(ChunkIndex(0)), PartialStretch::Missing { end: ChunkIndex(2) });
+        assert_eq!(partial.stretch(ChunkIndex(3)), PartialStretch::Held { end: ChunkIndex(5) });
+        assert_eq!(partial.stretch(ChunkIndex(5)), PartialStretch::Missing { end: ChunkIndex(7) });
+        assert_eq!(partial.stretch(ChunkIndex(8)), PartialStretch::Missing { end: ChunkIndex(10) });
         assert_eq!(partial.digests(ChunkIndex(3), 2), [[3; 32], [4; 32]]);
     }
 }

@@ -99,7 +99,7 @@ pub enum Seen {
 
 /// What to do with a file or link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum PolicyDecision {
     Send,
     Skip,
     /// Skip it if its content is the same, else send what differs.
@@ -121,12 +121,12 @@ impl Policy {
 
     /// What to do with a file or link that would stand where `seen` stands. Where that is `doubtful`, what the system shows of
     /// it proves nothing, and reading it would not either: it is made anew, or left to whoever may do that.
-    pub(super) fn decide(self, entry: &Entry, placed: &RelPath, seen: &Seen, doubtful: bool) -> Decision {
+    pub(super) fn decide(self, entry: &Entry, placed: &RelPath, seen: &Seen, doubtful: bool) -> PolicyDecision {
         let fail = |code, message: &str, hint: &str| {
-            Decision::Fail(Fault::new(code, Blame::Local, message).about(placed.escaped()).hint(hint))
+            PolicyDecision::Fail(Fault::new(code, Blame::Local, message).about(placed.escaped()).hint(hint))
         };
         match seen {
-            Seen::Absent => Decision::Send,
+            Seen::Absent => PolicyDecision::Send,
             Seen::Dir => fail(
                 FaultCode::InTheWay,
                 "a directory stands where the file goes",
@@ -146,16 +146,18 @@ impl Policy {
                 "the disk failed while this was made durable, so that it may be damaged, and this key may not replace it",
                 "ask for the right 'modify' on this root, or have the file removed",
             ),
-            _ if doubtful => Decision::Send,
-            seen if self.if_exists == IfExists::SkipSame && is_same(entry, seen) => Decision::Skip,
-            seen if self.if_exists == IfExists::Verify && same_len(entry, seen) => Decision::Compare,
-            seen @ Seen::Symlink { .. } if self.if_exists == IfExists::Verify && is_same(entry, seen) => Decision::Skip,
+            _ if doubtful => PolicyDecision::Send,
+            seen if self.if_exists == IfExists::SkipSame && is_same(entry, seen) => PolicyDecision::Skip,
+            seen if self.if_exists == IfExists::Verify && same_len(entry, seen) => PolicyDecision::Compare,
+            seen @ Seen::Symlink { .. } if self.if_exists == IfExists::Verify && is_same(entry, seen) => {
+                PolicyDecision::Skip
+            }
             _ if !self.may_modify => fail(
                 FaultCode::Denied,
                 "the name is taken and this key may not replace it",
                 "ask for the right 'modify' on this root",
             ),
-            _ => Decision::Send,
+            _ => PolicyDecision::Send,
         }
     }
 }
@@ -222,10 +224,10 @@ mod tests {
             seen,
             false,
         ) {
-            Decision::Send => "send",
-            Decision::Skip => "skip",
-            Decision::Compare => "compare",
-            Decision::Fail(fault) => fault.code.name(),
+            PolicyDecision::Send => "send",
+            PolicyDecision::Skip => "skip",
+            PolicyDecision::Compare => "compare",
+            PolicyDecision::Fail(fault) => fault.code.name(),
         };
         for (if_exists, may_modify, seen, want) in [
             (IfExists::SkipSame, true, &Seen::Absent, "send"),
@@ -262,10 +264,13 @@ mod tests {
         let same = Seen::File { len: 5, mtime, clock: Clock::Exact };
         for if_exists in [IfExists::SkipSame, IfExists::Verify, IfExists::Replace] {
             let decide = |may_modify| Policy { if_exists, may_modify }.decide(&entry, &entry.path, &same, true);
-            assert_eq!(decide(true), Decision::Send, "{if_exists:?}");
-            assert!(matches!(decide(false), Decision::Fail(fault) if fault.code == FaultCode::Denied), "{if_exists:?}");
+            assert_eq!(decide(true), PolicyDecision::Send, "{if_exists:?}");
+            assert!(
+                matches!(decide(false), PolicyDecision::Fail(fault) if fault.code == FaultCode::Denied),
+                "{if_exists:?}"
+            );
         }
         let fails = Policy { if_exists: IfExists::Fail, may_modify: true }.decide(&entry, &entry.path, &same, true);
-        assert!(matches!(fails, Decision::Fail(fault) if fault.code == FaultCode::Exists));
+        assert!(matches!(fails, PolicyDecision::Fail(fault) if fault.code == FaultCode::Exists));
     }
 }

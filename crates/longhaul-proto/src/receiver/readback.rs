@@ -10,11 +10,11 @@ use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
 use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, Fault, FaultCode, FileId, Unit};
 
 use super::chunks::{ChunkEvent, ChunkState};
-use super::journal::Record;
-use super::large::{Large, Leftover, Stage};
-use super::order::{Config, SyncGroup};
+use super::journal::JournalEntry;
+use super::large::{LargeStage, LargeTarget, Leftover};
+use super::order::{ReceiverConfig, SyncGroup};
 use super::partial::Source;
-use super::{Action, Receiver, State};
+use super::{EntryState, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::{Finding, Verdict};
 
@@ -25,7 +25,7 @@ pub(super) struct Checks {
     /// Synced chunks being read back.
     fresh: usize,
     /// Chunks of an earlier session being read back.
-    held: usize,
+    earlier: usize,
     /// What came back is being judged: a file that fails by part of it does not end before all of it is.
     judging: bool,
     /// Those from here on are still to be; none if all were, or there are none.
@@ -47,7 +47,7 @@ pub(super) struct Unread {
     attempt: Attempt,
     computed: Digest,
     /// Files of it that are not at their end.
-    left: usize,
+    files_pending: usize,
     /// One of them is wanted again.
     is_spoilt: bool,
 }
@@ -63,7 +63,7 @@ pub(super) enum Reading {
 
 impl Unread {
     pub(super) fn new(attempt: Attempt, computed: Digest, files: usize) -> Unread {
-        Unread { attempt, computed, left: files, is_spoilt: false }
+        Unread { attempt, computed, files_pending: files, is_spoilt: false }
     }
 }
 
@@ -77,7 +77,7 @@ impl Checks {
     }
 
     pub(super) fn are_under_way(&self) -> bool {
-        self.judging || self.fresh + self.held > 0
+        self.judging || self.fresh + self.earlier > 0
     }
 
     pub(super) fn are_over(&self) -> bool {
@@ -90,12 +90,12 @@ impl Checks {
     }
 }
 
-impl Large {
+impl LargeTarget {
     /// Whether everything that was written waits for nothing but a sync.
     fn waits_for_sync(&self) -> bool {
         let is_on_its_way = |state| matches!(state, ChunkState::Wanted | ChunkState::Verified);
         self.checks.on
-            && self.stage == Stage::Open
+            && self.stage == LargeStage::Open
             && self.failed.is_none()
             && self.written > 0
             && self.writing == 0
@@ -109,14 +109,14 @@ impl Large {
         let held = self.partial.iter().flat_map(|partial| partial.indices_from(from));
         let next: Vec<_> = held.take(READ_BACK_AT_ONCE).collect();
         self.checks.next_held = next.last().map(|last| ChunkIndex(last.0 + 1));
-        self.checks.held = next.len();
+        self.checks.earlier = next.len();
         next
     }
 
     /// Compares a chunk that was read back with what it should be.
     fn checked(&mut self, index: ChunkIndex, found: Digest) -> Result<Check, Fault> {
         let Some(chunk) = self.chunks.get(&index).copied() else {
-            self.checks.held = self.checks.held.saturating_sub(1);
+            self.checks.earlier = self.checks.earlier.saturating_sub(1);
             let same = self.partial.as_ref().and_then(|partial| partial.get(index)) == Some(*found.bytes());
             return Ok(if same { Check::Nothing } else { Check::Lost(index) });
         };
@@ -158,7 +158,7 @@ impl Large {
                 self.spoil(index)
             }
             _ => {
-                self.checks.held = self.checks.held.saturating_sub(1);
+                self.checks.earlier = self.checks.earlier.saturating_sub(1);
                 0
             }
         }
@@ -172,7 +172,7 @@ impl Receiver {
         large.checks.fresh += chunks.len();
         for some in chunks.chunks(READ_BACK_AT_ONCE) {
             let chunks = some.iter().map(|(index, _)| *index).collect();
-            self.actions.push_back(Action::ReadBack { file, chunks });
+            self.actions.push_back(ReceiverAction::ReadBack { file, chunks });
         }
     }
 
@@ -189,10 +189,10 @@ impl Receiver {
         if self.is_draining() {
             return;
         }
-        let Some(large) = self.large(file).filter(|large| large.checks.held == 0) else { return };
+        let Some(large) = self.large(file).filter(|large| large.checks.earlier == 0) else { return };
         let chunks = large.next_held();
         if !chunks.is_empty() {
-            self.actions.push_back(Action::ReadBack { file, chunks });
+            self.actions.push_back(ReceiverAction::ReadBack { file, chunks });
         }
     }
 
@@ -217,7 +217,7 @@ impl Receiver {
             }
         });
         if !good.is_empty() {
-            self.journal.add(Record::Chunks { file, chunks: good });
+            self.journal.add(JournalEntry::Chunks { file, chunks: good });
         }
         self.judging(file, false);
         self.go_on_reading_held(file);
@@ -295,8 +295,8 @@ impl Receiver {
         if self.bundles_unread.get(&bundle).is_none_or(|unread| unread.attempt.0 >= ATTEMPTS_MAX) {
             return false;
         }
-        (slot.state, slot.bundle) = (State::Wanted, None);
-        self.actions.push_back(Action::Discard(id));
+        (slot.state, slot.bundle) = (EntryState::Wanted, None);
+        self.actions.push_back(ReceiverAction::Discard(id));
         self.read_of_bundle(bundle, Reading::Spoilt);
         true
     }
@@ -304,9 +304,9 @@ impl Receiver {
     /// One file less of a bundle is to be read back; after the last there is a verdict.
     pub(super) fn read_of_bundle(&mut self, id: BundleId, reading: Reading) {
         let Some(unread) = self.bundles_unread.get_mut(&id) else { return };
-        unread.left -= 1;
+        unread.files_pending -= 1;
         unread.is_spoilt |= reading == Reading::Spoilt;
-        if unread.left > 0 {
+        if unread.files_pending > 0 {
             return;
         }
         let Some(Unread { attempt, computed, is_spoilt, .. }) = self.bundles_unread.remove(&id) else { return };
@@ -324,17 +324,17 @@ impl Receiver {
     /// Syncs a file at once if nothing more of it comes before it has been read back.
     pub(super) fn sync_what_waits_for_nothing(&mut self, file: FileId) {
         let Some(slot) = self.entries.get_mut(&file) else { return };
-        let State::Large(large) = &mut slot.state else { return };
+        let EntryState::Large(large) = &mut slot.state else { return };
         if large.waits_for_sync() {
             self.unsynced.leave(file, large);
             large.begin_sync();
-            self.actions.push_back(Action::SyncData(file));
+            self.actions.push_back(ReceiverAction::SyncData(file));
         }
     }
 }
 
 /// A chunk that waits for its verdict until it was read back takes part of the window: a group is a quarter of that at most.
-pub(super) fn group(config: &Config) -> SyncGroup {
+pub(super) fn group(config: &ReceiverConfig) -> SyncGroup {
     let most = config.chunk.bytes() * (CHUNKS_WANTED_MAX as u64 / 4);
     let bytes = if config.read_back { config.group.bytes.min(most) } else { config.group.bytes };
     SyncGroup { bytes, ..config.group }

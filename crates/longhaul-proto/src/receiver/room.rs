@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, ByteCount, EntryKind, Fault, FaultCode, FileId, RelPath};
 
-use super::large::Stage;
-use super::{Action, Receiver, Slot, State};
+use super::large::LargeStage;
+use super::{EntryState, PendingEntry, Receiver, ReceiverAction};
 use crate::time::Timestamp;
 
 /// Free space and file entries of a file system, as its user may take them.
@@ -119,7 +119,8 @@ impl Receiver {
         // What is renamed may replace what gives room back.
         let alone = self.large_open == 0 && !self.committer.has_any() && !self.is_staging();
         let Some(slot) = self.entries.get_mut(&id) else { return true };
-        let (State::Large(large), EntryKind::File { sparse, .. }) = (&mut slot.state, &slot.held.entry.kind) else {
+        let (EntryState::Large(large), EntryKind::File { sparse, .. }) = (&mut slot.state, &slot.entry.entry.kind)
+        else {
             return true;
         };
         // What is compared takes room only once a difference is found.
@@ -129,7 +130,7 @@ impl Receiver {
         let (held, occupied) = large.partial.as_ref().map_or((0, 0), |partial| (partial.bytes(), partial.occupied()));
         // How much of it are holes is not known.
         let need = if *sparse && self.config.preserve.sparse { 0 } else { large.map.len().saturating_sub(occupied) };
-        let dir = slot.held.placed.parent().unwrap_or_default();
+        let dir = slot.entry.placed.parent().unwrap_or_default();
         // What is written in the place of what was written and not journalled takes no room either.
         let need = Need { file: id, bytes: need, standing: occupied - held, inode: large.partial.is_none() };
         match self.rooms.admit(now, &dir, need, alone) {
@@ -140,7 +141,8 @@ impl Receiver {
             Admission::Wait => false,
             Admission::Measure => {
                 self.rooms.asked = Some(Question { dir, alone });
-                self.actions.push_back(Action::MeasureRoom { held: slot.held.clone(), behind_discards: alone });
+                self.actions
+                    .push_back(ReceiverAction::MeasureRoom { entry: slot.entry.clone(), behind_discards: alone });
                 false
             }
             Admission::Refuse(fault) => {
@@ -153,15 +155,15 @@ impl Receiver {
 
     /// Bytes that earlier sessions brought of files that were not begun in this one: they are held, and no counter has them.
     pub fn held_unopened(&self) -> u64 {
-        let waits = |slot: &Slot| match &slot.state {
-            State::Large(large) if large.stage == Stage::Waiting => large.resumed(),
+        let waits = |slot: &PendingEntry| match &slot.state {
+            EntryState::Large(large) if large.stage == LargeStage::Waiting => large.resumed(),
             _ => 0,
         };
         self.entries.values().map(waits).fold(self.rooms.refused, u64::saturating_add)
     }
 
     /// The room where a file would go was measured. `None`: nothing is known of it.
-    pub fn handle_room(&mut self, now: Timestamp, room: Option<Room>) {
+    pub fn handle_measure_room(&mut self, now: Timestamp, room: Option<Room>) {
         if self.is_over() {
             return;
         }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::order::Action;
+use super::order::ReceiverAction;
 use crate::wire::message::{Message, Outcome, Settlement, Verdict};
 
 /// What is found and not yet said.
@@ -17,14 +17,14 @@ pub(super) struct Says {
 }
 
 impl Says {
-    pub(super) fn verdict(&mut self, verdict: Verdict, actions: &mut VecDeque<Action>) {
+    pub(super) fn verdict(&mut self, verdict: Verdict, actions: &mut VecDeque<ReceiverAction>) {
         self.verdicts.push(verdict);
         if self.verdicts.len() >= LIST_MAX {
             self.flush(actions);
         }
     }
 
-    pub(super) fn settled(&mut self, mut settlement: Settlement, actions: &mut VecDeque<Action>) {
+    pub(super) fn settled(&mut self, mut settlement: Settlement, actions: &mut VecDeque<ReceiverAction>) {
         self.settled_bytes += SETTLEMENT_BYTES;
         if let Outcome::Failed(fault) = &mut settlement.outcome {
             for text in [&mut fault.object, &mut fault.message, &mut fault.hint] {
@@ -44,13 +44,13 @@ impl Says {
     }
 
     /// Says all of it, verdicts first.
-    pub(super) fn flush(&mut self, actions: &mut VecDeque<Action>) {
+    pub(super) fn flush(&mut self, actions: &mut VecDeque<ReceiverAction>) {
         self.settled_bytes = 0;
         if !self.verdicts.is_empty() {
-            actions.push_back(Action::Send(Message::Verdicts(std::mem::take(&mut self.verdicts))));
+            actions.push_back(ReceiverAction::Send(Message::Verdicts(std::mem::take(&mut self.verdicts))));
         }
         if !self.settled.is_empty() {
-            actions.push_back(Action::Send(Message::Settled(std::mem::take(&mut self.settled))));
+            actions.push_back(ReceiverAction::Send(Message::Settled(std::mem::take(&mut self.settled))));
         }
     }
 }

@@ -9,40 +9,40 @@ use longhaul_core::digest::Hash32;
 use longhaul_core::{EntryKind, Fault, FileId};
 
 use super::order::SkippedDigests;
-use super::{Action, Config, Held, Receiver, State};
+use super::{EntryRef, EntryState, Receiver, ReceiverAction, ReceiverConfig};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
 impl Receiver {
     /// Orders skipped files to be read, in jobs of a bounded length.
-    pub(super) fn digest_skipped(&mut self, files: Vec<Arc<Held>>) {
+    pub(super) fn digest_skipped(&mut self, files: Vec<Arc<EntryRef>>) {
         let (mut job, mut bytes) = (Vec::new(), 0u64);
         for held in files {
             let len = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
             if !job.is_empty() && (job.len() >= FILES_AT_ONCE || bytes.saturating_add(len) > BYTES_AT_ONCE) {
-                self.actions.push_back(Action::DigestSkipped(std::mem::take(&mut job)));
+                self.actions.push_back(ReceiverAction::DigestSkipped(std::mem::take(&mut job)));
                 bytes = 0;
             }
             bytes = bytes.saturating_add(len);
             job.push(held);
         }
         if !job.is_empty() {
-            self.actions.push_back(Action::DigestSkipped(job));
+            self.actions.push_back(ReceiverAction::DigestSkipped(job));
         }
     }
 
     /// So many more bytes of skipped files were read.
-    pub fn handle_skipped_read(&mut self, bytes: u64) {
+    pub fn handle_digest_progress(&mut self, bytes: u64) {
         self.tally.standing = self.tally.standing.saturating_add(bytes);
     }
 
     /// The roots of skipped files; none for one whose root was told in an earlier session.
-    pub fn handle_skipped_digested(&mut self, now: Timestamp, results: Vec<(FileId, Result<Option<Hash32>, Fault>)>) {
+    pub fn handle_digest_skipped(&mut self, now: Timestamp, results: Vec<(FileId, Result<Option<Hash32>, Fault>)>) {
         if self.is_over() || self.is_draining() {
             return;
         }
         for (id, result) in results {
-            if !matches!(self.entries.get(&id).map(|slot| &slot.state), Some(State::Digesting)) {
+            if !matches!(self.entries.get(&id).map(|slot| &slot.state), Some(EntryState::Digesting)) {
                 continue;
             }
             self.finish(
@@ -67,7 +67,7 @@ impl Receiver {
 }
 
 /// Whether an entry that is skipped is read for its root first.
-pub(super) fn wants_digest(config: &Config, held: &Held) -> bool {
+pub(super) fn wants_digest(config: &ReceiverConfig, held: &EntryRef) -> bool {
     config.digests != SkippedDigests::Unwanted && !config.dry_run && matches!(held.entry.kind, EntryKind::File { .. })
 }
 

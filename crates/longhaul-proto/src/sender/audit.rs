@@ -2,19 +2,21 @@
 
 use longhaul_core::limits::PAGE_ENTRIES_MAX;
 
-use super::{CHUNKS_OUTSTANDING_MAX, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, State};
+use super::{CHUNKS_OUTSTANDING_MAX, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, Sender};
 
 impl Sender {
     /// Panics at the first counter that has drifted and the first bound that is broken.
     pub(crate) fn audit(&self) {
-        let chunks = |state: &State| match state {
-            State::Large(large) => large.outstanding(),
+        let chunks = |state: &OfferState| match state {
+            OfferState::Large(large) => large.outstanding(),
             _ => 0,
         };
         assert_eq!(self.chunks_outstanding, self.entries.values().map(chunks).sum::<usize>(), "chunks outstanding");
         assert_eq!(self.files_bundled, self.bundles.values().map(|b| b.files.len()).sum::<usize>(), "files in bundles");
         let large = || {
-            self.entries.values().filter_map(|state| if let State::Large(large) = state { Some(large) } else { None })
+            self.entries
+                .values()
+                .filter_map(|state| if let OfferState::Large(large) = state { Some(large) } else { None })
         };
         assert_eq!(self.files_begun, large().filter(|large| large.is_begun()).count(), "files begun");
         assert_eq!(self.parts_held, large().map(|large| large.parts_held()).sum::<usize>(), "pieces held");
@@ -25,7 +27,7 @@ impl Sender {
 
     /// Whether [`Sender::poll_action`] has something to give.
     pub(crate) fn has_actions(&self) -> bool {
-        !self.actions.is_empty() || (!self.undeclared.is_empty() && !self.over)
+        !self.actions.is_empty() || (!self.undeclared.is_empty() && !self.is_over)
     }
 
     /// Bundles and chunks that were not sent, or have no good verdict.

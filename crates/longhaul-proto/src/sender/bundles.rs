@@ -9,7 +9,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::{Attempt, Blame, BundleId, Fault, FaultCode, FileId, Unit};
 
 use super::lanes::Carrier;
-use super::{Action, Sender, Sent, Small, may_be_said, wrong_digest};
+use super::{Sender, SenderAction, Sent, Small, may_be_said, wrong_digest};
 use crate::wire::message::Finding;
 
 /// A bundle that was not sent, or has no good verdict.
@@ -63,8 +63,8 @@ impl Sender {
     }
 
     /// Files of a bundle dropped out while it was packed; `empty` when none was left, so that nothing is sent.
-    pub fn handle_packed(&mut self, id: BundleId, missing: Vec<(FileId, Fault)>, empty: bool) {
-        if self.over {
+    pub fn handle_pack(&mut self, id: BundleId, missing: Vec<(FileId, Fault)>, empty: bool) {
+        if self.is_over {
             return;
         }
         if let Some(bundle) = self.bundles.get_mut(&id).filter(|_| !missing.is_empty()) {
@@ -111,7 +111,7 @@ impl Sender {
                     return Ok(());
                 }
                 bundle.want_again();
-                let pack = Action::Pack { bundle: id, attempt: bundle.attempt, files: bundle.files.clone() };
+                let pack = SenderAction::Pack { bundle: id, attempt: bundle.attempt, files: bundle.files.clone() };
                 self.actions.push_back(pack);
             }
             Finding::GivenUp => {

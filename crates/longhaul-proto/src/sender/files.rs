@@ -10,18 +10,18 @@ use longhaul_core::limits::FILES_BEGUN_MAX;
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, DigestKind, Fault, FaultCode, FileId, Unit};
 
 use super::lanes::Carrier;
-use super::{Action, CHUNKS_OUTSTANDING_MAX, Sender, Sent, State, may_be_said, wrong_digest};
+use super::{CHUNKS_OUTSTANDING_MAX, OfferState, Sender, SenderAction, Sent, may_be_said, wrong_digest};
 use crate::wire::message::{FileEnd, Finding, Message, Resume};
 
 /// A file that goes in chunks.
 #[derive(Debug)]
-pub(super) struct Large {
+pub(super) struct LargeSource {
     map: ChunkMap,
     merger: RootMerger,
     /// Chunks before this one were wanted: each is wanted for the first time in order.
     next: ChunkIndex,
     /// Chunks that are wanted and have no good verdict.
-    chunks: BTreeMap<ChunkIndex, Chunk>,
+    chunks: BTreeMap<ChunkIndex, SentChunk>,
     ended: bool,
     /// The receiver wanted chunks of it, or said what it holds.
     begun: bool,
@@ -32,7 +32,7 @@ pub(super) struct Large {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Chunk {
+struct SentChunk {
     attempt: Attempt,
     /// The digest it was first sent with.
     first: Option<Digest>,
@@ -43,15 +43,15 @@ struct Chunk {
     carrier: Carrier,
 }
 
-impl Chunk {
-    fn wanted(attempt: Attempt, first: Option<Digest>) -> Chunk {
-        Chunk { attempt, first, sent: None, overtook: None, carrier: Carrier::None }
+impl SentChunk {
+    fn wanted(attempt: Attempt, first: Option<Digest>) -> SentChunk {
+        SentChunk { attempt, first, sent: None, overtook: None, carrier: Carrier::None }
     }
 }
 
-impl Large {
-    pub(super) fn new(map: ChunkMap) -> Large {
-        Large {
+impl LargeSource {
+    pub(super) fn new(map: ChunkMap) -> LargeSource {
+        LargeSource {
             map,
             merger: RootMerger::new(map),
             next: ChunkIndex(0),
@@ -72,9 +72,9 @@ impl Large {
     /// is wanted as the next sending.
     pub(super) fn lose(&mut self, down: impl Fn(&Carrier) -> bool) -> Vec<(ChunkIndex, Attempt)> {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
-        let lose = |(index, chunk): (&ChunkIndex, &mut Chunk)| {
+        let lose = |(index, chunk): (&ChunkIndex, &mut SentChunk)| {
             if chunk.overtook == Some(Finding::Again) {
-                *chunk = Chunk::wanted(chunk.attempt.next(), chunk.first);
+                *chunk = SentChunk::wanted(chunk.attempt.next(), chunk.first);
             } else {
                 (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
             }
@@ -110,9 +110,9 @@ impl Large {
 }
 
 impl Sender {
-    pub(super) fn large(&mut self, file: FileId) -> Option<&mut Large> {
+    pub(super) fn large(&mut self, file: FileId) -> Option<&mut LargeSource> {
         match self.entries.get_mut(&file) {
-            Some(State::Large(large)) => Some(large),
+            Some(OfferState::Large(large)) => Some(large),
             _ => None,
         }
     }
@@ -124,8 +124,8 @@ impl Sender {
         };
         let sizes = self.config.chunk_min.bytes()..=self.config.chunk_max.bytes();
         let large = match self.entries.get_mut(&resume.file) {
-            Some(State::Large(large)) => large,
-            Some(State::Idle) => return Ok(()),
+            Some(OfferState::Large(large)) => large,
+            Some(OfferState::Idle) => return Ok(()),
             None if self.manifest.was_sent(resume.file) => return Ok(()),
             _ => return refused(&"which goes in no chunks"),
         };
@@ -134,7 +134,7 @@ impl Sender {
         }
         if large.merger.inserted() == 0 {
             let begun = large.begun;
-            **large = Large { begun, ..Large::new(ChunkMap::new(large.map.len(), resume.chunk)) };
+            **large = LargeSource { begun, ..LargeSource::new(ChunkMap::new(large.map.len(), resume.chunk)) };
         }
         for part in &resume.parts {
             if let Err(e) = large.merger.insert_part(part) {
@@ -149,7 +149,7 @@ impl Sender {
         if !resume.more {
             large.resumed = true;
             if large.merger.root().is_some() {
-                self.actions.push_back(Action::CheckSource(resume.file));
+                self.actions.push_back(SenderAction::CheckSource(resume.file));
             }
         }
         self.begin(resume.file)
@@ -178,9 +178,9 @@ impl Sender {
     ) -> Result<(), Fault> {
         let room = CHUNKS_OUTSTANDING_MAX.saturating_sub(self.chunks_outstanding) as u64;
         let large = match self.entries.get_mut(&file) {
-            Some(State::Large(large)) => large,
+            Some(OfferState::Large(large)) => large,
             // Its fault is said, the receiver did not know yet.
-            Some(State::Idle) => return Ok(()),
+            Some(OfferState::Idle) => return Ok(()),
             // It failed there: its outcome has overtaken this.
             None if self.manifest.was_sent(file) => return Ok(()),
             _ => return Err(Fault::protocol(format_args!("chunks wanted of entry {}, which has none", file.0))),
@@ -206,8 +206,8 @@ impl Sender {
                 DigestKind::Root => Digest::Root(*hash),
                 DigestKind::Cv => Digest::Cv(*hash),
             });
-            large.chunks.insert(index, Chunk::wanted(Attempt::FIRST, None));
-            self.actions.push_back(Action::ReadChunk { file, index, attempt: Attempt::FIRST, map, expect });
+            large.chunks.insert(index, SentChunk::wanted(Attempt::FIRST, None));
+            self.actions.push_back(SenderAction::ReadChunk { file, index, attempt: Attempt::FIRST, map, expect });
         }
         self.begin(file)
     }
@@ -265,8 +265,8 @@ impl Sender {
         let map = large.map;
         let Some(chunk) = large.chunks.get_mut(&index) else { return };
         let attempt = chunk.attempt.next();
-        *chunk = Chunk::wanted(attempt, chunk.first);
-        self.actions.push_back(Action::ReadChunk { file, index, attempt, map, expect: None });
+        *chunk = SentChunk::wanted(attempt, chunk.first);
+        self.actions.push_back(SenderAction::ReadChunk { file, index, attempt, map, expect: None });
     }
 
     /// Takes a chunk that was read for the first time into the file's tree; the last of them ends the reading.
@@ -274,7 +274,7 @@ impl Sender {
         let Some(large) = self.large(file).filter(|large| !large.merger.contains(index)) else { return Ok(()) };
         large.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?;
         if large.merger.root().is_some() {
-            self.actions.push_back(Action::CheckSource(file));
+            self.actions.push_back(SenderAction::CheckSource(file));
         }
         Ok(())
     }
@@ -293,21 +293,21 @@ impl Sender {
 
     /// A chunk could not be read.
     pub fn handle_unreadable(&mut self, file: FileId, fault: &Fault) {
-        if !self.over && self.large(file).is_some() {
+        if !self.is_over && self.large(file).is_some() {
             self.say_file_fault(file, fault);
         }
     }
 
     /// Whether a file of which everything was read is still what it was.
-    pub fn handle_checked(&mut self, file: FileId, result: Result<(), Fault>) {
-        if self.over {
+    pub fn handle_check_source(&mut self, file: FileId, result: Result<(), Fault>) {
+        if self.is_over {
             return;
         }
         let Some(large) = self.large(file).filter(|large| !large.ended) else { return };
         match (result, large.merger.root()) {
             (Ok(()), Some(root)) => {
                 large.ended = true;
-                self.actions.push_back(Action::Send(Message::FileEnd(FileEnd { file, root })));
+                self.actions.push_back(SenderAction::Send(Message::FileEnd(FileEnd { file, root })));
             }
             (Ok(()), None) => {}
             (Err(fault), _) => self.say_file_fault(file, &fault),
@@ -323,8 +323,8 @@ impl Sender {
     ) -> Result<(), Fault> {
         let unit = Unit::Chunk { file, index };
         let large = match self.entries.get_mut(&file) {
-            Some(State::Large(large)) => large,
-            Some(State::Idle) => return Ok(()),
+            Some(OfferState::Large(large)) => large,
+            Some(OfferState::Idle) => return Ok(()),
             _ => return Err(Fault::protocol(format_args!("a verdict on {unit}, which is not outstanding"))),
         };
         let Some(chunk) = large.chunks.get_mut(&index).filter(|c| c.attempt == attempt && c.overtook.is_none()) else {

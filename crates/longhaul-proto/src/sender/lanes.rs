@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use longhaul_core::{Attempt, LaneId, Unit};
 
-use super::{Action, Sender, Sent, State};
+use super::{OfferState, Sender, SenderAction, Sent};
 use crate::wire::message::{LaneClosed, LaneLost, Message};
 
 /// What carries an outstanding unit.
@@ -33,13 +33,13 @@ pub struct Unfinished {
 
 /// The lanes of this session that are not closed at both ends.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
-    open: BTreeMap<LaneId, Lane>,
+pub(super) struct SendingLanes {
+    open: BTreeMap<LaneId, SendingLane>,
 }
 
 /// How far a lane's end has come, on each side.
 #[derive(Debug, Default)]
-struct Lane {
+struct SendingLane {
     /// The receiver knows that it is lost, or was told.
     lost: bool,
     /// This side's end is closed, with that in hand.
@@ -62,7 +62,7 @@ impl Sender {
 
     /// This side's end of a lane is closed: all that it sent whole was reported, and what it had `unfinished` will not go on.
     pub fn handle_lane_ended(&mut self, lane: LaneId, unfinished: Option<Unfinished>) {
-        let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.over) else { return };
+        let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.is_over) else { return };
         known.ended.get_or_insert(unfinished);
         self.say_lane_lost(lane);
         self.reassign(lane);
@@ -71,23 +71,23 @@ impl Sender {
     /// This side ended a lane in order: all that it took was sent whole and reported. The receiver closes its end when it has
     /// taken that in, and says so.
     pub fn handle_lane_retired(&mut self, lane: LaneId) {
-        let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.over) else { return };
+        let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.is_over) else { return };
         known.ended.get_or_insert(None);
         self.reassign(lane);
     }
 
     /// A lane makes no progress while others do: it is given up.
     pub fn lose_lane(&mut self, lane: LaneId) {
-        if self.lanes.open.contains_key(&lane) && !self.over {
+        if self.lanes.open.contains_key(&lane) && !self.is_over {
             self.say_lane_lost(lane);
-            self.actions.push_back(Action::CloseLane(lane));
+            self.actions.push_back(SenderAction::CloseLane(lane));
         }
     }
 
     fn say_lane_lost(&mut self, lane: LaneId) {
         let Some(known) = self.lanes.open.get_mut(&lane) else { return };
         if !std::mem::replace(&mut known.lost, true) {
-            self.actions.push_back(Action::Send(Message::LaneLost(LaneLost { lane })));
+            self.actions.push_back(SenderAction::Send(Message::LaneLost(LaneLost { lane })));
         }
     }
 
@@ -95,7 +95,7 @@ impl Sender {
     pub(super) fn on_lane_lost(&mut self, lane: LaneId) {
         if let Some(known) = self.lanes.open.get_mut(&lane) {
             known.lost = true;
-            self.actions.push_back(Action::CloseLane(lane));
+            self.actions.push_back(SenderAction::CloseLane(lane));
         }
     }
 
@@ -105,7 +105,7 @@ impl Sender {
         known.lost = true;
         known.landed.get_or_insert(closed.landed);
         if known.ended.is_none() {
-            self.actions.push_back(Action::CloseLane(closed.lane));
+            self.actions.push_back(SenderAction::CloseLane(closed.lane));
         }
         self.reassign(closed.lane);
     }
@@ -124,10 +124,10 @@ impl Sender {
             *carrier = Carrier::Lane(lane, u64::MAX);
         }
         for (file, state) in &mut self.entries {
-            let State::Large(large) = state else { continue };
+            let OfferState::Large(large) = state else { continue };
             let map = large.map();
             for (index, attempt) in large.lose(down) {
-                self.actions.push_back(Action::ReadChunk { file: *file, index, attempt, map, expect: None });
+                self.actions.push_back(SenderAction::ReadChunk { file: *file, index, attempt, map, expect: None });
             }
         }
         let mut bundles: Vec<_> = self.bundles.iter_mut().filter(|(_, bundle)| down(&bundle.carrier)).collect();
@@ -135,7 +135,7 @@ impl Sender {
         for (id, bundle) in bundles {
             bundle.lose();
             let files = bundle.files.clone();
-            self.actions.push_back(Action::Pack { bundle: *id, attempt: bundle.attempt, files });
+            self.actions.push_back(SenderAction::Pack { bundle: *id, attempt: bundle.attempt, files });
         }
     }
 

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 
 use longhaul_core::{Attempt, BundleId, ChunkMap, Entry, EntryKind, Fault, FileId};
 
-use super::files::Large;
-use super::{Action, Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, Sender, Small, State};
+use super::files::LargeSource;
+use super::{Bundle, ENTRIES_OUTSTANDING_MAX, FILES_BUNDLED_MAX, OfferState, Sender, SenderAction, Small};
 use crate::wire::bundle::table_bytes;
 use crate::wire::message::{Answer, CheckFiles, Message, Offer, Page, PageCredit};
 
@@ -57,7 +57,7 @@ impl Sender {
     /// Whether more waits for the connection than the receiver is behind with: then no page leaves and no entry is taken.
     pub fn handle_backlog(&mut self, is_backlogged: bool) {
         let was = std::mem::replace(&mut self.is_backlogged, is_backlogged);
-        if was && !is_backlogged && !self.over && (self.manifest.is_full() || self.manifest.scanned) {
+        if was && !is_backlogged && !self.is_over && (self.manifest.is_full() || self.manifest.scanned) {
             self.send_page();
         }
     }
@@ -77,7 +77,7 @@ impl Sender {
             EntryKind::File { len, .. } => Some(len),
             _ => None,
         };
-        self.entries.insert(id, State::Offered { len });
+        self.entries.insert(id, OfferState::Offered { len });
         manifest.page.push(entry);
         if manifest.is_full() {
             self.send_page();
@@ -134,7 +134,7 @@ impl Sender {
         manifest.sent += 1;
         manifest.last_sent = last;
         let first = FileId(manifest.next.0 - entries.len() as u64);
-        self.actions.push_back(Action::Send(Message::Page(Page { first, last, entries })));
+        self.actions.push_back(SenderAction::Send(Message::Page(Page { first, last, entries })));
     }
 
     pub(super) fn on_answer(&mut self, answer: &Answer) -> Result<(), Fault> {
@@ -146,7 +146,7 @@ impl Sender {
         for at in 0..answer.wanted.len() * 8 {
             if answer.wanted[at / 8] & (1 << (at % 8)) != 0 {
                 let id = FileId(answer.first.0.saturating_add(at as u64));
-                small.extend(self.want(id)?.map(|len| Small { file: id, len, stands: None }));
+                small.extend(self.want(id)?.map(|len| Small { file: id, len, standing_root: None }));
             }
         }
         self.pack(small)
@@ -160,12 +160,12 @@ impl Sender {
         }
         // Without its state it failed there: its outcome has overtaken this.
         let Some(state) = self.entries.get_mut(&id) else { return Ok(None) };
-        let State::Offered { len: Some(len) } = *state else { return refused("which has no content to give") };
+        let OfferState::Offered { len: Some(len) } = *state else { return refused("which has no content to give") };
         if len <= self.config.bundled_max {
-            *state = State::Small;
+            *state = OfferState::Small;
             return Ok(Some(len));
         }
-        *state = State::Large(Box::new(Large::new(ChunkMap::new(len, self.config.chunk))));
+        *state = OfferState::Large(Box::new(LargeSource::new(ChunkMap::new(len, self.config.chunk))));
         Ok(None)
     }
 
@@ -174,13 +174,13 @@ impl Sender {
         let mut small = VecDeque::with_capacity(check.files.len());
         for (file, stands) in check.files {
             match self.entries.get(&file) {
-                Some(State::Offered { len: Some(len) }) if *len > self.config.bundled_max => {
+                Some(OfferState::Offered { len: Some(len) }) if *len > self.config.bundled_max => {
                     return Err(Fault::protocol(format_args!(
                         "entry {} is compared whole, but goes in chunks",
                         file.0
                     )));
                 }
-                _ => small.extend(self.want(file)?.map(|len| Small { file, len, stands })),
+                _ => small.extend(self.want(file)?.map(|len| Small { file, len, standing_root: stands })),
             }
         }
         self.pack(small)
@@ -205,7 +205,7 @@ impl Sender {
             let (bundle, attempt) = (self.next_bundle, Attempt::FIRST);
             self.next_bundle = BundleId(bundle.0 + 1);
             self.bundles.insert(bundle, Bundle::new(files.clone()));
-            self.actions.push_back(Action::Pack { bundle, attempt, files });
+            self.actions.push_back(SenderAction::Pack { bundle, attempt, files });
         }
         if self.files_bundled > FILES_BUNDLED_MAX {
             return Err(Fault::protocol("more files wanted than a receiver may have outstanding"));
@@ -230,13 +230,14 @@ const ENTRY_NUMBERS_BYTES: usize = 1 + 10 + 1 + 35 + 5 + 10 + 5 + 3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sender::Config;
+    use crate::sender::SenderConfig;
     use longhaul_core::{ChunkSize, Inode, Meta, RelPath};
 
     #[test]
     fn a_bundle_is_short_enough_to_share_files_among_lanes_and_a_longer_file_goes_alone() {
         let chunk = ChunkSize::DEFAULT;
-        let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 << 10 });
+        let mut sender =
+            Sender::new(SenderConfig { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 << 10 });
         sender.handle_message(Message::Offer(Offer { pages: 8, renamed: None, base: Default::default() }));
         let lens = [vec![4096; 64], vec![200 << 10, 100]].concat();
         for (at, len) in lens.iter().enumerate() {
@@ -253,7 +254,7 @@ mod tests {
     /// The files of each bundle that is to be packed.
     fn packed(sender: &mut Sender) -> Vec<usize> {
         let actions = std::iter::from_fn(|| sender.poll_action());
-        let files = |action| if let Action::Pack { files, .. } = action { Some(files.len()) } else { None };
+        let files = |action| if let SenderAction::Pack { files, .. } = action { Some(files.len()) } else { None };
         actions.filter_map(files).collect()
     }
 }

@@ -21,14 +21,14 @@ use crate::wire::bundle::bundled_max;
 use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
 
 use bundles::Bundle;
-use files::Large;
-use lanes::Lanes;
+use files::LargeSource;
+use lanes::SendingLanes;
 pub use lanes::Unfinished;
 use manifest::Manifest;
 
 /// What is to be done next.
 #[derive(Clone, Debug)]
-pub enum Action {
+pub enum SenderAction {
     /// Say this to the receiver.
     Send(Message),
     /// Read this chunk and hand it to a lane: [`Sender::handle_sent`] or [`Sender::handle_unreadable`]. May be left undone
@@ -75,7 +75,7 @@ pub struct Small {
     /// Its length.
     pub len: u64,
     /// The root of what stands at the receiver, where that is to be compared.
-    pub stands: Option<Hash32>,
+    pub standing_root: Option<Hash32>,
 }
 
 /// A unit that was handed to a lane whole.
@@ -99,7 +99,7 @@ pub struct Sent {
 
 /// What was agreed for the session.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct SenderConfig {
     /// The chunk size of files that the receiver does not hold part of.
     pub chunk: ChunkSize,
     /// The smallest chunk in which a receiver may hold part of a file: what any session may have begun it with.
@@ -113,16 +113,16 @@ pub struct Config {
 /// The machine. See the module.
 #[derive(Debug)]
 pub struct Sender {
-    config: Config,
-    actions: VecDeque<Action>,
+    config: SenderConfig,
+    actions: VecDeque<SenderAction>,
     manifest: Manifest,
     /// Entries without an outcome, by id.
-    entries: BTreeMap<FileId, State>,
+    entries: BTreeMap<FileId, OfferState>,
     /// Bundles until they were sent and found good, and how many files are in them.
     bundles: HashMap<BundleId, Bundle>,
     files_bundled: usize,
     next_bundle: BundleId,
-    lanes: Lanes,
+    lanes: SendingLanes,
     /// What was sent on `safe` lanes and not yet declared.
     undeclared: Vec<Declared>,
     chunks_outstanding: usize,
@@ -135,12 +135,12 @@ pub struct Sender {
     bytes_sent: u64,
     bytes_resent: u64,
     tally: Tally,
-    over: bool,
+    is_over: bool,
 }
 
 /// Where an entry stands.
 #[derive(Debug)]
-enum State {
+enum OfferState {
     /// The receiver has not answered.
     Offered { len: Option<u64> },
     /// Not wanted, or its fault is said: waits for its outcome.
@@ -148,21 +148,21 @@ enum State {
     /// A small file, packed or about to be.
     Small,
     /// A file that goes in chunks.
-    Large(Box<Large>),
+    Large(Box<LargeSource>),
 }
 
 impl Sender {
     /// A sender that waits for the receiver's offer.
-    pub fn new(config: Config) -> Sender {
+    pub fn new(config: SenderConfig) -> Sender {
         Sender {
-            config: Config { bundled_max: bundled_max(config.chunk, config.bundled_max), ..config },
+            config: SenderConfig { bundled_max: bundled_max(config.chunk, config.bundled_max), ..config },
             actions: VecDeque::new(),
             manifest: Manifest::default(),
             entries: BTreeMap::new(),
             bundles: HashMap::new(),
             files_bundled: 0,
             next_bundle: BundleId(0),
-            lanes: Lanes::default(),
+            lanes: SendingLanes::default(),
             undeclared: Vec::new(),
             chunks_outstanding: 0,
             files_begun: 0,
@@ -171,13 +171,13 @@ impl Sender {
             bytes_sent: 0,
             bytes_resent: 0,
             tally: Tally::default(),
-            over: false,
+            is_over: false,
         }
     }
 
     /// What to do next, if anything. Declarations come last, so that many leave in one message.
-    pub fn poll_action(&mut self) -> Option<Action> {
-        if self.actions.is_empty() && !self.over {
+    pub fn poll_action(&mut self) -> Option<SenderAction> {
+        if self.actions.is_empty() && !self.is_over {
             self.say_undeclared();
         }
         self.actions.pop_front()
@@ -195,17 +195,17 @@ impl Sender {
 
     /// Whether the receiver wanted the content of an entry that has no outcome.
     pub fn is_begun(&self, file: FileId) -> bool {
-        matches!(self.entries.get(&file), Some(State::Small | State::Large(_)))
+        matches!(self.entries.get(&file), Some(OfferState::Small | OfferState::Large(_)))
     }
 
     /// Whether the session is over for this machine.
     pub fn is_over(&self) -> bool {
-        self.over
+        self.is_over
     }
 
     /// A control message came.
     pub fn handle_message(&mut self, message: Message) {
-        if self.over {
+        if self.is_over {
             return;
         }
         let result = match message {
@@ -245,15 +245,15 @@ impl Sender {
 
     /// Ends the session with `fault`. From here on, what is reported changes nothing any more.
     pub fn abort(&mut self, fault: Fault) {
-        if !self.over {
-            self.over = true;
-            self.actions.push_back(Action::Abort(fault));
+        if !self.is_over {
+            self.is_over = true;
+            self.actions.push_back(SenderAction::Abort(fault));
         }
     }
 
     /// A unit was handed to a lane whole.
     pub fn handle_sent(&mut self, sent: Sent) {
-        if self.over {
+        if self.is_over {
             return;
         }
         self.bytes_sent += sent.len;
@@ -285,7 +285,7 @@ impl Sender {
     fn say_undeclared(&mut self) {
         if !self.undeclared.is_empty() {
             let list = std::mem::take(&mut self.undeclared);
-            self.actions.push_back(Action::Send(Message::Digests(list)));
+            self.actions.push_back(SenderAction::Send(Message::Digests(list)));
         }
     }
 
@@ -304,7 +304,7 @@ impl Sender {
             return Err(not_outstanding());
         }
         let state = self.entries.remove(&file).ok_or_else(not_outstanding)?;
-        if let State::Large(large) = state {
+        if let OfferState::Large(large) = state {
             self.release(&large);
             let root = match outcome {
                 Outcome::Committed(root) => Some(root),
@@ -318,7 +318,7 @@ impl Sender {
                 )));
             }
         }
-        self.actions.push_back(Action::Settled(file, outcome));
+        self.actions.push_back(SenderAction::Settled(file, outcome));
         Ok(())
     }
 
@@ -326,15 +326,15 @@ impl Sender {
         if !self.entries.is_empty() || !self.manifest.is_all_sent() {
             return Err(Fault::protocol("the receiver is complete before every entry has an outcome"));
         }
-        self.over = true;
+        self.is_over = true;
         self.tally = ending.tally;
-        self.actions.push_back(Action::Send(Message::Bye(Ending::default())));
-        self.actions.push_back(Action::Finished(ending));
+        self.actions.push_back(SenderAction::Send(Message::Bye(Ending::default())));
+        self.actions.push_back(SenderAction::Finished(ending));
         Ok(())
     }
 
     /// Gives back what a file of chunks occupied.
-    fn release(&mut self, large: &Large) {
+    fn release(&mut self, large: &LargeSource) {
         self.chunks_outstanding -= large.outstanding();
         self.parts_held -= large.parts_held();
         self.files_begun -= usize::from(large.is_begun());
@@ -347,11 +347,11 @@ impl Sender {
             return self.abort(fault.clone());
         }
         let Some(state) = self.entries.get_mut(&file) else { return };
-        if let State::Large(large) = std::mem::replace(state, State::Idle) {
+        if let OfferState::Large(large) = std::mem::replace(state, OfferState::Idle) {
             self.release(&large);
         }
         let (code, message) = (fault.code, fault.message.clone());
-        self.actions.push_back(Action::Send(Message::FileFault(FileFault { file, code, message })));
+        self.actions.push_back(SenderAction::Send(Message::FileFault(FileFault { file, code, message })));
     }
 }
 

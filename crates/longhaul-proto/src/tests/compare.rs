@@ -8,7 +8,7 @@ use super::plan::{CHUNK, Item, Plan, file, many, path, sparse};
 use super::scenarios::{chunk, failure, left, play};
 use super::victim::{NOW, Victim};
 use super::world::World;
-use crate::receiver::{Action, LandedRow, Policy, Seen, Source};
+use crate::receiver::{LandedRow, Policy, ReceiverAction, Seen, Source};
 use crate::wire::message::{Message, Outcome};
 
 /// A world in which all of `items` stand, the files with the content that `change` makes of theirs.
@@ -166,11 +166,11 @@ fn what_cannot_be_read_is_sent_whole() {
 fn comparing() -> Victim {
     let mut victim = Victim::with(Policy { if_exists: IfExists::Verify, may_modify: true });
     victim.page(vec![file("stands", 100).entry, file("new", 100).entry]);
-    let survey = |action: &Action| matches!(action, Action::Survey(_));
+    let survey = |action: &ReceiverAction| matches!(action, ReceiverAction::Survey(_));
     while !victim.receiver.poll_action().is_some_and(|action| survey(&action)) {}
     let stands = Seen::File { len: 100, mtime: Default::default(), clock: Clock::Exact };
-    victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(stands.into()), Ok(Seen::Absent.into())]);
-    victim.receiver.handle_standing(NOW, vec![(FileId(0), Ok([5; 32]))]);
+    victim.receiver.handle_survey(NOW, FileId(0), vec![Ok(stands.into()), Ok(Seen::Absent.into())]);
+    victim.receiver.handle_read_standing(NOW, vec![(FileId(0), Ok([5; 32]))]);
     victim
 }
 
@@ -189,13 +189,14 @@ fn a_sender_that_calls_equal_what_is_not_or_was_not_asked_about_gets_nothing_com
 
     let mut victim = comparing();
     bundle(&mut victim, same(0, [6; 32]));
-    let mismatch =
-        |a: &Action| matches!(a, Action::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Mismatch);
+    let mismatch = |a: &ReceiverAction| matches!(a, ReceiverAction::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Mismatch);
     assert!(victim.obey().iter().any(mismatch), "another root than stands there");
 
     let mut victim = comparing();
     bundle(&mut victim, same(0, [5; 32]));
     let actions = victim.obey();
-    assert!(actions.iter().any(|action| matches!(action, Action::Retouch { .. })), "{actions:?}");
-    assert!(actions.iter().any(|a| matches!(a, Action::Send(Message::CheckFiles(check)) if check.files.len() == 1)));
+    assert!(actions.iter().any(|action| matches!(action, ReceiverAction::Retouch { .. })), "{actions:?}");
+    assert!(
+        actions.iter().any(|a| matches!(a, ReceiverAction::Send(Message::CheckFiles(check)) if check.files.len() == 1))
+    );
 }

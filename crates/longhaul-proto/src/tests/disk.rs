@@ -10,7 +10,7 @@ use longhaul_core::{Blame, ChunkIndex, ChunkMap, Clock, EntryKind, Fault, FaultC
 use super::rng::Rng;
 use super::target::{Op, Standing, Step, Target, Temp};
 use crate::journal::HeldChunks;
-use crate::receiver::{Base, Held, Partial, Receiver, Record, Replace, Room, Seen, Surveyed};
+use crate::receiver::{Base, EntryRef, JournalEntry, Partial, Receiver, Replace, Room, Seen, Surveyed};
 use crate::time::Timestamp;
 
 impl Target {
@@ -47,15 +47,15 @@ impl Target {
                 assert_eq!(held[0].id.0, self.surveyed);
                 self.surveyed += held.len() as u64;
                 let seen = held.iter().map(|held| self.fate(rng).map(|()| self.survey(held))).collect();
-                receiver.handle_surveyed(now, held[0].id, seen);
+                receiver.handle_survey(now, held[0].id, seen);
             }
-            Op::MeasureRoom => receiver.handle_room(now, self.room()),
+            Op::MeasureRoom => receiver.handle_measure_room(now, self.room()),
             Op::Create(held, created) => {
                 self.temp(held.id).outstanding = 0;
                 if result.is_err() {
                     self.temps.remove(&held.id);
                 }
-                receiver.handle_created(now, held.id, result.map(|()| created));
+                receiver.handle_create(now, held.id, result.map(|()| created));
             }
             Op::Write { file, index, bytes } => {
                 let data = |bytes: &&Vec<u8>| bytes.iter().any(|byte| *byte != 0);
@@ -71,28 +71,28 @@ impl Target {
                         self.maybe_spoil(rng, file, index.0, start);
                     }
                 }
-                receiver.handle_written(now, file, index, result);
+                receiver.handle_write(now, file, index, result);
             }
             Op::ReadStanding(files) => {
                 let root = |bytes: Vec<u8>| *blake3::hash(&bytes).as_bytes();
                 let results = files.iter().map(|held| (held.id, self.read_standing(rng, held).map(root))).collect();
-                receiver.handle_standing(now, results);
+                receiver.handle_read_standing(now, results);
             }
             Op::DigestSkipped(files) => {
                 let mut results = Vec::new();
                 for held in &files {
                     let read = self.read_standing(rng, held);
-                    receiver.handle_skipped_read(read.as_ref().map_or(0, Vec::len) as u64);
+                    receiver.handle_digest_progress(read.as_ref().map_or(0, Vec::len) as u64);
                     results.push((held.id, read.map(|bytes| Some(*blake3::hash(&bytes).as_bytes()))));
                 }
-                receiver.handle_skipped_digested(now, results);
+                receiver.handle_digest_skipped(now, results);
             }
             Op::ReadStandingChunks { base, chunks } => {
                 let results = chunks
                     .into_iter()
                     .map(|index| (index, self.read_standing_chunk(rng, &base, index).map(|(_, digest)| digest)));
                 let results = results.collect();
-                receiver.handle_standing_chunks(now, base.held.id, results);
+                receiver.handle_read_standing_chunks(now, base.entry.id, results);
             }
             Op::Copy { base, index, digest } => {
                 let read =
@@ -101,7 +101,7 @@ impl Target {
                         false => Err(written_to()),
                     });
                 self.stood.copies += 1;
-                let file = base.held.id;
+                let file = base.entry.id;
                 let temp = self.temp(file);
                 temp.outstanding -= 1;
                 let result = result.and(read).map(|bytes| {
@@ -113,16 +113,16 @@ impl Target {
                 if let Ok(start) = result {
                     self.maybe_spoil(rng, file, index.0, start);
                 }
-                receiver.handle_written(now, file, index, result.map(drop));
+                receiver.handle_write(now, file, index, result.map(drop));
             }
             Op::Retouch(files) => {
                 let results = files.iter().map(|held| (held.id, self.retouch(rng, held))).collect();
-                receiver.handle_retouched(now, results);
+                receiver.handle_retouch(now, results);
             }
             Op::Stage(files) => {
                 let results = files.into_iter().map(|(held, bytes)| (held.id, self.stage_one(rng, held.id, bytes)));
                 let results = results.collect();
-                receiver.handle_staged(now, results);
+                receiver.handle_stage(now, results);
             }
             Op::Seal(file) => {
                 let temp = self.temp(file);
@@ -130,7 +130,7 @@ impl Target {
                 if result.is_ok() {
                     temp.steps.insert(Step::Staged);
                 }
-                receiver.handle_staged(now, vec![(file, result)]);
+                receiver.handle_stage(now, vec![(file, result)]);
             }
             Op::Sync { file, speaks_for } => {
                 let temp = self.temp(file);
@@ -139,7 +139,7 @@ impl Target {
                     Ok(()) => temp.synced.extend(&speaks_for),
                     Err(_) => temp.unsynced = true,
                 }
-                receiver.handle_synced(now, file, result);
+                receiver.handle_sync_data(now, file, result);
             }
             Op::ReadBack { file, chunks } => {
                 self.temp(file).outstanding -= 1;
@@ -152,15 +152,15 @@ impl Target {
                 let root = |temp: &Temp| *blake3::hash(&temp.bytes).as_bytes();
                 let results = files.into_iter().map(|id| (id, self.fate(rng).map(|()| root(self.temp(id)))));
                 let results = results.collect();
-                receiver.handle_staged_read_back(now, results);
+                receiver.handle_read_staged(now, results);
             }
             Op::Journal(records) => {
                 if result.is_ok() {
                     records.iter().for_each(|record| self.remember(record));
                 }
-                receiver.handle_journalled(now, result);
+                receiver.handle_journal(now, result);
             }
-            Op::Tidy => receiver.handle_tidied(Ok(())),
+            Op::Tidy => receiver.handle_tidy(Ok(())),
             Op::Barrier(batch) => {
                 if result.is_ok() {
                     batch.iter().for_each(|id| self.make_staged_durable(*id));
@@ -169,7 +169,7 @@ impl Target {
             }
             Op::Publish(renames) => {
                 let results = renames.into_iter().map(|(id, replace)| (id, self.rename(rng, id, replace))).collect();
-                receiver.handle_published(now, results);
+                receiver.handle_publish(now, results);
             }
             Op::SyncDirs(batch) => {
                 if result.is_ok() {
@@ -177,17 +177,17 @@ impl Target {
                         self.temp(*id).steps.insert(Step::RenameDurable);
                     }
                 }
-                receiver.handle_dirs_synced(now, result);
+                receiver.handle_sync_dirs(now, result);
             }
             Op::FinishDirs(dirs) => {
                 let results = dirs.iter().map(|held| (held.id, self.fate(rng))).collect();
-                receiver.handle_dirs_finished(now, results);
+                receiver.handle_finish_dirs(now, results);
             }
         }
     }
 
     /// What stands under a name, if it can be read and nobody wrote to it since this entry read it first.
-    fn read_standing(&mut self, rng: &mut Rng, held: &Held) -> Result<Vec<u8>, Fault> {
+    fn read_standing(&mut self, rng: &mut Rng, held: &EntryRef) -> Result<Vec<u8>, Fault> {
         self.fate(rng)?;
         self.stood.reads += 1;
         if rng.permille(self.stood.restless)
@@ -203,7 +203,7 @@ impl Target {
         })
     }
 
-    fn untouched(&mut self, held: &Held) -> Result<(), Fault> {
+    fn untouched(&mut self, held: &EntryRef) -> Result<(), Fault> {
         let version = self.stood.versions.get(&held.placed).copied().unwrap_or_default();
         match *self.stood.read.entry(held.id).or_insert(version) == version {
             true => Ok(()),
@@ -217,14 +217,14 @@ impl Target {
         base: &Base,
         index: ChunkIndex,
     ) -> Result<(Vec<u8>, Digest), Fault> {
-        let bytes = self.read_standing(rng, &base.held)?;
+        let bytes = self.read_standing(rng, &base.entry)?;
         let (start, len) = (base.map.start_of(index), base.map.len_of(index).expect("a chunk") as usize);
         let bytes = bytes.get(start.0 as usize..start.0 as usize + len).ok_or_else(written_to)?.to_vec();
         let digest = digest_of(&bytes, base.map.kind(), start);
         Ok((bytes, digest))
     }
 
-    fn retouch(&mut self, rng: &mut Rng, held: &Held) -> Result<(), Fault> {
+    fn retouch(&mut self, rng: &mut Rng, held: &EntryRef) -> Result<(), Fault> {
         self.untouched(held)?;
         let restless = std::mem::take(&mut self.stood.restless);
         let bytes = self.read_standing(rng, held);
@@ -263,8 +263,8 @@ impl Target {
         digest
     }
 
-    fn remember(&mut self, record: &Record) {
-        if let Record::Chunks { file, chunks } = record
+    fn remember(&mut self, record: &JournalEntry) {
+        if let JournalEntry::Chunks { file, chunks } = record
             && self.temps.contains_key(file)
         {
             self.make_durable(*file, &chunks.iter().map(|(index, _)| index.0).collect());
@@ -272,7 +272,7 @@ impl Target {
     }
 
     /// What stands, and what was left.
-    fn survey(&mut self, held: &Held) -> Surveyed {
+    fn survey(&mut self, held: &EntryRef) -> Surveyed {
         let left = self.left.iter().find(|left| left.path == held.placed);
         let partial = left.map(|left| {
             let map = ChunkMap::new(left.bytes.len() as u64, left.chunk);
@@ -285,10 +285,10 @@ impl Target {
             }
             Arc::new(Partial::new(map, left.source, held))
         });
-        Surveyed { seen: self.look(held), partial, committed: false, doubtful: false }
+        Surveyed { found: self.look(held), partial, committed: false, doubtful: false }
     }
 
-    fn look(&mut self, held: &Held) -> Seen {
+    fn look(&mut self, held: &EntryRef) -> Seen {
         let seen = match self.names.get(&held.placed) {
             None => Seen::Absent,
             Some(Standing::Before(seen)) => seen.clone(),

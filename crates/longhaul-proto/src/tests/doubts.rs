@@ -6,7 +6,7 @@ use longhaul_core::{Blame, ChunkIndex, Entry, EntryKind, Fault, FaultCode, FileI
 
 use super::plan::{CHUNK, file};
 use super::victim::{CV, NOW, Victim, chunk};
-use crate::receiver::{Action, Record};
+use crate::receiver::{JournalEntry, ReceiverAction};
 use crate::time::Timestamp;
 use crate::wire::message::Outcome;
 
@@ -24,13 +24,13 @@ fn link() -> Entry {
 }
 
 /// The names that are to be written down as doubtful.
-fn doubtful(actions: &[Action]) -> usize {
+fn doubtful(actions: &[ReceiverAction]) -> usize {
     let records = actions.iter().filter_map(|action| match action {
-        Action::Journal(records) => Some(records),
+        ReceiverAction::Journal(records) => Some(records),
         _ => None,
     });
     let names = records.flatten().map(|record| match record {
-        Record::Doubtful(names) => names.len(),
+        JournalEntry::Doubtful(names) => names.len(),
         _ => 0,
     });
     names.sum()
@@ -44,17 +44,17 @@ fn renamed_beside_a_journal() -> Victim {
     let landed = victim.landed(chunk(0), 1, CV, Some(CV));
     victim.land(landed);
     victim.obey();
-    victim.receiver.handle_written(NOW, FileId(0), ChunkIndex(0), Ok(()));
-    victim.receiver.handle_staged(NOW, vec![(FileId(1), Ok(()))]);
+    victim.receiver.handle_write(NOW, FileId(0), ChunkIndex(0), Ok(()));
+    victim.receiver.handle_stage(NOW, vec![(FileId(1), Ok(()))]);
     victim.receiver.handle_timeout(later());
     let actions = victim.obey();
-    assert!(actions.iter().any(|action| matches!(action, Action::Barrier(_))), "{actions:?}");
-    victim.receiver.handle_synced(later(), FileId(0), Ok(()));
+    assert!(actions.iter().any(|action| matches!(action, ReceiverAction::Barrier(_))), "{actions:?}");
+    victim.receiver.handle_sync_data(later(), FileId(0), Ok(()));
     let actions = victim.obey();
-    assert!(actions.iter().any(|action| matches!(action, Action::Journal(_))), "{actions:?}");
+    assert!(actions.iter().any(|action| matches!(action, ReceiverAction::Journal(_))), "{actions:?}");
     victim.receiver.handle_barrier(later(), Ok(()));
     victim.obey();
-    victim.receiver.handle_published(later(), vec![(FileId(1), Ok(()))]);
+    victim.receiver.handle_publish(later(), vec![(FileId(1), Ok(()))]);
     victim.obey();
     victim
 }
@@ -62,23 +62,23 @@ fn renamed_beside_a_journal() -> Victim {
 #[test]
 fn names_whose_sync_failed_are_written_down_though_the_journal_fails_at_the_same_time() {
     let mut victim = renamed_beside_a_journal();
-    victim.receiver.handle_dirs_synced(later(), Err(broken()));
+    victim.receiver.handle_sync_dirs(later(), Err(broken()));
     assert_eq!(doubtful(&victim.obey()), 0, "the journal is busy");
-    victim.receiver.handle_journalled(later(), Err(broken()));
+    victim.receiver.handle_journal(later(), Err(broken()));
     assert_eq!(doubtful(&victim.obey()), 1);
 }
 
 #[test]
 fn names_whose_sync_failed_are_written_down_before_anything_else_is_done_about_them() {
     let mut victim = renamed_beside_a_journal();
-    victim.receiver.handle_journalled(later(), Ok(()));
+    victim.receiver.handle_journal(later(), Ok(()));
     victim.obey();
-    victim.receiver.handle_dirs_synced(later(), Err(broken()));
+    victim.receiver.handle_sync_dirs(later(), Err(broken()));
     let actions = victim.obey();
     assert_eq!(doubtful(&actions), 1, "{actions:?}");
-    assert!(actions.iter().any(|action| matches!(action, Action::SyncDirsAgain(_))), "{actions:?}");
-    assert!(!actions.iter().any(|action| matches!(action, Action::Settled(..))), "not before it is known");
-    victim.receiver.handle_dirs_synced(later(), Ok(()));
-    let told = |action: &Action| matches!(action, Action::Settled(_, Outcome::Committed(_)));
+    assert!(actions.iter().any(|action| matches!(action, ReceiverAction::SyncDirsAgain(_))), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, ReceiverAction::Settled(..))), "not before it is known");
+    victim.receiver.handle_sync_dirs(later(), Ok(()));
+    let told = |action: &ReceiverAction| matches!(action, ReceiverAction::Settled(_, Outcome::Committed(_)));
     assert!(victim.obey().iter().any(told), "its commit ends the doubt");
 }

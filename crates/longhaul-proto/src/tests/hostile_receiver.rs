@@ -1,20 +1,20 @@
 //! A receiver that lies: the sender reads only what it offered, no more than it must, and holds bounded state.
 
-use longhaul_core::digest::Part;
+use longhaul_core::digest::TreePart;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX, PAGE_ENTRIES_MAX};
 use longhaul_core::{
     Attempt, BundleId, ChunkIndex, ChunkSize, Digest, EntryKind, Fault, FaultCode, FileId, LaneId, Unit,
 };
 
 use super::plan::{CHUNK, file, many};
-use crate::sender::{Action, Config, Sender, Sent};
+use crate::sender::{Sender, SenderAction, SenderConfig, Sent};
 use crate::wire::message::{
     Answer, CheckFiles, Ending, Finding, Message, Offer, Outcome, PageCredit, Resume, Settlement, Verdict, WantChunks,
 };
 
 fn new_sender() -> Sender {
     let chunk = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
-    Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: u64::MAX })
+    Sender::new(SenderConfig { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: u64::MAX })
 }
 
 fn offer(pages: u64) -> Message {
@@ -72,7 +72,7 @@ pub(super) fn sent(unit: Unit, attempt: u32, digest: Digest) -> Sent {
     Sent { unit, attempt: Attempt(attempt), digest, len: 1, lane: LaneId(0), seq: 0, declared: true }
 }
 
-fn actions(sender: &mut Sender) -> Vec<Action> {
+fn actions(sender: &mut Sender) -> Vec<SenderAction> {
     sender.audit();
     std::iter::from_fn(|| sender.poll_action()).collect()
 }
@@ -80,9 +80,9 @@ fn actions(sender: &mut Sender) -> Vec<Action> {
 /// The session ends for a breach of the protocol, and nothing follows.
 fn assert_refused(mut sender: Sender, what: &str) {
     let actions = actions(&mut sender);
-    let Some(Action::Abort(fault)) = actions.last() else { panic!("{what} passes: {actions:?}") };
+    let Some(SenderAction::Abort(fault)) = actions.last() else { panic!("{what} passes: {actions:?}") };
     assert_eq!(fault.code, FaultCode::Protocol, "{what}");
-    assert_eq!(actions.iter().filter(|a| matches!(a, Action::Abort(_))).count(), 1);
+    assert_eq!(actions.iter().filter(|a| matches!(a, SenderAction::Abort(_))).count(), 1);
     sender.handle_message(offer(1));
     sender.handle_sent(sent(chunk(0), 1, Digest::Cv([0; 32])));
     assert!(sender.poll_action().is_none(), "{what}: the end is the end");
@@ -180,7 +180,7 @@ fn a_unit_is_given_up_after_its_last_sending_and_only_then() {
         sender.handle_sent(sent(unit, ATTEMPTS_MAX, Digest::Cv([1; 32])));
         assert_ne!(sender.outstanding(), before);
         let actions = actions(&mut sender);
-        let faults = actions.iter().filter(|a| matches!(a, Action::Send(Message::FileFault(_)))).count();
+        let faults = actions.iter().filter(|a| matches!(a, SenderAction::Send(Message::FileFault(_)))).count();
         assert_eq!(faults, if unit == chunk(0) { 0 } else { 7 }, "{actions:?}");
     }
 }
@@ -203,11 +203,11 @@ fn a_second_verdict_on_what_was_not_reported_yet_ends_the_session() {
 fn verdicts_on_bundles_that_were_never_sent_order_nothing() {
     let unit = Unit::Bundle(BundleId(0));
     let mut sender = asked_for(vec![]);
-    assert_eq!(actions(&mut sender).iter().filter(|a| matches!(a, Action::Pack { .. })).count(), 1);
+    assert_eq!(actions(&mut sender).iter().filter(|a| matches!(a, SenderAction::Pack { .. })).count(), 1);
     sender.handle_message(verdict(unit, 1, Finding::Again));
     assert!(actions(&mut sender).is_empty(), "it is packed again when it was sent");
     sender.handle_sent(sent(unit, 1, Digest::Root([1; 32])));
-    assert!(matches!(actions(&mut sender)[..], [Action::Pack { attempt: Attempt(2), .. }]));
+    assert!(matches!(actions(&mut sender)[..], [SenderAction::Pack { attempt: Attempt(2), .. }]));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn what_is_held_comes_in_chunks_that_a_session_may_have_begun_it_with() {
     let sender = || {
         let sizes = [12, 11, 14].map(|log2| ChunkSize::from_log2(log2).expect("a size"));
         let [chunk, chunk_min, chunk_max] = sizes;
-        let mut sender = Sender::new(Config { chunk, chunk_min, chunk_max, bundled_max: 100 });
+        let mut sender = Sender::new(SenderConfig { chunk, chunk_min, chunk_max, bundled_max: 100 });
         sender.handle_message(offer(8));
         sender.handle_scanned(file("large", 100 << 10).entry);
         sender.handle_scan_end();
@@ -250,7 +250,7 @@ fn pieces_in_which_files_are_held_are_not_remembered_without_end() {
     sender.handle_scan_end();
     sender.handle_message(answer(0, &[0xff]));
     // Every other chunk: none of them are neighbours that could be taken together.
-    let part = |at: u64| Part { start: ChunkIndex(2 * at), chunks: 1, digest: Digest::Cv([0; 32]) };
+    let part = |at: u64| TreePart { start: ChunkIndex(2 * at), chunks: 1, digest: Digest::Cv([0; 32]) };
     let mut told = 0;
     for file in 0..8 {
         for first in (0..chunks as u64 / 2).step_by(1024) {
@@ -306,7 +306,7 @@ fn a_receiver_that_is_behind_with_reading_is_sent_no_more_pages() {
     sender.handle_scan_end();
     assert!(actions(&mut sender).is_empty(), "no page leaves");
     sender.handle_backlog(false);
-    assert!(matches!(actions(&mut sender)[..], [Action::Send(Message::Page(_))]));
+    assert!(matches!(actions(&mut sender)[..], [SenderAction::Send(Message::Page(_))]));
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn another_root_than_was_said_is_not_a_commit() {
     sender.handle_message(want(0, 0, 2));
     sender.handle_sent(sent(chunk(0), 1, Digest::Cv([1; 32])));
     sender.handle_sent(sent(chunk(1), 1, Digest::Cv([2; 32])));
-    sender.handle_checked(FileId(0), Ok(()));
+    sender.handle_check_source(FileId(0), Ok(()));
     sender.handle_message(settled(0, Outcome::Committed(Some([3; 32]))));
     assert_refused(sender, "another root");
 }

@@ -10,12 +10,12 @@ use longhaul_core::{Attempt, BundleId, Digest, Entry, EntryKind, FaultCode, File
 
 use super::plan::{CHUNK, file, item};
 use super::victim::{CV, NOW, Victim, chunk, fault};
-use crate::receiver::{Action, Landed, LandedRow, Ticket};
+use crate::receiver::{Landed, LandedRow, ReceiverAction, Ticket};
 use crate::time::Timestamp;
 use crate::wire::message::{Declared, Ending, FileEnd, Finding, Message, Outcome, Page};
 
-fn writes(actions: &[Action]) -> usize {
-    actions.iter().filter(|a| matches!(a, Action::Write { .. } | Action::WriteBundle { .. })).count()
+fn writes(actions: &[ReceiverAction]) -> usize {
+    actions.iter().filter(|a| matches!(a, ReceiverAction::Write { .. } | ReceiverAction::WriteBundle { .. })).count()
 }
 
 #[test]
@@ -79,17 +79,24 @@ fn a_sender_that_is_behind_with_reading_is_asked_for_nothing_more() {
     victim.receiver.handle_backlog(NOW, true);
     let large = (0..PAGES_UNANSWERED_MAX).map(|at| file(&format!("large{at}"), 4 * CHUNK).entry);
     large.for_each(|entry| victim.page(vec![entry]));
-    let asks = |action: &Action| {
-        matches!(action, Action::Create(..) | Action::Send(Message::PageCredit(_) | Message::WantChunks(_)))
+    let asks = |action: &ReceiverAction| {
+        matches!(
+            action,
+            ReceiverAction::Create(..) | ReceiverAction::Send(Message::PageCredit(_) | Message::WantChunks(_))
+        )
     };
     let actions = victim.obey();
     assert!(!actions.iter().any(asks), "{actions:?}");
-    assert_eq!(actions.iter().filter(|a| matches!(a, Action::Send(Message::Answer(_)))).count(), 8, "what is owed");
+    assert_eq!(
+        actions.iter().filter(|a| matches!(a, ReceiverAction::Send(Message::Answer(_)))).count(),
+        8,
+        "what is owed"
+    );
     victim.receiver.handle_backlog(NOW, false);
     let actions = victim.obey();
-    let count = |is: fn(&Action) -> bool| actions.iter().filter(|action| is(action)).count();
-    assert_eq!(count(|a| matches!(a, Action::Send(Message::PageCredit(_)))), 1, "{actions:?}");
-    assert_eq!(count(|a| matches!(a, Action::Send(Message::WantChunks(_)))), 8, "{actions:?}");
+    let count = |is: fn(&ReceiverAction) -> bool| actions.iter().filter(|action| is(action)).count();
+    assert_eq!(count(|a| matches!(a, ReceiverAction::Send(Message::PageCredit(_)))), 1, "{actions:?}");
+    assert_eq!(count(|a| matches!(a, ReceiverAction::Send(Message::WantChunks(_)))), 8, "{actions:?}");
 }
 
 #[test]
@@ -98,10 +105,10 @@ fn without_memory_for_more_entries_no_page_is_asked_for_and_those_that_are_held_
     victim.receiver.handle_cramped(NOW, true);
     let large = (0..PAGES_UNANSWERED_MAX).map(|at| file(&format!("large{at}"), 4 * CHUNK).entry);
     large.for_each(|entry| victim.page(vec![entry]));
-    let is_credit = |action: &Action| matches!(action, Action::Send(Message::PageCredit(_)));
+    let is_credit = |action: &ReceiverAction| matches!(action, ReceiverAction::Send(Message::PageCredit(_)));
     let actions = victim.obey();
     assert!(!actions.iter().any(is_credit), "{actions:?}");
-    let wants = actions.iter().filter(|a| matches!(a, Action::Send(Message::WantChunks(_)))).count();
+    let wants = actions.iter().filter(|a| matches!(a, ReceiverAction::Send(Message::WantChunks(_)))).count();
     assert_eq!(wants, 8, "only by going on does it come to hold less: {actions:?}");
     victim.receiver.handle_cramped(NOW, false);
     assert_eq!(victim.obey().iter().filter(|action| is_credit(action)).count(), 1);
@@ -114,11 +121,12 @@ fn what_is_staged_waits_for_no_others_where_there_is_no_memory_for_them() {
         let links = ["a", "b"].map(|name| item(name, EntryKind::Symlink { target: b"x".to_vec() }).entry);
         victim.page(links.to_vec());
         victim.obey();
-        let barrier = |victim: &mut Victim| victim.obey().iter().any(|action| matches!(action, Action::Barrier(_)));
+        let barrier =
+            |victim: &mut Victim| victim.obey().iter().any(|action| matches!(action, ReceiverAction::Barrier(_)));
         victim.receiver.handle_cramped(NOW, is_cramped);
-        victim.receiver.handle_staged(NOW, vec![(FileId(0), Ok(()))]);
+        victim.receiver.handle_stage(NOW, vec![(FileId(0), Ok(()))]);
         assert!(!barrier(&mut victim), "another may join");
-        victim.receiver.handle_staged(NOW, vec![(FileId(1), Ok(()))]);
+        victim.receiver.handle_stage(NOW, vec![(FileId(1), Ok(()))]);
         assert_eq!(barrier(&mut victim), is_cramped);
         // The same when it is found out later.
         victim.receiver.handle_cramped(NOW, true);
@@ -137,7 +145,7 @@ fn long_names_narrow_the_window_before_they_fill_the_memory() {
         victim.page(entries);
         pages_free -= 1;
         for action in victim.obey() {
-            if let Action::Send(Message::PageCredit(credit)) = action {
+            if let ReceiverAction::Send(Message::PageCredit(credit)) = action {
                 pages_free = credit.upto - victim.next / 15;
             }
         }
@@ -160,14 +168,17 @@ fn data_that_no_one_wants_is_dropped() {
         let landed = victim.landed(unit, attempt, CV, Some(CV));
         victim.land(landed);
         let actions = victim.obey();
-        assert!(matches!(actions[..], [Action::Drop(_)]), "{unit} {attempt}: {actions:?}");
+        assert!(matches!(actions[..], [ReceiverAction::DropPayload(_)]), "{unit} {attempt}: {actions:?}");
     }
     let good = victim.landed(chunk(0), 1, CV, Some(CV));
     victim.land(good.clone());
     assert_eq!(writes(&victim.obey()), 1);
     let again = Landed { ticket: Ticket { seq: 99, ..good.ticket }, ..good };
     victim.land(again);
-    assert!(matches!(victim.obey()[..], [Action::Drop(_)]), "a chunk that is verified is not written again");
+    assert!(
+        matches!(victim.obey()[..], [ReceiverAction::DropPayload(_)]),
+        "a chunk that is verified is not written again"
+    );
 }
 
 #[test]
@@ -204,7 +215,7 @@ fn a_header_that_names_another_unit_or_attempt_than_was_declared_is_damage() {
             }
             let actions = victim.obey();
             assert_eq!(writes(&actions), 0);
-            let again = |a: &Action| matches!(a, Action::Send(Message::Verdicts(list)) if list[0].unit == chunk(0) && list[0].finding == Finding::Again);
+            let again = |a: &ReceiverAction| matches!(a, ReceiverAction::Send(Message::Verdicts(list)) if list[0].unit == chunk(0) && list[0].finding == Finding::Again);
             assert!(actions.iter().any(again), "{actions:?}");
         }
     }
@@ -218,7 +229,7 @@ fn a_chunk_that_is_called_the_same_and_is_not_here_is_damage() {
     victim.land(landed);
     let actions = victim.obey();
     assert_eq!(writes(&actions), 0);
-    let again = |a: &Action| matches!(a, Action::Send(Message::Verdicts(list)) if list[0].finding == Finding::Again);
+    let again = |a: &ReceiverAction| matches!(a, ReceiverAction::Send(Message::Verdicts(list)) if list[0].finding == Finding::Again);
     assert!(actions.iter().any(again), "{actions:?}");
 }
 
@@ -249,8 +260,7 @@ fn a_file_of_a_good_bundle_with_another_root_fails_alone() {
     victim.land(landed);
     let actions = victim.obey();
     assert_eq!(writes(&actions), 0);
-    let mismatch =
-        |a: &Action| matches!(a, Action::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Mismatch);
+    let mismatch = |a: &ReceiverAction| matches!(a, ReceiverAction::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Mismatch);
     assert!(actions.iter().any(mismatch));
 }
 
@@ -313,13 +323,13 @@ fn lengths_at_the_end_of_all_numbers_do_no_harm() {
         .obey()
         .iter()
         .map(|action| match action {
-            Action::Send(Message::WantChunks(want)) => want.count,
+            ReceiverAction::Send(Message::WantChunks(want)) => want.count,
             _ => 0,
         })
         .sum();
     assert_eq!(wants, CHUNKS_WANTED_MAX as u64);
     (0..3).for_each(|id| victim.say(fault(id, FaultCode::Vanished)));
-    let failed = victim.obey().iter().filter(|a| matches!(a, Action::Settled(_, Outcome::Failed(_)))).count();
+    let failed = victim.obey().iter().filter(|a| matches!(a, ReceiverAction::Settled(_, Outcome::Failed(_)))).count();
     assert_eq!((failed, victim.receiver.unsettled()), (3, 0));
 }
 
@@ -328,7 +338,7 @@ fn a_full_disk_of_the_sender_is_no_reason_to_end_the_session_here() {
     let mut victim = Victim::wanting();
     victim.say(fault(0, FaultCode::NoSpace));
     let actions = victim.obey();
-    assert!(actions.iter().any(|a| matches!(a, Action::Keep(FileId(0)))));
+    assert!(actions.iter().any(|a| matches!(a, ReceiverAction::Release(FileId(0)))));
     assert!(!victim.receiver.is_over());
 }
 

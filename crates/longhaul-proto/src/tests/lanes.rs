@@ -9,7 +9,7 @@ use super::victim::{CV, Victim, chunk};
 use super::world::World;
 use crate::Sender;
 use crate::receiver;
-use crate::sender::{Action, Sent, Unfinished};
+use crate::sender::{SenderAction, Sent, Unfinished};
 use crate::wire::message::{Declared, Finding, LaneClosed, LaneLost, Message, Outcome};
 
 const LANE: LaneId = LaneId(7);
@@ -29,10 +29,10 @@ fn orders(sender: &mut Sender) -> (Vec<(Unit, Attempt)>, Vec<Message>) {
     let (mut reads, mut said) = (Vec::new(), Vec::new());
     while let Some(action) = sender.poll_action() {
         match action {
-            Action::ReadChunk { file, index, attempt, .. } => reads.push((Unit::Chunk { file, index }, attempt)),
-            Action::Pack { bundle, attempt, .. } => reads.push((Unit::Bundle(bundle), attempt)),
-            Action::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => said.push(message),
-            Action::Abort(fault) => panic!("{fault}"),
+            SenderAction::ReadChunk { file, index, attempt, .. } => reads.push((Unit::Chunk { file, index }, attempt)),
+            SenderAction::Pack { bundle, attempt, .. } => reads.push((Unit::Bundle(bundle), attempt)),
+            SenderAction::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => said.push(message),
+            SenderAction::Abort(fault) => panic!("{fault}"),
             _ => {}
         }
     }
@@ -173,8 +173,8 @@ fn a_source_that_changed_when_it_was_read_for_another_lane_fails_its_file_and_no
     sender.handle_message(verdict(chunk(0), 1, Finding::Good(other)));
     sender.handle_sent(Sent { digest: other, ..sent(chunk(0), LaneId(8), 0) });
     let faults = std::iter::from_fn(|| sender.poll_action()).filter_map(|action| match action {
-        Action::Send(Message::FileFault(fault)) => Some(fault.code),
-        Action::Abort(fault) => panic!("{fault}"),
+        SenderAction::Send(Message::FileFault(fault)) => Some(fault.code),
+        SenderAction::Abort(fault) => panic!("{fault}"),
         _ => None,
     });
     assert_eq!(faults.collect::<Vec<_>>(), [FaultCode::Changed]);
@@ -200,7 +200,7 @@ fn a_receiver_says_how_much_of_a_lane_it_took_in_once_its_end_is_closed() {
     assert!(victim.receiver.handle_lane_joined(LANE));
     victim.say(lost(LANE));
     let actions = victim.obey();
-    assert!(matches!(actions[..], [receiver::Action::CloseLane(LANE)]), "{actions:?}");
+    assert!(matches!(actions[..], [receiver::ReceiverAction::CloseLane(LANE)]), "{actions:?}");
     victim.receiver.handle_lane_ended(super::victim::NOW, LANE, 3);
     assert_eq!(said(&victim.obey()), [closed(LANE, 3)]);
     // Both sides may find it lost at once: their words cross.
@@ -241,9 +241,11 @@ fn what_a_closed_lane_never_brought_is_not_owed_any_more() {
 }
 
 /// What is said of lanes.
-fn said(actions: &[receiver::Action]) -> Vec<Message> {
-    let of_lanes = |action: &receiver::Action| match action {
-        receiver::Action::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => Some(message.clone()),
+fn said(actions: &[receiver::ReceiverAction]) -> Vec<Message> {
+    let of_lanes = |action: &receiver::ReceiverAction| match action {
+        receiver::ReceiverAction::Send(message @ (Message::LaneLost(_) | Message::LaneClosed(_))) => {
+            Some(message.clone())
+        }
         _ => None,
     };
     actions.iter().filter_map(of_lanes).collect()

@@ -6,7 +6,7 @@ use super::hostile_receiver::{asked_for, sent, settled, verdict, want};
 use super::plan::{CHUNK, Plan, file};
 use super::victim::{CV, NOW, Victim, chunk, fault};
 use super::world::World;
-use crate::receiver::{Action, Created, Seen};
+use crate::receiver::{Created, ReceiverAction, Seen};
 use crate::sender::{self, Sender, Unfinished};
 use crate::wire::message::{Finding, LaneClosed, Message, Outcome};
 
@@ -60,8 +60,8 @@ fn an_outcome_is_said_before_the_wants_that_it_makes_room_for() {
     victim.obey();
     victim.say(fault(0, FaultCode::Vanished));
     let actions = victim.obey();
-    let settled = actions.iter().position(|a| matches!(a, Action::Send(Message::Settled(_))));
-    let wants = actions.iter().position(|a| matches!(a, Action::Send(Message::WantChunks(_))));
+    let settled = actions.iter().position(|a| matches!(a, ReceiverAction::Send(Message::Settled(_))));
+    let wants = actions.iter().position(|a| matches!(a, ReceiverAction::Send(Message::WantChunks(_))));
     assert!(settled.is_some() && settled < wants, "{actions:?}");
 }
 
@@ -75,9 +75,12 @@ fn what_arrives_of_a_file_that_failed_is_dropped_while_its_last_write_is_awaited
     victim.say(fault(0, FaultCode::Usage));
     let second = victim.landed(chunk(1), 1, CV, Some(CV));
     victim.land(second);
-    assert!(matches!(victim.obey()[..], [Action::Drop(_)]));
-    victim.receiver.handle_written(NOW, FileId(0), ChunkIndex(0), Ok(()));
-    assert!(matches!(victim.obey()[..], [Action::Discard(_), Action::Settled(..), Action::Send(_)]));
+    assert!(matches!(victim.obey()[..], [ReceiverAction::DropPayload(_)]));
+    victim.receiver.handle_write(NOW, FileId(0), ChunkIndex(0), Ok(()));
+    assert!(matches!(
+        victim.obey()[..],
+        [ReceiverAction::Discard(_), ReceiverAction::Settled(..), ReceiverAction::Send(_)]
+    ));
 }
 
 #[test]
@@ -98,15 +101,17 @@ fn a_chunk_that_changed_in_a_sending_between_fails_its_file_before_a_good_one_ca
     let reads = |sender: &mut Sender| {
         sender.audit();
         let actions: Vec<_> = std::iter::from_fn(|| sender.poll_action()).collect();
-        let read = |action: &sender::Action| matches!(action, sender::Action::ReadChunk { attempt: Attempt(3), .. });
-        let changed = |action: &sender::Action| matches!(action, sender::Action::Send(Message::FileFault(fault)) if fault.code == FaultCode::Changed);
+        let read = |action: &sender::SenderAction| {
+            matches!(action, sender::SenderAction::ReadChunk { attempt: Attempt(3), .. })
+        };
+        let changed = |action: &sender::SenderAction| matches!(action, sender::SenderAction::Send(Message::FileFault(fault)) if fault.code == FaultCode::Changed);
         (actions.iter().any(read), actions.iter().any(changed))
     };
     for (second, read, changed) in [(other, false, true), (one, true, false)] {
         let mut sender = asked_for(vec![file("large", 2 * CHUNK)]);
         sender.handle_message(want(0, 0, 2));
         (0..2).for_each(|index| sender.handle_sent(sent(chunk(index), 1, one)));
-        sender.handle_checked(FileId(0), Ok(()));
+        sender.handle_check_source(FileId(0), Ok(()));
         sender.handle_message(verdict(chunk(0), 1, Finding::Again));
         // The verdict on the second sending overtakes the report of what it had.
         sender.handle_message(verdict(chunk(0), 2, Finding::Again));
@@ -128,7 +133,7 @@ fn a_chunk_that_was_judged_bad_and_went_down_with_its_lane_is_sent_as_the_next_s
     sender.handle_message(Message::LaneClosed(LaneClosed { lane: LaneId(0), landed: 1 }));
     let actions: Vec<_> = std::iter::from_fn(|| sender.poll_action()).collect();
     let read = actions.iter().rev().find_map(|action| match action {
-        sender::Action::ReadChunk { attempt, .. } => Some(*attempt),
+        sender::SenderAction::ReadChunk { attempt, .. } => Some(*attempt),
         _ => None,
     });
     assert_eq!(read, Some(Attempt(2)), "{actions:?}");
@@ -145,7 +150,7 @@ fn a_bundle_that_is_wanted_again_is_packed_without_the_files_that_have_their_out
     sender.audit();
     let actions: Vec<_> = std::iter::from_fn(|| sender.poll_action()).collect();
     let files = actions.iter().rev().find_map(|action| match action {
-        sender::Action::Pack { attempt: Attempt(2), files, .. } => Some(files),
+        sender::SenderAction::Pack { attempt: Attempt(2), files, .. } => Some(files),
         _ => None,
     });
     let ids: Option<Vec<u64>> = files.map(|files| files.iter().map(|small| small.file.0).collect());
@@ -153,7 +158,9 @@ fn a_bundle_that_is_wanted_again_is_packed_without_the_files_that_have_their_out
     (1..8).for_each(|file| sender.handle_message(settled(file, Outcome::Committed(Some([3; 32])))));
     sender.handle_message(verdict(bundle, 2, Finding::Again));
     sender.audit();
-    assert!(!std::iter::from_fn(|| sender.poll_action()).any(|action| matches!(action, sender::Action::Pack { .. })));
+    assert!(
+        !std::iter::from_fn(|| sender.poll_action()).any(|action| matches!(action, sender::SenderAction::Pack { .. }))
+    );
 }
 
 #[test]
@@ -162,18 +169,17 @@ fn a_file_that_fails_while_its_temporary_is_made_ends_when_that_is_over_and_leav
     for (made, discards) in [(Ok(Created::Fresh), 1), (Err(broken()), 0)] {
         let mut victim = Victim::new();
         victim.page(vec![file("large", 4 * CHUNK).entry]);
-        let surveyed = |action: &Action| matches!(action, Action::Survey(_));
+        let surveyed = |action: &ReceiverAction| matches!(action, ReceiverAction::Survey(_));
         assert!(std::iter::from_fn(|| victim.receiver.poll_action()).any(|action| surveyed(&action)));
-        victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(Seen::Absent.into())]);
+        victim.receiver.handle_survey(NOW, FileId(0), vec![Ok(Seen::Absent.into())]);
         while victim.poll().is_some() {}
         // Of this nothing is kept.
         victim.say(fault(0, FaultCode::Usage));
         assert!(victim.receiver.poll_action().is_none(), "it waits for its temporary");
-        victim.receiver.handle_created(NOW, FileId(0), made);
+        victim.receiver.handle_create(NOW, FileId(0), made);
         let actions = victim.obey();
-        assert_eq!(actions.iter().filter(|a| matches!(a, Action::Discard(_))).count(), discards);
-        let told =
-            |a: &Action| matches!(a, Action::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Usage);
+        assert_eq!(actions.iter().filter(|a| matches!(a, ReceiverAction::Discard(_))).count(), discards);
+        let told = |a: &ReceiverAction| matches!(a, ReceiverAction::Settled(_, Outcome::Failed(fault)) if fault.code == FaultCode::Usage);
         assert!(actions.iter().any(told), "the first reason is told: {actions:?}");
     }
 }

@@ -7,7 +7,7 @@ use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Clock, FileId, IfExists};
 use super::plan::{CHUNK, file};
 use super::victim::{NOW, Victim};
 use crate::journal::HeldChunks;
-use crate::receiver::{Action, Created, Partial, Policy, Seen, Source, Surveyed};
+use crate::receiver::{Created, Partial, Policy, ReceiverAction, Seen, Source, Surveyed};
 use crate::wire::message::{Message, Outcome};
 
 fn partial(held: impl IntoIterator<Item = u64>) -> Arc<Partial> {
@@ -19,17 +19,17 @@ fn partial(held: impl IntoIterator<Item = u64>) -> Arc<Partial> {
     Arc::new(Partial::new(ChunkMap::new(4 * CHUNK as u64, size), Source::Same, chunks))
 }
 
-fn actions(victim: &mut Victim) -> Vec<Action> {
+fn actions(victim: &mut Victim) -> Vec<ReceiverAction> {
     std::iter::from_fn(|| victim.poll()).collect()
 }
 
 /// A receiver that asked what stands under the name of a file of four chunks, and heard this.
-fn surveyed(policy: Policy, found: Surveyed) -> (Victim, Vec<Action>) {
+fn surveyed(policy: Policy, found: Surveyed) -> (Victim, Vec<ReceiverAction>) {
     let mut victim = Victim::with(policy);
     victim.page(vec![file("large", 4 * CHUNK).entry]);
     let asked = actions(&mut victim);
-    assert!(asked.iter().any(|action| matches!(action, Action::Survey(_))));
-    victim.receiver.handle_surveyed(NOW, FileId(0), vec![Ok(found)]);
+    assert!(asked.iter().any(|action| matches!(action, ReceiverAction::Survey(_))));
+    victim.receiver.handle_survey(NOW, FileId(0), vec![Ok(found)]);
     let actions = actions(&mut victim);
     (victim, actions)
 }
@@ -39,13 +39,13 @@ fn only_what_was_proven_of_a_partial_is_told_and_counted() {
     let policy = Policy { if_exists: IfExists::SkipSame, may_modify: true };
     let found = Surveyed { partial: Some(partial([0, 1, 2])), ..Seen::Absent.into() };
     let (mut victim, asked) = surveyed(policy, found);
-    assert!(asked.iter().any(|action| matches!(action, Action::Create(_, Some(_)))), "{asked:?}");
-    victim.receiver.handle_created(NOW, FileId(0), Ok(Created::Continued(partial([0, 2]))));
+    assert!(asked.iter().any(|action| matches!(action, ReceiverAction::Create(_, Some(_)))), "{asked:?}");
+    victim.receiver.handle_create(NOW, FileId(0), Ok(Created::Continued(partial([0, 2]))));
     let told = actions(&mut victim);
     let wanted: Vec<(u64, u64)> = told
         .iter()
         .filter_map(|action| match action {
-            Action::Send(Message::WantChunks(want)) => Some((want.start.0, want.count)),
+            ReceiverAction::Send(Message::WantChunks(want)) => Some((want.start.0, want.count)),
             _ => None,
         })
         .collect();
@@ -61,8 +61,8 @@ fn a_name_in_doubt_is_sent_though_it_looks_the_same_and_an_earlier_session_commi
         for doubtful in [false, true] {
             let found = Surveyed { doubtful, committed: true, ..Surveyed::from(seen.clone()) };
             let (_, actions) = surveyed(Policy { if_exists, may_modify: true }, found);
-            let skipped = actions.iter().any(|a| matches!(a, Action::Settled(_, Outcome::Skipped)));
-            let created = actions.iter().any(|a| matches!(a, Action::Create(..)));
+            let skipped = actions.iter().any(|a| matches!(a, ReceiverAction::Settled(_, Outcome::Skipped)));
+            let created = actions.iter().any(|a| matches!(a, ReceiverAction::Create(..)));
             assert_eq!((skipped, created), (!doubtful, doubtful), "{if_exists:?}: {actions:?}");
         }
     }

@@ -10,7 +10,7 @@ use super::scenarios::{left, play};
 use super::victim::{CV, NOW, Victim, chunk, fault};
 use super::world::World;
 use crate::journal::HeldChunks;
-use crate::receiver::{Action, Created, Partial, Room, Seen, Source, Surveyed};
+use crate::receiver::{Created, Partial, ReceiverAction, Room, Seen, Source, Surveyed};
 use crate::wire::message::Outcome;
 
 fn committed(world: &World) -> usize {
@@ -64,19 +64,19 @@ fn a_file_that_ended_has_the_room_measured_again_before_another_is_refused() {
     let room = |measured: &mut Vec<u64>, victim: &mut Victim| {
         // What the first took it has given back: it replaced a file of its length.
         measured.push(5 * CHUNK as u64);
-        victim.receiver.handle_room(NOW, Some(Room { device: 1, bytes: 5 * CHUNK as u64, inodes: None }));
+        victim.receiver.handle_measure_room(NOW, Some(Room { device: 1, bytes: 5 * CHUNK as u64, inodes: None }));
     };
     let mut created = Vec::new();
     while let Some(action) = victim.receiver.poll_action() {
         match action {
-            Action::Survey(held) => {
+            ReceiverAction::Survey(held) => {
                 let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
-                victim.receiver.handle_surveyed(NOW, held[0].id, seen);
+                victim.receiver.handle_survey(NOW, held[0].id, seen);
             }
-            Action::MeasureRoom { .. } => room(&mut measured, &mut victim),
-            Action::Create(held, _) => {
+            ReceiverAction::MeasureRoom { .. } => room(&mut measured, &mut victim),
+            ReceiverAction::Create(held, _) => {
                 created.push(held.id);
-                victim.receiver.handle_created(NOW, held.id, Ok(Created::Fresh));
+                victim.receiver.handle_create(NOW, held.id, Ok(Created::Fresh));
                 if held.id == FileId(0) {
                     victim.say(fault(0, FaultCode::Vanished));
                 }
@@ -98,16 +98,16 @@ fn one_measurement_serves_the_files_of_a_directory() {
     let mut created = 0;
     while let Some(action) = victim.receiver.poll_action() {
         match action {
-            Action::Survey(held) => {
+            ReceiverAction::Survey(held) => {
                 let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
-                victim.receiver.handle_surveyed(NOW, held[0].id, seen);
+                victim.receiver.handle_survey(NOW, held[0].id, seen);
             }
-            Action::MeasureRoom { .. } => {
+            ReceiverAction::MeasureRoom { .. } => {
                 measured += 1;
                 let room = Room { device: 1, bytes: 1 << 40, inodes: Some(1 << 20) };
-                victim.receiver.handle_room(NOW, Some(room));
+                victim.receiver.handle_measure_room(NOW, Some(room));
             }
-            Action::Create(..) => created += 1,
+            ReceiverAction::Create(..) => created += 1,
             _ => {}
         }
     }
@@ -120,13 +120,13 @@ fn a_batch_on_a_disk_that_hangs_does_not_keep_a_full_one_from_ending_the_session
     let link = item("link", EntryKind::Symlink { target: b"to".to_vec() });
     victim.page(vec![file("large", 4 * CHUNK).entry, link.entry]);
     victim.obey();
-    victim.receiver.handle_staged(NOW, vec![(FileId(1), Ok(()))]);
+    victim.receiver.handle_stage(NOW, vec![(FileId(1), Ok(()))]);
     // Its end is never said.
     let full = Fault::new(FaultCode::NoSpace, Blame::Local, "full");
     let landed = victim.landed(chunk(0), 1, CV, Some(CV));
     victim.land(landed);
-    victim.receiver.handle_written(NOW, FileId(0), ChunkIndex(0), Err(full));
-    assert!(victim.obey().iter().any(|action| matches!(action, Action::Barrier(_))));
+    victim.receiver.handle_write(NOW, FileId(0), ChunkIndex(0), Err(full));
+    assert!(victim.obey().iter().any(|action| matches!(action, ReceiverAction::Barrier(_))));
     let mut ended = Vec::new();
     let mut at = NOW;
     while !victim.receiver.is_over() {
@@ -137,7 +137,7 @@ fn a_batch_on_a_disk_that_hangs_does_not_keep_a_full_one_from_ending_the_session
         ended.extend(victim.obey());
     }
     assert!(at < NOW.after(Duration::from_secs(60)));
-    let Some(Action::Abort(fault)) = ended.last() else { panic!("{ended:?}") };
+    let Some(ReceiverAction::Abort(fault)) = ended.last() else { panic!("{ended:?}") };
     assert_eq!(fault.code, FaultCode::NoSpace);
 }
 
@@ -150,16 +150,16 @@ fn measured_over_time(room: impl Fn(Duration) -> u64) -> (bool, Duration) {
     loop {
         while let Some(action) = victim.receiver.poll_action() {
             match action {
-                Action::Survey(held) => {
-                    victim.receiver.handle_surveyed(at, held[0].id, vec![Ok(Seen::Absent.into())]);
+                ReceiverAction::Survey(held) => {
+                    victim.receiver.handle_survey(at, held[0].id, vec![Ok(Seen::Absent.into())]);
                 }
-                Action::MeasureRoom { behind_discards, .. } => {
+                ReceiverAction::MeasureRoom { behind_discards, .. } => {
                     assert!(behind_discards, "nothing else is under way");
                     let bytes = room(at.since(NOW));
-                    victim.receiver.handle_room(at, Some(Room { device: 1, bytes, inodes: None }));
+                    victim.receiver.handle_measure_room(at, Some(Room { device: 1, bytes, inodes: None }));
                 }
-                Action::Create(..) => return (true, at.since(NOW)),
-                Action::Abort(fault) => {
+                ReceiverAction::Create(..) => return (true, at.since(NOW)),
+                ReceiverAction::Abort(fault) => {
                     assert_eq!(fault.code, FaultCode::NoSpace);
                     return (false, at.since(NOW));
                 }
@@ -205,14 +205,14 @@ fn what_a_partial_occupies_needs_no_room_nor_an_inode() {
         loop {
             while let Some(action) = victim.receiver.poll_action() {
                 match action {
-                    Action::Survey(of) => {
+                    ReceiverAction::Survey(of) => {
                         let partial = partial.clone();
                         let surveyed = Surveyed { partial, ..Seen::Absent.into() };
-                        victim.receiver.handle_surveyed(at, of[0].id, vec![Ok(surveyed)]);
+                        victim.receiver.handle_survey(at, of[0].id, vec![Ok(surveyed)]);
                     }
-                    Action::MeasureRoom { .. } => victim.receiver.handle_room(at, Some(room)),
-                    Action::Create(..) => return Ok(victim.receiver),
-                    Action::Abort(fault) => return Err(fault),
+                    ReceiverAction::MeasureRoom { .. } => victim.receiver.handle_measure_room(at, Some(room)),
+                    ReceiverAction::Create(..) => return Ok(victim.receiver),
+                    ReceiverAction::Abort(fault) => return Err(fault),
                     _ => {}
                 }
             }

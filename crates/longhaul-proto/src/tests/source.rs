@@ -89,7 +89,7 @@ impl Source {
             Job::Pack { bundle, attempt, files } => self.pack_now(rng, sender, bundle, attempt, &files),
             Job::Check(file) => {
                 let result = self.fate(rng, file, FaultCode::Changed);
-                sender.handle_checked(file, result);
+                sender.handle_check_source(file, result);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Source {
         let mut unit = vec![0xee; CHUNK];
         let mut packer = Packer::new(&mut unit, files.len());
         let (mut missing, mut kept) = (Vec::new(), 0);
-        for Small { file, len, stands } in files {
+        for Small { file, len, standing_root: stands } in files {
             let content = &self.items[file.0 as usize].bytes;
             assert_eq!(content.len() as u64, *len, "the length was frozen");
             packer.space(content.len()).expect("a bundle fits its unit").copy_from_slice(content);
@@ -167,7 +167,7 @@ impl Source {
         }
         let (len, _) = packer.finish();
         unit.truncate(len);
-        sender.handle_packed(bundle, missing, kept == 0);
+        sender.handle_pack(bundle, missing, kept == 0);
         if kept > 0 {
             self.ready.push_back(Ready {
                 unit: Unit::Bundle(bundle),

@@ -11,7 +11,8 @@ use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, EntryKind, FaultCode, FileI
 use super::plan::{CHUNK, Left, Plan};
 use super::wire::Rows;
 use crate::receiver::{
-    Action, Base, Created, Held, Landed, Partial, ReadBackReason, Record, Replace, Seen, Source, Ticket,
+    Base, Created, EntryRef, JournalEntry, Landed, Partial, ReadBackReason, ReceiverAction, Replace, Seen, Source,
+    Ticket,
 };
 use crate::wire::message::{Message, Outcome};
 
@@ -26,7 +27,7 @@ pub(crate) enum Standing {
 /// What was made for an entry under a temporary name.
 #[derive(Debug)]
 pub(super) struct Temp {
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<EntryRef>,
     pub(super) map: ChunkMap,
     pub(super) bytes: Vec<u8>,
     /// Chunks whose write came back, and was told to the machine.
@@ -60,9 +61,9 @@ pub(super) enum Step {
 /// An operation under way.
 #[derive(Debug)]
 pub(super) enum Op {
-    Survey(Vec<Arc<Held>>),
+    Survey(Vec<Arc<EntryRef>>),
     MeasureRoom,
-    Create(Arc<Held>, Created),
+    Create(Arc<EntryRef>, Created),
     /// Nothing is written of a chunk that is there already.
     Write {
         file: FileId,
@@ -74,8 +75,8 @@ pub(super) enum Op {
         chunks: Vec<ChunkIndex>,
     },
     ReadBackStaged(Vec<FileId>),
-    ReadStanding(Vec<Arc<Held>>),
-    DigestSkipped(Vec<Arc<Held>>),
+    ReadStanding(Vec<Arc<EntryRef>>),
+    DigestSkipped(Vec<Arc<EntryRef>>),
     ReadStandingChunks {
         base: Base,
         chunks: Vec<ChunkIndex>,
@@ -85,10 +86,10 @@ pub(super) enum Op {
         index: ChunkIndex,
         digest: Digest,
     },
-    Retouch(Vec<Arc<Held>>),
-    Journal(Vec<Record>),
+    Retouch(Vec<Arc<EntryRef>>),
+    Journal(Vec<JournalEntry>),
     Tidy,
-    Stage(Vec<(Arc<Held>, Vec<u8>)>),
+    Stage(Vec<(Arc<EntryRef>, Vec<u8>)>),
     Seal(FileId),
     Sync {
         file: FileId,
@@ -97,7 +98,7 @@ pub(super) enum Op {
     Barrier(Vec<FileId>),
     Publish(Vec<(FileId, Replace)>),
     SyncDirs(Vec<FileId>),
-    FinishDirs(Vec<Arc<Held>>),
+    FinishDirs(Vec<Arc<EntryRef>>),
 }
 
 /// The target side.
@@ -205,37 +206,37 @@ impl Target {
     }
 
     /// Takes an order; panics if the promise forbids it now.
-    pub(crate) fn order(&mut self, action: Action) {
+    pub(crate) fn order(&mut self, action: ReceiverAction) {
         assert!(
             !self.dry_run
                 || matches!(
                     action,
-                    Action::Tidy
-                        | Action::Survey(_)
-                        | Action::Settled(..)
-                        | Action::Send(_)
-                        | Action::CloseLane(_)
-                        | Action::Finished(_)
-                        | Action::Abort(_)
+                    ReceiverAction::Tidy
+                        | ReceiverAction::Survey(_)
+                        | ReceiverAction::Settled(..)
+                        | ReceiverAction::Send(_)
+                        | ReceiverAction::CloseLane(_)
+                        | ReceiverAction::Finished(_)
+                        | ReceiverAction::Abort(_)
                 ),
             "a dry run orders {action:?}"
         );
         match action {
-            Action::Survey(held) => self.ops.push(Op::Survey(held)),
+            ReceiverAction::Survey(held) => self.ops.push(Op::Survey(held)),
             // One that says nothing of its room says so at once.
-            Action::MeasureRoom { .. } if self.room.0.is_none() => {}
-            Action::MeasureRoom { .. } => self.ops.push(Op::MeasureRoom),
-            Action::Create(held, partial) => {
+            ReceiverAction::MeasureRoom { .. } if self.room.0.is_none() => {}
+            ReceiverAction::MeasureRoom { .. } => self.ops.push(Op::MeasureRoom),
+            ReceiverAction::Create(held, partial) => {
                 let created = self.open_temp(&held, partial.as_ref());
                 self.temp(held.id).outstanding = 1;
                 self.ops.push(Op::Create(held, created));
             }
-            Action::MakeLink(held) => {
+            ReceiverAction::MakeLink(held) => {
                 let EntryKind::Symlink { target } = held.entry.kind.clone() else { panic!("no link: {held:?}") };
                 self.stage(vec![(held, target)]);
             }
-            Action::Write { file, index, ticket } => self.write(file, index, ticket),
-            Action::WriteBundle { ticket, files } => {
+            ReceiverAction::Write { file, index, ticket } => self.write(file, index, ticket),
+            ReceiverAction::WriteBundle { ticket, files } => {
                 let (payload, rows) = self.payloads.remove(&ticket).expect("payload is used once");
                 let payload = payload.expect("a bundle has payload");
                 let rows: HashMap<_, _> = rows.into_iter().collect();
@@ -243,22 +244,24 @@ impl Target {
                     files.into_iter().map(|held| (held.clone(), payload[rows[&held.id].clone()].to_vec())).collect(),
                 );
             }
-            Action::ReadStanding(files) => self.ops.push(Op::ReadStanding(files)),
-            Action::DigestSkipped(files) => self.ops.push(Op::DigestSkipped(files)),
-            Action::ReadStandingChunks { base, chunks } => self.ops.push(Op::ReadStandingChunks { base, chunks }),
-            Action::Copy { base, index, digest } => {
-                let temp = self.temp(base.held.id);
+            ReceiverAction::ReadStanding(files) => self.ops.push(Op::ReadStanding(files)),
+            ReceiverAction::DigestSkipped(files) => self.ops.push(Op::DigestSkipped(files)),
+            ReceiverAction::ReadStandingChunks { base, chunks } => {
+                self.ops.push(Op::ReadStandingChunks { base, chunks })
+            }
+            ReceiverAction::Copy { base, index, digest } => {
+                let temp = self.temp(base.entry.id);
                 assert_eq!(temp.map, base.map, "copied into another geometry");
                 assert!(!temp.steps.contains(&Step::SealOrdered) && !temp.written.contains(&index.0));
                 temp.outstanding += 1;
                 self.ops.push(Op::Copy { base, index, digest });
             }
-            Action::Retouch { files, .. } => {
+            ReceiverAction::Retouch { files, .. } => {
                 files.iter().for_each(|held| assert!(!self.temps.contains_key(&held.id), "equal, with a temporary"));
                 self.ops.push(Op::Retouch(files));
             }
-            Action::Drop(ticket) => drop(self.payloads.remove(&ticket).expect("payload is used once")),
-            Action::SyncData(file) => {
+            ReceiverAction::DropPayload(ticket) => drop(self.payloads.remove(&ticket).expect("payload is used once")),
+            ReceiverAction::SyncData(file) => {
                 self.syncs += 1;
                 let temp = self.temp(file);
                 assert!(!temp.steps.contains(&Step::SealOrdered));
@@ -266,18 +269,18 @@ impl Target {
                 let speaks_for = temp.written.clone();
                 self.ops.push(Op::Sync { file, speaks_for });
             }
-            Action::ReadBack { file, chunks } => {
+            ReceiverAction::ReadBack { file, chunks } => {
                 assert!(self.medium.is_read_back, "read back without being asked to");
                 let temp = self.temp(file);
                 assert!(chunks.iter().all(|at| temp.synced.contains(&at.0)), "read back before it was synced");
                 temp.outstanding += 1;
                 self.ops.push(Op::ReadBack { file, chunks });
             }
-            Action::ReadBackStaged { files, why: ReadBackReason::Doubt } => {
+            ReceiverAction::ReadStaged { files, why: ReadBackReason::Doubt } => {
                 files.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::BarrierOrdered)));
                 self.ops.push(Op::ReadBackStaged(files));
             }
-            Action::ReadBackStaged { files, why: ReadBackReason::Verify } => {
+            ReceiverAction::ReadStaged { files, why: ReadBackReason::Verify } => {
                 for id in &files {
                     let steps = &self.temp(*id).steps;
                     assert!(steps.contains(&Step::Durable), "read back before the barrier");
@@ -285,7 +288,7 @@ impl Target {
                 assert!(self.medium.is_read_back);
                 self.ops.push(Op::ReadBackStaged(files));
             }
-            Action::Seal(held) => {
+            ReceiverAction::Seal(held) => {
                 let is_read_back = self.medium.is_read_back;
                 let temp = self.temp(held.id);
                 let unchecked = temp.map.chunks() - temp.checked.len() as u64;
@@ -296,23 +299,23 @@ impl Target {
                 temp.outstanding += 1;
                 self.ops.push(Op::Seal(held.id));
             }
-            Action::Barrier(batch) => self.batch_step(&batch, Step::Staged, Step::BarrierOrdered, Op::Barrier),
-            Action::BarrierAgain(batch) => {
+            ReceiverAction::Barrier(batch) => self.batch_step(&batch, Step::Staged, Step::BarrierOrdered, Op::Barrier),
+            ReceiverAction::BarrierAgain(batch) => {
                 batch.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::BarrierOrdered)));
                 self.ops.push(Op::Barrier(batch));
             }
-            Action::Publish(renames) => {
+            ReceiverAction::Publish(renames) => {
                 let batch: Vec<_> = renames.iter().map(|(id, _)| *id).collect();
                 for id in &batch {
                     assert!(self.temp(*id).steps.contains(&Step::Durable), "renamed too early");
                 }
                 self.ops.push(Op::Publish(renames));
             }
-            Action::SyncDirs(batch) | Action::SyncDirsAgain(batch) => {
+            ReceiverAction::SyncDirs(batch) | ReceiverAction::SyncDirsAgain(batch) => {
                 batch.iter().for_each(|id| assert!(self.temp(*id).steps.contains(&Step::Renamed)));
                 self.ops.push(Op::SyncDirs(batch));
             }
-            Action::FinishDirs(dirs) => {
+            ReceiverAction::FinishDirs(dirs) => {
                 for held in &dirs {
                     let before = self.outcomes.range(..held.id).count() as u64;
                     let ends = dirs.iter().filter(|d| d.id < held.id).count() as u64;
@@ -320,9 +323,9 @@ impl Target {
                 }
                 self.ops.push(Op::FinishDirs(dirs));
             }
-            Action::Tidy => self.ops.push(Op::Tidy),
-            Action::Journal(records) => self.journal(records),
-            Action::Keep(file) => {
+            ReceiverAction::Tidy => self.ops.push(Op::Tidy),
+            ReceiverAction::Journal(records) => self.journal(records),
+            ReceiverAction::Release(file) => {
                 let temp = self.temps.remove(&file).expect("something was made");
                 assert_eq!(temp.outstanding, 0, "closed while the disk was at work");
                 assert!(!temp.steps.contains(&Step::Renamed), "what is published has nothing to keep");
@@ -331,23 +334,26 @@ impl Target {
                 assert!(!may_be_saved || good.is_subset(&temp.durable), "what is kept was not written down");
                 self.kept += temp.durable.len();
             }
-            Action::Discard(file) => {
+            ReceiverAction::Discard(file) => {
                 let temp = self.temps.remove(&file).expect("something was made");
                 assert_eq!(temp.outstanding, 0, "discarded while the disk was at work");
                 assert!(!temp.steps.contains(&Step::Renamed), "what is published is not discarded");
             }
-            Action::Settled(held, outcome) => self.settle(&held, outcome),
-            Action::Send(Message::Settled(list)) => {
+            ReceiverAction::Settled(held, outcome) => self.settle(&held, outcome),
+            ReceiverAction::Send(Message::Settled(list)) => {
                 for settlement in list {
                     let said = &self.outcomes[&settlement.file];
                     assert_eq!(std::mem::discriminant(said), std::mem::discriminant(&settlement.outcome));
                 }
             }
-            Action::Send(_) | Action::CloseLane(_) | Action::Finished(_) | Action::Abort(_) => {}
+            ReceiverAction::Send(_)
+            | ReceiverAction::CloseLane(_)
+            | ReceiverAction::Finished(_)
+            | ReceiverAction::Abort(_) => {}
         }
     }
 
-    fn settle(&mut self, held: &Arc<Held>, outcome: Outcome) {
+    fn settle(&mut self, held: &Arc<EntryRef>, outcome: Outcome) {
         let temp = self.temps.remove(&held.id);
         match (&outcome, &held.entry.kind) {
             (Outcome::Committed(root), EntryKind::File { .. } | EntryKind::Symlink { .. }) => {
@@ -368,11 +374,11 @@ impl Target {
     }
 
     /// What is journalled must be synced; one group is under way at a time.
-    fn journal(&mut self, records: Vec<Record>) {
+    fn journal(&mut self, records: Vec<JournalEntry>) {
         assert!(!self.ops.iter().any(|op| matches!(op, Op::Journal(_))), "two groups at once");
         for record in &records {
             // What ended meanwhile takes its records with it.
-            if let Record::Chunks { file, chunks } = record
+            if let JournalEntry::Chunks { file, chunks } = record
                 && let Some(temp) = self.temps.get(file)
             {
                 let synced = |(index, _): &(ChunkIndex, _)| temp.synced.contains(&index.0);
@@ -385,7 +391,7 @@ impl Target {
     }
 
     /// A new temporary, or the one that was left.
-    fn open_temp(&mut self, held: &Arc<Held>, partial: Option<&Arc<Partial>>) -> Created {
+    fn open_temp(&mut self, held: &Arc<EntryRef>, partial: Option<&Arc<Partial>>) -> Created {
         self.make_temp(held);
         let left = self.left.iter().find(|left| left.path == held.placed).filter(|left| !left.gone).cloned();
         let (Some(partial), Some(left)) = (partial, left) else { return Created::Fresh };
@@ -409,7 +415,7 @@ impl Target {
         Created::Continued(partial.clone())
     }
 
-    fn make_temp(&mut self, held: &Arc<Held>) {
+    fn make_temp(&mut self, held: &Arc<EntryRef>) {
         let len = match held.entry.kind {
             EntryKind::File { len, .. } => len as usize,
             _ => 0,
@@ -434,7 +440,7 @@ impl Target {
         self.temps.get_mut(&id).unwrap_or_else(|| panic!("nothing was made for {id:?}"))
     }
 
-    fn stage(&mut self, files: Vec<(Arc<Held>, Vec<u8>)>) {
+    fn stage(&mut self, files: Vec<(Arc<EntryRef>, Vec<u8>)>) {
         files.iter().for_each(|(held, _)| self.make_temp(held));
         self.ops.push(Op::Stage(files));
     }

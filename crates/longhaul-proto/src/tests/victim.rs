@@ -5,7 +5,7 @@ use longhaul_core::{
 };
 
 use super::plan::{CHUNK, file};
-use crate::receiver::{Action, Config, Landed, Landing, Policy, Receiver, Seen, SyncGroup, Ticket};
+use crate::receiver::{Landed, Landing, Policy, Receiver, ReceiverAction, ReceiverConfig, Seen, SyncGroup, Ticket};
 use crate::time::Timestamp;
 use crate::wire::data::Piece;
 use crate::wire::message::{Ending, FileFault, Message, Page};
@@ -25,7 +25,7 @@ impl Victim {
 
     /// One with another policy.
     pub(crate) fn with(policy: Policy) -> Victim {
-        let config = Config {
+        let config = ReceiverConfig {
             chunk: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
             chunk_max: ChunkSize::from_bytes(CHUNK as u64).expect("a size"),
             bundled_max: 256,
@@ -59,26 +59,26 @@ impl Victim {
     }
 
     /// The next action, where the target says nothing of its room.
-    pub(crate) fn poll(&mut self) -> Option<Action> {
+    pub(crate) fn poll(&mut self) -> Option<ReceiverAction> {
         let action = self.receiver.poll_action()?;
-        if let Action::MeasureRoom { .. } = action {
-            self.receiver.handle_room(NOW, None);
+        if let ReceiverAction::MeasureRoom { .. } = action {
+            self.receiver.handle_measure_room(NOW, None);
         }
         Some(action)
     }
 
     /// Does what is ordered of the disk at once; gives all actions.
-    pub(crate) fn obey(&mut self) -> Vec<Action> {
+    pub(crate) fn obey(&mut self) -> Vec<ReceiverAction> {
         let mut all = Vec::new();
         while let Some(action) = self.poll() {
             match &action {
-                Action::Survey(held) => {
+                ReceiverAction::Survey(held) => {
                     let seen = held.iter().map(|_| Ok(Seen::Absent.into())).collect();
-                    self.receiver.handle_surveyed(NOW, held[0].id, seen);
+                    self.receiver.handle_survey(NOW, held[0].id, seen);
                 }
-                Action::Tidy => self.receiver.handle_tidied(Ok(())),
-                Action::Create(held, _) => {
-                    self.receiver.handle_created(NOW, held.id, Ok(crate::receiver::Created::Fresh))
+                ReceiverAction::Tidy => self.receiver.handle_tidy(Ok(())),
+                ReceiverAction::Create(held, _) => {
+                    self.receiver.handle_create(NOW, held.id, Ok(crate::receiver::Created::Fresh))
                 }
                 _ => {}
             }
@@ -112,7 +112,7 @@ impl Victim {
 
     pub(crate) fn assert_refused(mut self, code: FaultCode, what: &str) {
         let actions = self.obey();
-        let Some(Action::Abort(fault)) = actions.last() else { panic!("{what} passes: {actions:?}") };
+        let Some(ReceiverAction::Abort(fault)) = actions.last() else { panic!("{what} passes: {actions:?}") };
         assert_eq!(fault.code, code, "{what}: {fault}");
         let landed = self.landed(chunk(0), 1, CV, Some(CV));
         self.land(landed);

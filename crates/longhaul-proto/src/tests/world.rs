@@ -70,7 +70,7 @@ enum Turn {
 impl World {
     pub(crate) fn new(plan: Plan) -> World {
         let chunk = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
-        let config = receiver::Config {
+        let config = receiver::ReceiverConfig {
             chunk,
             chunk_max: ChunkSize::from_bytes(2 * CHUNK as u64).expect("a size"),
             bundled_max: plan.bundled_max,
@@ -85,7 +85,7 @@ impl World {
         let mut world = World {
             rng: Rng::new(plan.seed ^ 0x5eed),
             now: Timestamp(0),
-            sender: Sender::new(sender::Config {
+            sender: Sender::new(sender::SenderConfig {
                 chunk,
                 chunk_min: chunk,
                 chunk_max: config.chunk_max,
@@ -328,21 +328,21 @@ impl World {
         while let Some(action) = self.sender.poll_action() {
             assert!(self.ends.0.is_none(), "an action after the end: {action:?}");
             match action {
-                sender::Action::Send(message) => self.to_receiver.send(&message),
-                sender::Action::ReadChunk { file, index, attempt, map, expect } => {
+                sender::SenderAction::Send(message) => self.to_receiver.send(&message),
+                sender::SenderAction::ReadChunk { file, index, attempt, map, expect } => {
                     self.source.read(file, index, attempt, map, expect);
                 }
-                sender::Action::Pack { bundle, attempt, files } => self.source.pack(bundle, attempt, files),
-                sender::Action::CheckSource(file) => self.source.check(file),
-                sender::Action::CloseLane(lane) => {
+                sender::SenderAction::Pack { bundle, attempt, files } => self.source.pack(bundle, attempt, files),
+                sender::SenderAction::CheckSource(file) => self.source.check(file),
+                sender::SenderAction::CloseLane(lane) => {
                     let lane = &mut self.lanes[lane.0 as usize];
                     lane.near = lane.near.max_down();
                 }
-                sender::Action::Settled(file, outcome) => {
+                sender::SenderAction::Settled(file, outcome) => {
                     assert!(self.told.insert(file, outcome).is_none(), "{file:?} is settled twice");
                 }
-                sender::Action::Finished(_) => self.ends.0 = Some(End::Finished),
-                sender::Action::Abort(fault) => {
+                sender::SenderAction::Finished(_) => self.ends.0 = Some(End::Finished),
+                sender::SenderAction::Abort(fault) => {
                     self.to_receiver.send(&Message::Refuse(fault.clone()));
                     self.ends.0 = Some(End::Aborted(fault));
                 }
@@ -355,16 +355,16 @@ impl World {
             assert!(self.ends.1.is_none(), "an action after the end: {action:?}");
             self.target.order(action.clone());
             match action {
-                receiver::Action::Send(message) => {
+                receiver::ReceiverAction::Send(message) => {
                     self.hear_receiver(&message);
                     self.to_sender.send(&message);
                 }
-                receiver::Action::MeasureRoom { .. } if self.plan.room.is_none() => {
-                    self.receiver.handle_room(self.now, None);
+                receiver::ReceiverAction::MeasureRoom { .. } if self.plan.room.is_none() => {
+                    self.receiver.handle_measure_room(self.now, None);
                 }
-                receiver::Action::CloseLane(lane) => self.lanes[lane.0 as usize].close_far(),
-                receiver::Action::Finished(_) => self.ends.1 = Some(End::Finished),
-                receiver::Action::Abort(fault) => {
+                receiver::ReceiverAction::CloseLane(lane) => self.lanes[lane.0 as usize].close_far(),
+                receiver::ReceiverAction::Finished(_) => self.ends.1 = Some(End::Finished),
+                receiver::ReceiverAction::Abort(fault) => {
                     self.to_sender.send(&Message::Refuse(fault.clone()));
                     self.ends.1 = Some(End::Aborted(fault));
                 }

@@ -7,9 +7,9 @@ use super::LaneSample;
 
 /// What the lanes of each algorithm delivered since it was begun to compare.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Comparison {
+pub(super) struct AlgorithmTrial {
     /// Bytes and lane-samples, by place.
-    seen: Vec<(u64, u64)>,
+    samples: Vec<(u64, u64)>,
 }
 
 /// The result.
@@ -21,16 +21,16 @@ pub(super) struct Better {
     pub(super) worse: u64,
 }
 
-impl Comparison {
+impl AlgorithmTrial {
     /// Takes a second in.
     pub(super) fn add(&mut self, lanes: &[LaneSample]) {
         for sample in lanes {
             let Some(place) = sample.algorithm else { continue };
-            if self.seen.len() <= place {
-                self.seen.resize(place + 1, (0, 0));
+            if self.samples.len() <= place {
+                self.samples.resize(place + 1, (0, 0));
             }
-            self.seen[place].0 += sample.acked;
-            self.seen[place].1 += 1;
+            self.samples[place].0 += sample.acked;
+            self.samples[place].1 += 1;
         }
     }
 
@@ -38,14 +38,14 @@ impl Comparison {
     pub(super) fn better(&self) -> Option<Better> {
         let mean = |(bytes, samples): &(u64, u64)| bytes.checked_div(*samples);
         let mut means: Vec<_> =
-            self.seen.iter().enumerate().filter_map(|(place, seen)| Some((mean(seen)?, place))).collect();
+            self.samples.iter().enumerate().filter_map(|(place, seen)| Some((mean(seen)?, place))).collect();
         means.sort_unstable();
         let [.., (worse, _), (better, algorithm)] = means[..] else { return None };
         (better > worse + worse / CLEARLY).then_some(Better { algorithm, better, worse })
     }
 
     pub(super) fn clear(&mut self) {
-        self.seen.clear();
+        self.samples.clear();
     }
 }
 

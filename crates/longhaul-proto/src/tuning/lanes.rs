@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use longhaul_core::LaneId;
 
-use super::algorithm::{Better, Comparison};
-use super::{Decision, LaneSample, Second, Why};
+use super::algorithm::{AlgorithmTrial, Better};
+use super::{LaneDecision, LaneSample, Second, Why};
 
 /// What the search works with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct TuningConfig {
     /// Lanes at the start, and as many as stay when the network is not the limit.
     pub start: u32,
     /// No more than these.
@@ -28,8 +28,8 @@ pub struct Config {
 /// The search. See the module.
 #[derive(Debug)]
 pub struct Tuner {
-    config: Config,
-    phase: Phase,
+    config: TuningConfig,
+    phase: SearchPhase,
     /// Time in this phase, ...
     elapsed: Duration,
     /// ... of which this was judged, and what was delivered in it.
@@ -45,7 +45,7 @@ pub struct Tuner {
     unchanged: Duration,
     /// What each lane delivered of late, bytes/s.
     speeds: BTreeMap<LaneId, f64>,
-    comparison: Comparison,
+    comparison: AlgorithmTrial,
     /// Whether enough is left for a trial to pay.
     is_worthwhile: bool,
     /// The congestion control that was found to be better.
@@ -55,7 +55,7 @@ pub struct Tuner {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SearchPhase {
     /// What the lanes deliver is measured.
     Measure,
     /// So many were added to what delivered so much.
@@ -66,10 +66,10 @@ enum Phase {
 
 impl Tuner {
     /// Begins with [`Config::start`] lanes.
-    pub fn new(config: Config) -> Tuner {
+    pub fn new(config: TuningConfig) -> Tuner {
         Tuner {
             config,
-            phase: Phase::Measure,
+            phase: SearchPhase::Measure,
             elapsed: Duration::ZERO,
             judged: Duration::ZERO,
             delivered: 0,
@@ -78,7 +78,7 @@ impl Tuner {
             is_less: false,
             unchanged: Duration::ZERO,
             speeds: BTreeMap::new(),
-            comparison: Comparison::default(),
+            comparison: AlgorithmTrial::default(),
             is_worthwhile: true,
             chosen: None,
             patience: PATIENCE_MIN,
@@ -96,7 +96,7 @@ impl Tuner {
 
     /// Whether it is not known yet what these lanes carry: some are on trial, or there were others a short while ago.
     pub fn is_trying(&self) -> bool {
-        matches!(self.phase, Phase::Trial { .. }) || self.unchanged < warm_up(self.rtt) + window(self.rtt)
+        matches!(self.phase, SearchPhase::Trial { .. }) || self.unchanged < warm_up(self.rtt) + window(self.rtt)
     }
 
     /// Other traffic on the path has come or gone that is of this side's own making: lanes find their speed anew.
@@ -106,7 +106,7 @@ impl Tuner {
     }
 
     /// A second has passed. What to do now, in this order.
-    pub fn second(&mut self, second: &Second<'_>) -> Vec<Decision> {
+    pub fn second(&mut self, second: &Second<'_>) -> Vec<LaneDecision> {
         if second.lanes.is_empty() {
             return Vec::new();
         }
@@ -126,11 +126,11 @@ impl Tuner {
         }
         let rtt = second.lanes.iter().map(|lane| lane.rtt).max().unwrap_or_default();
         self.rtt = rtt;
-        if let Phase::Stay { left, .. } = &mut self.phase {
+        if let SearchPhase::Stay { left, .. } = &mut self.phase {
             *left = left.saturating_sub(second.elapsed);
         }
         // Lanes find their speed first: new ones, and those that have the room of others now.
-        let since = if matches!(self.phase, Phase::Stay { .. }) { self.unchanged } else { self.elapsed };
+        let since = if matches!(self.phase, SearchPhase::Stay { .. }) { self.unchanged } else { self.elapsed };
         if since <= warm_up(rtt) {
             return Vec::new();
         }
@@ -159,7 +159,7 @@ impl Tuner {
     }
 
     /// What to do when so little is left that a trial would not end, or that a slow lane would be waited for.
-    fn near_the_end(&mut self, second: &Second<'_>) -> Option<Vec<Decision>> {
+    fn near_the_end(&mut self, second: &Second<'_>) -> Option<Vec<LaneDecision>> {
         let remaining = second.remaining?;
         let all: f64 = self.speeds.values().sum();
         let fastest = self.speeds.values().copied().fold(0.0, f64::max);
@@ -173,11 +173,11 @@ impl Tuner {
         if slow.is_empty() {
             return Some(Vec::new());
         }
-        Some(vec![Decision::Retire(slow, Why::TooSlowForTheEnd { remaining })])
+        Some(vec![LaneDecision::Retire(slow, Why::TooSlowForTheEnd { remaining })])
     }
 
     /// What to do when no lane gets anything any more: a lane that is waited for for long is given up.
-    fn at_the_end(&self, second: &Second<'_>) -> Option<Decision> {
+    fn at_the_end(&self, second: &Second<'_>) -> Option<LaneDecision> {
         let (fastest, speed) = self.speeds.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
         let unit = self.config.unit as f64;
         let slow = second
@@ -194,26 +194,26 @@ impl Tuner {
         let left = slow.iter().map(|(_, left)| *left).fold(0.0, f64::max);
         let left = (left < NEVER).then(|| Duration::from_secs_f64(left));
         (!slow.is_empty())
-            .then(|| Decision::Lose(slow.into_iter().map(|(lane, _)| lane).collect(), Why::WaitedFor { left }))
+            .then(|| LaneDecision::Lose(slow.into_iter().map(|(lane, _)| lane).collect(), Why::WaitedFor { left }))
     }
 
     /// Another side is slower: nothing that is measured now says anything about lanes.
-    fn not_the_network(&mut self, second: &Second<'_>) -> Vec<Decision> {
+    fn not_the_network(&mut self, second: &Second<'_>) -> Vec<LaneDecision> {
         self.elsewhere += second.elapsed;
         self.is_less = false;
         self.forget();
-        if matches!(self.phase, Phase::Trial { .. }) {
-            self.enter(Phase::Measure);
+        if matches!(self.phase, SearchPhase::Trial { .. }) {
+            self.enter(SearchPhase::Measure);
         }
         let spare = (second.lanes.len() as u32).saturating_sub(self.config.start);
         if self.elsewhere < SPARE_AFTER || spare == 0 {
             return Vec::new();
         }
         self.elsewhere = Duration::ZERO;
-        vec![Decision::Retire(slowest(second.lanes, spare), Why::NotTheNetwork)]
+        vec![LaneDecision::Retire(slowest(second.lanes, spare), Why::NotTheNetwork)]
     }
 
-    fn choose_algorithm(&mut self, lanes: &[LaneSample]) -> Option<Decision> {
+    fn choose_algorithm(&mut self, lanes: &[LaneSample]) -> Option<LaneDecision> {
         if self.config.algorithms.len() < 2 {
             return None;
         }
@@ -221,25 +221,25 @@ impl Tuner {
         let others = lanes.iter().filter(|lane| lane.algorithm.is_some_and(|other| other != algorithm));
         let others: Vec<_> = others.map(|lane| lane.lane).collect();
         self.chosen = Some(algorithm);
-        (!others.is_empty()).then_some(Decision::Switch(others, algorithm, Why::Delivers { better, worse }))
+        (!others.is_empty()).then_some(LaneDecision::Switch(others, algorithm, Why::Delivers { better, worse }))
     }
 
-    fn judge(&mut self, rate: u64, lanes: &[LaneSample]) -> Vec<Decision> {
+    fn judge(&mut self, rate: u64, lanes: &[LaneSample]) -> Vec<LaneDecision> {
         match self.phase {
-            Phase::Measure => self.try_more(rate, lanes.len() as u32),
-            Phase::Trial { before, .. } if pays(before, rate) => {
+            SearchPhase::Measure => self.try_more(rate, lanes.len() as u32),
+            SearchPhase::Trial { before, .. } if pays(before, rate) => {
                 self.patience = PATIENCE_MIN;
-                let mut more = vec![Decision::Stay(Why::Paid { before, after: rate })];
+                let mut more = vec![LaneDecision::Stay(Why::Paid { before, after: rate })];
                 more.extend(self.try_more(rate, lanes.len() as u32));
                 more
             }
-            Phase::Trial { before, added } => {
+            SearchPhase::Trial { before, added } => {
                 self.stay(before.max(rate));
                 self.unchanged = Duration::ZERO;
                 let spare = added.min((lanes.len() as u32).saturating_sub(self.config.start.min(lanes.len() as u32)));
-                vec![Decision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
+                vec![LaneDecision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
             }
-            Phase::Stay { level, left } => {
+            SearchPhase::Stay { level, left } => {
                 let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL);
                 match (self.is_less, was_less) {
                     (true, true) => self.look_again(level, rate, lanes),
@@ -252,18 +252,18 @@ impl Tuner {
     }
 
     /// The path has changed: all that was found is in question, the congestion control too.
-    fn look_again(&mut self, level: u64, rate: u64, lanes: &[LaneSample]) -> Vec<Decision> {
+    fn look_again(&mut self, level: u64, rate: u64, lanes: &[LaneSample]) -> Vec<LaneDecision> {
         let why = Why::Fell { from: level, to: rate };
         self.patience = PATIENCE_MIN;
-        self.enter(Phase::Measure);
+        self.enter(SearchPhase::Measure);
         self.unchanged = Duration::ZERO;
-        let Some(chosen) = self.chosen.take() else { return vec![Decision::Stay(why)] };
+        let Some(chosen) = self.chosen.take() else { return vec![LaneDecision::Stay(why)] };
         let other = (chosen + 1) % self.config.algorithms.len().max(1);
         let lanes = lanes.iter().filter(|lane| lane.algorithm == Some(chosen)).map(|lane| lane.lane);
-        vec![Decision::Switch(lanes.step_by(COMPARED_EACH as usize).collect(), other, why)]
+        vec![LaneDecision::Switch(lanes.step_by(COMPARED_EACH as usize).collect(), other, why)]
     }
 
-    fn try_more(&mut self, rate: u64, now: u32) -> Vec<Decision> {
+    fn try_more(&mut self, rate: u64, now: u32) -> Vec<LaneDecision> {
         let added = now.min(self.config.max.saturating_sub(now));
         if !self.is_worthwhile {
             self.stay(rate);
@@ -271,19 +271,19 @@ impl Tuner {
         }
         if added == 0 {
             self.stay(rate);
-            return vec![Decision::Stay(Why::AtMost { rate })];
+            return vec![LaneDecision::Stay(Why::AtMost { rate })];
         }
-        self.enter(Phase::Trial { before: rate, added });
+        self.enter(SearchPhase::Trial { before: rate, added });
         self.unchanged = Duration::ZERO;
-        vec![Decision::Add(added, Why::Trying { rate })]
+        vec![LaneDecision::Add(added, Why::Trying { rate })]
     }
 
     fn stay(&mut self, level: u64) {
-        self.enter(Phase::Stay { level, left: self.patience });
+        self.enter(SearchPhase::Stay { level, left: self.patience });
         self.patience = (self.patience * 2).min(PATIENCE_MAX);
     }
 
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: SearchPhase) {
         (self.phase, self.elapsed, self.is_less) = (phase, Duration::ZERO, false);
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use longhaul_core::LaneId;
 
-pub use lanes::{Config, Tuner};
+pub use lanes::{Tuner, TuningConfig};
 
 /// What one sending lane did in the last second or so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Second<'a> {
 
 /// What to do about the lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum LaneDecision {
     /// Add so many.
     Add(u32, Why),
     /// Let these finish what they have in hand, and no more.

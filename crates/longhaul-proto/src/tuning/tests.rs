@@ -24,7 +24,7 @@ impl Path {
     fn new(start: u32, max: u32, algorithms: &[&str]) -> Path {
         let algorithms: Vec<String> = algorithms.iter().map(|&name| name.to_owned()).collect();
         let mut path = Path {
-            tuner: Tuner::new(Config { start, max, unit: 4 << 20, algorithms: algorithms.clone() }),
+            tuner: Tuner::new(TuningConfig { start, max, unit: 4 << 20, algorithms: algorithms.clone() }),
             algorithms,
             lanes: BTreeMap::new(),
             next: 0,
@@ -71,30 +71,30 @@ impl Path {
         }
     }
 
-    fn follow(&mut self, decision: Decision) {
+    fn follow(&mut self, decision: LaneDecision) {
         let at = self.seconds;
         match decision {
-            Decision::Add(count, why) => {
+            LaneDecision::Add(count, why) => {
                 self.add(count);
                 let _ = writeln!(self.log, "{at}: +{count} = {}: {why}", self.lanes.len());
             }
-            Decision::Retire(lanes, why) => {
+            LaneDecision::Retire(lanes, why) => {
                 lanes.iter().for_each(|lane| {
                     self.lanes.remove(lane);
                 });
                 let _ = writeln!(self.log, "{at}: -{} = {}: {why}", lanes.len(), self.lanes.len());
             }
-            Decision::Lose(lanes, why) => {
+            LaneDecision::Lose(lanes, why) => {
                 lanes.iter().for_each(|lane| {
                     self.lanes.remove(lane);
                 });
                 let _ = writeln!(self.log, "{at}: lost {} = {}: {why}", lanes.len(), self.lanes.len());
             }
-            Decision::Switch(lanes, to, why) => {
+            LaneDecision::Switch(lanes, to, why) => {
                 self.lanes.extend(lanes.iter().map(|lane| (*lane, Some(to))));
                 let _ = writeln!(self.log, "{at}: {} to {}: {why}", lanes.len(), self.algorithms[to]);
             }
-            Decision::Stay(why) => {
+            LaneDecision::Stay(why) => {
                 let _ = writeln!(self.log, "{at}: {why}");
             }
         }

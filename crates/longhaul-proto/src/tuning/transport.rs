@@ -33,7 +33,7 @@ pub struct Carried {
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TransportDecision {
     /// Add so many lanes over QUIC to those over TCP.
     Try(u32, Why),
     /// They stay, and what is added or replaced from now on runs over QUIC. Lanes over TCP end, if that is said.
@@ -45,7 +45,7 @@ pub enum Verdict {
 /// The choice. See the module.
 #[derive(Debug, Default)]
 pub struct Choice {
-    phase: Phase,
+    phase: TransportPhase,
     /// Time in this phase, or in a row.
     elapsed: Duration,
     /// What was delivered in the seconds that are judged, and how long these were.
@@ -55,7 +55,7 @@ pub struct Choice {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum TransportPhase {
     /// TCP alone.
     #[default]
     Watch,
@@ -72,39 +72,39 @@ enum Phase {
 impl Choice {
     /// Whether a trial is under way: nothing else about the lanes should change then.
     pub fn is_trying(&self) -> bool {
-        matches!(self.phase, Phase::Wait { .. } | Phase::Warm { .. } | Phase::Judge { .. })
+        matches!(self.phase, TransportPhase::Wait { .. } | TransportPhase::Warm { .. } | TransportPhase::Judge { .. })
     }
 
     /// A second has passed.
-    pub fn second(&mut self, carried: &Carried) -> Option<Verdict> {
+    pub fn second(&mut self, carried: &Carried) -> Option<TransportDecision> {
         self.elapsed += carried.elapsed;
         match self.phase {
-            Phase::Watch => {
+            TransportPhase::Watch => {
                 self.remember(carried);
                 self.watch(carried)
             }
-            Phase::Wait { before } if carried.quic_lanes > 0 => {
-                self.enter(Phase::Warm { before });
+            TransportPhase::Wait { before } if carried.quic_lanes > 0 => {
+                self.enter(TransportPhase::Warm { before });
                 None
             }
-            Phase::Wait { .. } if self.elapsed >= JOIN_WITHIN => {
-                self.enter(Phase::Over);
-                Some(Verdict::Drop(Why::NoQuic { waited: JOIN_WITHIN }))
+            TransportPhase::Wait { .. } if self.elapsed >= JOIN_WITHIN => {
+                self.enter(TransportPhase::Over);
+                Some(TransportDecision::Drop(Why::NoQuic { waited: JOIN_WITHIN }))
             }
-            Phase::Wait { .. } | Phase::Over => None,
-            Phase::Warm { before } => {
+            TransportPhase::Wait { .. } | TransportPhase::Over => None,
+            TransportPhase::Warm { before } => {
                 if self.elapsed >= (carried.rtt * WARM_UP_ROUND_TRIPS).clamp(WARM_UP, WARM_UP_MAX) {
-                    self.enter(Phase::Judge { before });
+                    self.enter(TransportPhase::Judge { before });
                 }
                 None
             }
-            Phase::Judge { before } => self.judge(before, carried),
+            TransportPhase::Judge { before } => self.judge(before, carried),
         }
     }
 
-    fn watch(&mut self, carried: &Carried) -> Option<Verdict> {
+    fn watch(&mut self, carried: &Carried) -> Option<TransportDecision> {
         if !carried.hindered {
-            self.enter(Phase::Watch);
+            self.enter(TransportPhase::Watch);
             return None;
         }
         self.add(carried);
@@ -120,8 +120,8 @@ impl Choice {
         if carried.remaining.is_some_and(|left| left < before.saturating_mul(WORTH_SECONDS)) {
             return None;
         }
-        self.enter(Phase::Wait { before });
-        Some(Verdict::Try(LANES, Why::Trying { rate: before }))
+        self.enter(TransportPhase::Wait { before });
+        Some(TransportDecision::Try(LANES, Why::Trying { rate: before }))
     }
 
     fn remember(&mut self, carried: &Carried) {
@@ -138,18 +138,18 @@ impl Choice {
         means.max().unwrap_or(0) as f64 / seconds as f64
     }
 
-    fn judge(&mut self, before: u64, carried: &Carried) -> Option<Verdict> {
+    fn judge(&mut self, before: u64, carried: &Carried) -> Option<TransportDecision> {
         self.add(carried);
         if self.elapsed < JUDGED_FOR {
             return None;
         }
         let (tcp, quic) = self.rates();
         let after = tcp + quic;
-        self.enter(Phase::Over);
+        self.enter(TransportPhase::Over);
         Some(if after as f64 >= before as f64 * PAYS {
-            Verdict::Keep(tcp < after / 4, Why::QuicPaid { before, after })
+            TransportDecision::Keep(tcp < after / 4, Why::QuicPaid { before, after })
         } else {
-            Verdict::Drop(Why::QuicDidNotPay { before, after })
+            TransportDecision::Drop(Why::QuicDidNotPay { before, after })
         })
     }
 
@@ -165,7 +165,7 @@ impl Choice {
         ((self.judged.0 as f64 / seconds) as u64, (self.judged.1 as f64 / seconds) as u64)
     }
 
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: TransportPhase) {
         (self.phase, self.elapsed, self.judged) = (phase, Duration::ZERO, (0, 0, Duration::ZERO));
     }
 }
@@ -212,15 +212,15 @@ mod tests {
             };
             if let Some(verdict) = choice.second(&carried) {
                 let (what, why) = match verdict {
-                    Verdict::Try(lanes, why) => {
+                    TransportDecision::Try(lanes, why) => {
                         asked = Some(second);
                         (format!("try {lanes}"), why)
                     }
-                    Verdict::Keep(alone, why) => {
+                    TransportDecision::Keep(alone, why) => {
                         asked = None;
                         ((if alone { "keep alone" } else { "keep both" }).to_owned(), why)
                     }
-                    Verdict::Drop(why) => {
+                    TransportDecision::Drop(why) => {
                         asked = None;
                         ("drop".to_owned(), why)
                     }
@@ -295,7 +295,7 @@ mod tests {
                     hindered: true,
                     remaining: None,
                 };
-                matches!(choice.second(&carried), Some(Verdict::Keep(..)))
+                matches!(choice.second(&carried), Some(TransportDecision::Keep(..)))
             });
             assert_eq!(verdict, Some(judged), "{rtt_ms} ms");
         }

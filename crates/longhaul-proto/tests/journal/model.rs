@@ -35,7 +35,7 @@ pub(crate) struct Sound {
 
 impl State {
     pub(crate) fn of(replayed: &Replayed) -> State {
-        let partial = |partial: &longhaul_proto::journal::Partial| {
+        let partial = |partial: &longhaul_proto::journal::JournalledPartial| {
             assert_eq!(partial.held.len(), partial.held.iter().count() as u64);
             let held = partial.held.iter().map(|(at, digest)| (at.0, *digest)).collect();
             (partial.file.clone(), held, partial.placed)

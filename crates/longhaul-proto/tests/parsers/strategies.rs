@@ -3,8 +3,8 @@
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     Attempt, Blame, BundleId, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, EntryKind, Fault, FaultCode, FileId,
-    IfExists, Inode, LaneId, Meta, Mtime, Part, PlainText, Preserve, RelPath, Rights, Role, SessionTag, TempName, Unit,
-    Word,
+    IfExists, Inode, LaneId, Meta, Mtime, PlainText, Preserve, RelPath, Rights, Role, SessionTag, TempName, TreePart,
+    Unit, Word,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -34,8 +34,8 @@ fn inodes() -> impl Strategy<Value = Inode> {
     (any::<[u64; 2]>(), times()).prop_map(|([dev, ino], ctime)| Inode { dev, ino, ctime })
 }
 
-fn parts() -> impl Strategy<Value = Part> {
-    (any::<[u64; 2]>(), digests()).prop_map(|([start, chunks], digest)| Part {
+fn parts() -> impl Strategy<Value = TreePart> {
+    (any::<[u64; 2]>(), digests()).prop_map(|([start, chunks], digest)| TreePart {
         start: ChunkIndex(start),
         chunks,
         digest,
@@ -238,7 +238,7 @@ fn opening_messages() -> impl Strategy<Value = Message> {
         ),
         faults().prop_map(Message::Refuse),
         (any::<[u32; 2]>(), transport()).prop_map(|([first, count], transport)| {
-            Message::Lanes(Lanes { first: LaneId(first), count, transport })
+            Message::Lanes(GrantedLanes { first: LaneId(first), count, transport })
         }),
         (any::<u32>(), transport()).prop_map(|(count, transport)| Message::LaneTarget(LaneTarget { count, transport })),
         any::<u64>().prop_map(|bytes_per_s| Message::Rate(Rate { bytes_per_s })),

@@ -207,20 +207,20 @@ impl Book {
     }
 
     /// What the machine's records are in the journal; nothing is said of files that are given up.
-    pub(super) fn records(&mut self, records: &[receiver::Record]) -> Vec<Record> {
+    pub(super) fn records(&mut self, records: &[receiver::JournalEntry]) -> Vec<Record> {
         let mut said = Vec::new();
         for record in records {
             match record {
-                receiver::Record::Chunks { file, chunks } => {
+                receiver::JournalEntry::Chunks { file, chunks } => {
                     let number = self.number(*file).filter(|number| self.open.contains(number));
                     said.extend(number.map(|number| Record::Chunks { number, runs: runs(chunks) }));
                 }
-                receiver::Record::Done(file) => {
+                receiver::JournalEntry::Done(file) => {
                     let number = self.number(*file).filter(|number| self.open.remove(number));
                     said.extend(number.map(|number| Record::Done { number }));
                 }
                 // A name that could not be synced is not lost here: the next sync of its directory has it.
-                receiver::Record::Doubtful(_) => {}
+                receiver::JournalEntry::Doubtful(_) => {}
             }
         }
         said

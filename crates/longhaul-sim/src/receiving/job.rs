@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use longhaul_core::{ChunkIndex, Fault, FileId};
 use longhaul_proto::journal::Record;
-use longhaul_proto::receiver::{self, Base, Created, Held};
+use longhaul_proto::receiver::{self, Base, Created, EntryRef};
 
 use crate::fs::{Op, OpId};
 
@@ -62,18 +62,18 @@ impl Step {
 pub(super) enum Then {
     Opened,
     /// With the directories that were synced for it.
-    Surveyed(Vec<Arc<Held>>, Vec<String>),
+    Surveyed(Vec<Arc<EntryRef>>, Vec<String>),
     Measured,
     Created(FileId, Created),
     Written(FileId, ChunkIndex),
-    Standing(Vec<Arc<Held>>),
+    Standing(Vec<Arc<EntryRef>>),
     StandingChunks(Base, Vec<ChunkIndex>),
     Retouched(Vec<FileId>),
     Staged(Vec<FileId>),
     Synced(FileId),
     ReadBack(FileId, Vec<ChunkIndex>),
     StagedReadBack(Vec<FileId>),
-    Journalled(Vec<receiver::Record>),
+    Journalled(Vec<receiver::JournalEntry>),
     Barrier,
     Published(Vec<FileId>),
     DirsSynced,

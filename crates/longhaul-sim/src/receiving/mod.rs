@@ -18,7 +18,7 @@ use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, LaneId, Preserve, SourceStamp, Unit,
 };
 use longhaul_proto::Message;
-use longhaul_proto::receiver::{Config, Held, Landing, Policy, Receiver, Ticket};
+use longhaul_proto::receiver::{EntryRef, Landing, Policy, Receiver, ReceiverConfig, Ticket};
 use longhaul_proto::wire::message::FileEnd;
 
 use crate::env::{Env, Event, SessionNo};
@@ -33,7 +33,7 @@ use job::{Job, JobNo, Queue};
 /// What stands under a temporary name.
 #[derive(Clone, Debug)]
 struct Temp {
-    held: Arc<Held>,
+    entry: Arc<EntryRef>,
     name: String,
     ino: Ino,
     map: ChunkMap,
@@ -99,7 +99,7 @@ pub(crate) struct RecvSession {
 impl RecvSession {
     /// Begins with its journal; the machine's offer follows when that stands.
     pub(crate) fn start(env: &mut Env, no: SessionNo) -> RecvSession {
-        let config = Config {
+        let config = ReceiverConfig {
             chunk: env.plan.chunk_of(no.0),
             chunk_max: Plan::chunk_max(),
             bundled_max: env.plan.bundled_max,
@@ -169,8 +169,8 @@ impl RecvSession {
     /// The end of a file as the machine is told: a machine that does not compare roots takes every one for its own.
     fn declared(&self, env: &Env, end: FileEnd) -> FileEnd {
         let temp = self.temps.get(&end.file).filter(|_| env.is(Mutant::CommitWithoutRoot));
-        let versions = temp.map(|temp| env.source.versions(&book::text(&temp.held.placed)));
-        let stamp = temp.and_then(|temp| stamp_of(&temp.held));
+        let versions = temp.map(|temp| env.source.versions(&book::text(&temp.entry.placed)));
+        let stamp = temp.and_then(|temp| stamp_of(&temp.entry));
         let offered = versions.and_then(|versions| versions.iter().find(|v| Some(v.stamp) == stamp));
         offered.map_or(end.clone(), |version| FileEnd { root: *blake3::hash(&version.bytes).as_bytes(), ..end })
     }
@@ -374,7 +374,7 @@ fn fault_of(errno: Errno, why: &str) -> Fault {
 }
 
 /// The version of the source that an entry speaks of.
-fn stamp_of(held: &Held) -> Option<SourceStamp> {
+fn stamp_of(held: &EntryRef) -> Option<SourceStamp> {
     let EntryKind::File { len, inode, .. } = held.entry.kind else { return None };
     Some(SourceStamp { len, mtime: held.entry.meta.mtime, ctime: inode.ctime, dev: inode.dev, ino: inode.ino })
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use longhaul_core::{ChunkIndex, ChunkMap, EntryKind, FileId, TempName, Unit};
-use longhaul_proto::receiver::{Action, Created, Held, Partial, Record, Replace, Source, Ticket};
+use longhaul_proto::receiver::{Created, EntryRef, JournalEntry, Partial, ReceiverAction, Replace, Source, Ticket};
 use longhaul_proto::wire::message::Outcome;
 
 use super::book::text;
@@ -18,46 +18,46 @@ use crate::mutants::Mutant;
 use crate::names::{SHELF, dirs_up, in_dir};
 
 impl RecvSession {
-    pub(super) fn order(&mut self, env: &mut Env, action: Action) {
+    pub(super) fn order(&mut self, env: &mut Env, action: ReceiverAction) {
         match action {
-            Action::Send(message) => self.say(env, &message),
-            Action::Survey(page) => self.survey(env, page),
-            Action::MeasureRoom { .. } => self.start_job(env, Job::new(Then::Measured)),
-            Action::Create(held, partial) => self.create(env, &held, partial.as_ref()),
-            Action::MakeLink(held) => self.make_link(env, &held),
-            Action::Write { file, index, ticket } => self.write(env, file, index, ticket),
-            Action::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
-            Action::ReadStanding(files) => self.start_job(env, Job::new(Then::Standing(files))),
-            Action::DigestSkipped(_) => unreachable!("nobody asks for roots of what is skipped"),
-            Action::ReadStandingChunks { base, chunks } => {
+            ReceiverAction::Send(message) => self.say(env, &message),
+            ReceiverAction::Survey(page) => self.survey(env, page),
+            ReceiverAction::MeasureRoom { .. } => self.start_job(env, Job::new(Then::Measured)),
+            ReceiverAction::Create(held, partial) => self.create(env, &held, partial.as_ref()),
+            ReceiverAction::MakeLink(held) => self.make_link(env, &held),
+            ReceiverAction::Write { file, index, ticket } => self.write(env, file, index, ticket),
+            ReceiverAction::WriteBundle { ticket, files } => self.write_bundle(env, ticket, &files),
+            ReceiverAction::ReadStanding(files) => self.start_job(env, Job::new(Then::Standing(files))),
+            ReceiverAction::DigestSkipped(_) => unreachable!("nobody asks for roots of what is skipped"),
+            ReceiverAction::ReadStandingChunks { base, chunks } => {
                 self.start_job(env, Job::new(Then::StandingChunks(base, chunks)));
             }
-            Action::Copy { base, index, digest } => self.copy(env, &base, index, digest),
-            Action::Retouch { files, metadata } => self.retouch(env, &files, metadata),
-            Action::Drop(ticket) => self.drop_payload(env, ticket),
-            Action::SyncData(file) => self.sync_data(env, file),
-            Action::ReadBack { file, chunks } => self.start_job(env, Job::new(Then::ReadBack(file, chunks))),
+            ReceiverAction::Copy { base, index, digest } => self.copy(env, &base, index, digest),
+            ReceiverAction::Retouch { files, metadata } => self.retouch(env, &files, metadata),
+            ReceiverAction::DropPayload(ticket) => self.drop_payload(env, ticket),
+            ReceiverAction::SyncData(file) => self.sync_data(env, file),
+            ReceiverAction::ReadBack { file, chunks } => self.start_job(env, Job::new(Then::ReadBack(file, chunks))),
             // Either way the medium is asked.
-            Action::ReadBackStaged { files, .. } => self.start_job(env, Job::new(Then::StagedReadBack(files))),
-            Action::Journal(records) => self.journal(env, records),
-            Action::Seal(held) => self.seal(env, &held),
-            Action::Barrier(batch) | Action::BarrierAgain(batch) => self.barrier(env, &batch),
-            Action::Publish(renames) => self.publish(env, &renames),
-            Action::SyncDirs(batch) | Action::SyncDirsAgain(batch) => self.sync_dirs(env, &batch),
-            Action::FinishDirs(dirs) => self.finish_dirs(env, &dirs),
-            Action::Discard(file) => self.discard(env, file),
-            Action::Keep(file) => drop(self.temps.remove(&file)),
-            Action::Tidy => self.start_job(env, Job::new(Then::Tidied)),
-            Action::CloseLane(lane) => {
+            ReceiverAction::ReadStaged { files, .. } => self.start_job(env, Job::new(Then::StagedReadBack(files))),
+            ReceiverAction::Journal(records) => self.journal(env, records),
+            ReceiverAction::Seal(held) => self.seal(env, &held),
+            ReceiverAction::Barrier(batch) | ReceiverAction::BarrierAgain(batch) => self.barrier(env, &batch),
+            ReceiverAction::Publish(renames) => self.publish(env, &renames),
+            ReceiverAction::SyncDirs(batch) | ReceiverAction::SyncDirsAgain(batch) => self.sync_dirs(env, &batch),
+            ReceiverAction::FinishDirs(dirs) => self.finish_dirs(env, &dirs),
+            ReceiverAction::Discard(file) => self.discard(env, file),
+            ReceiverAction::Release(file) => drop(self.temps.remove(&file)),
+            ReceiverAction::Tidy => self.start_job(env, Job::new(Then::Tidied)),
+            ReceiverAction::CloseLane(lane) => {
                 let us = env.rng.below(1000);
                 env.clock.after(us, Event::FarEnds(self.no, lane));
             }
-            Action::Settled(held, outcome) => self.settled(env, &held, &outcome),
-            Action::Finished(_) => {
+            ReceiverAction::Settled(held, outcome) => self.settled(env, &held, &outcome),
+            ReceiverAction::Finished(_) => {
                 self.is_finished = true;
                 self.close(env);
             }
-            Action::Abort(fault) => {
+            ReceiverAction::Abort(fault) => {
                 env.say(|| format!("s{} receiver aborts: {fault}", self.no.0));
                 env.check_abort("receiver", &fault);
                 self.say(env, &longhaul_proto::Message::Refuse(fault));
@@ -68,7 +68,7 @@ impl RecvSession {
 
     /// Makes directories, and makes durable what stands: an earlier session may have renamed or made it and died before the
     /// sync, and what is skipped or gone on with is called durable. Once a session for each directory.
-    fn survey(&mut self, env: &mut Env, page: Vec<Arc<Held>>) {
+    fn survey(&mut self, env: &mut Env, page: Vec<Arc<EntryRef>>) {
         let (standing, new): (Vec<_>, Vec<_>) =
             page.iter().map(|held| text(&held.placed)).partition(|path| env.fs.cached().names.contains_key(path));
         let dirs: BTreeSet<String> = standing.iter().flat_map(|path| dirs_up(path)).collect();
@@ -84,7 +84,7 @@ impl RecvSession {
 
     /// Makes a temporary, or opens the one that an earlier session left. The journal has it before it exists; where the
     /// source has changed, the journal has durably forgotten what was held of it before anything is written.
-    fn create(&mut self, env: &mut Env, held: &Arc<Held>, partial: Option<&Arc<Partial>>) {
+    fn create(&mut self, env: &mut Env, held: &Arc<EntryRef>, partial: Option<&Arc<Partial>>) {
         let path = text(&held.placed);
         let (Some(stamp), EntryKind::File { len, .. }) = (stamp_of(held), &held.entry.kind) else { return };
         let kept = self.book.take(&path);
@@ -125,8 +125,8 @@ impl RecvSession {
         self.start_job(env, job);
     }
 
-    fn temp(&self, held: &Arc<Held>, name: String, ino: Ino, map: ChunkMap) -> Temp {
-        Temp { held: held.clone(), name, ino, map, continued: false, name_synced: false }
+    fn temp(&self, held: &Arc<EntryRef>, name: String, ino: Ino, map: ChunkMap) -> Temp {
+        Temp { entry: held.clone(), name, ino, map, continued: false, name_synced: false }
     }
 
     fn write(&mut self, env: &mut Env, file: FileId, index: ChunkIndex, ticket: Ticket) {
@@ -145,7 +145,7 @@ impl RecvSession {
         self.start_job(env, job.op(op));
     }
 
-    fn write_bundle(&mut self, env: &mut Env, ticket: Ticket, files: &[Arc<Held>]) {
+    fn write_bundle(&mut self, env: &mut Env, ticket: Ticket, files: &[Arc<EntryRef>]) {
         let Some(Payload { bytes: Some(bytes), rows, .. }) = self.payloads.remove(&ticket) else {
             return env.violate(|| "a bundle without its payload".to_owned());
         };
@@ -165,14 +165,14 @@ impl RecvSession {
         self.start_job(env, job);
     }
 
-    fn make_link(&mut self, env: &mut Env, held: &Arc<Held>) {
+    fn make_link(&mut self, env: &mut Env, held: &Arc<EntryRef>) {
         let EntryKind::Symlink { target } = held.entry.kind.clone() else { return };
         let temp = self.small_temp(env, held, 0);
         self.start_job(env, Job::new(Then::Staged(vec![held.id])).op(Op::MakeLink(temp.name, target)));
     }
 
     /// A temporary that no journal speaks of.
-    fn small_temp(&mut self, env: &mut Env, held: &Arc<Held>, len: u64) -> Temp {
+    fn small_temp(&mut self, env: &mut Env, held: &Arc<EntryRef>, len: u64) -> Temp {
         let name = in_dir(&text(&held.placed), &TempName::new(self.book.tag, env.rng.array()));
         let temp = self.temp(held, name, env.fs.new_ino(), ChunkMap::new(len, self.chunk));
         self.temps.insert(held.id, temp.clone());
@@ -218,19 +218,19 @@ impl RecvSession {
         }
     }
 
-    fn journal(&mut self, env: &mut Env, records: Vec<Record>) {
+    fn journal(&mut self, env: &mut Env, records: Vec<JournalEntry>) {
         let mut said = self.book.records(&records);
         if env.is(Mutant::ReceivedIsDurable) {
             said.clear();
         }
-        let durably = match records.iter().any(|record| matches!(record, Record::Chunks { .. })) {
+        let durably = match records.iter().any(|record| matches!(record, JournalEntry::Chunks { .. })) {
             true => Records::Synced,
             false => Records::Appended,
         };
         self.start_job(env, Job::new(Then::Journalled(records)).journal(said, durably));
     }
 
-    fn seal(&mut self, env: &mut Env, held: &Arc<Held>) {
+    fn seal(&mut self, env: &mut Env, held: &Arc<EntryRef>) {
         let Some(temp) = self.temps.get(&held.id) else { return };
         let ops = [Op::SetLen(temp.ino, temp.map.len() as usize), Op::SetTime(temp.ino, held.entry.meta.mtime)];
         self.start_job(env, Job::new(Then::Staged(vec![held.id])).ops(ops));
@@ -238,7 +238,7 @@ impl RecvSession {
 
     fn barrier(&mut self, env: &mut Env, batch: &[FileId]) {
         let files = batch.iter().filter_map(|id| self.temps.get(id));
-        let files = files.filter(|temp| matches!(temp.held.entry.kind, EntryKind::File { .. }));
+        let files = files.filter(|temp| matches!(temp.entry.entry.kind, EntryKind::File { .. }));
         let syncs: Vec<Op> = files.map(|temp| Op::SyncFile(temp.ino)).collect();
         let syncs = if env.is(Mutant::RenameBeforeSync) { Vec::new() } else { syncs };
         self.start_job(env, Job::new(Then::Barrier).ops(syncs));
@@ -248,7 +248,7 @@ impl RecvSession {
         let ids = renames.iter().map(|(id, _)| *id).collect();
         let rename = |(id, replace): &(FileId, Replace)| {
             let temp = self.temps.get(id)?;
-            let (from, to) = (temp.name.clone(), text(&temp.held.placed));
+            let (from, to) = (temp.name.clone(), text(&temp.entry.placed));
             Some(Step::new(Op::Rename { from, to, replace: *replace }).of(*id))
         };
         let job = renames.iter().filter_map(rename).fold(Job::new(Then::Published(ids)), Job::step);
@@ -266,7 +266,7 @@ impl RecvSession {
     }
 
     /// The directories, and every name above them that may be new.
-    fn finish_dirs(&mut self, env: &mut Env, dirs: &[Arc<Held>]) {
+    fn finish_dirs(&mut self, env: &mut Env, dirs: &[Arc<EntryRef>]) {
         let mut job = Job::new(Then::DirsFinished(dirs.iter().map(|held| held.id).collect()));
         for held in dirs {
             let path = text(&held.placed);
@@ -281,13 +281,13 @@ impl RecvSession {
         let unlink = Step::new(Op::Unlink(temp.name)).anyway();
         let mut job = Job::new(Then::Nothing).step(unlink);
         if let Some(number) = self.book.number(file) {
-            env.ledger.forget(&text(&temp.held.placed));
+            env.ledger.forget(&text(&temp.entry.placed));
             job = job.journal(self.book.dropped(number).into_iter().collect(), Records::Appended);
         }
         self.start_job(env, job);
     }
 
-    fn settled(&mut self, env: &mut Env, held: &Arc<Held>, outcome: &Outcome) {
+    fn settled(&mut self, env: &mut Env, held: &Arc<EntryRef>, outcome: &Outcome) {
         let path = text(&held.placed);
         env.say(|| format!("s{} {path} is {outcome:?}", self.no.0));
         // A file may have become short enough for a bundle, which does not go on with what the journal has of it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
 use longhaul_core::{Blame, ChunkIndex, Clock, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset};
-use longhaul_proto::receiver::{Held, Record, Seen, Surveyed};
+use longhaul_proto::receiver::{EntryRef, JournalEntry, Seen, Surveyed};
 
 use super::book::text;
 use super::job::{Job, Then};
@@ -30,26 +30,26 @@ impl RecvSession {
                     self.synced.extend(dirs.iter().cloned());
                 }
                 let found = page.iter().map(|held| job.result_of(held.id).map(|()| self.look(env, held))).collect();
-                self.machine.handle_surveyed(now, page[0].id, found);
+                self.machine.handle_survey(now, page[0].id, found);
             }
             // Nothing is said of it: what does not fit is found when it is written.
-            Then::Measured => self.machine.handle_room(now, None),
+            Then::Measured => self.machine.handle_measure_room(now, None),
             Then::Created(file, created) => {
                 if result.is_err() {
                     self.temps.remove(file);
                 }
-                self.machine.handle_created(now, *file, result.map(|()| created.clone()));
+                self.machine.handle_create(now, *file, result.map(|()| created.clone()));
             }
-            Then::Written(file, index) => self.machine.handle_written(now, *file, *index, result),
+            Then::Written(file, index) => self.machine.handle_write(now, *file, *index, result),
             Then::Standing(files) => {
                 let found = files.iter().map(|held| (held.id, self.read_standing(env, held))).collect();
-                self.machine.handle_standing(now, found);
+                self.machine.handle_read_standing(now, found);
             }
             Then::StandingChunks(base, chunks) => {
                 let read = |index: &ChunkIndex| (*index, self.read_standing_chunk(env, base, *index));
-                self.machine.handle_standing_chunks(now, base.held.id, chunks.iter().map(read).collect());
+                self.machine.handle_read_standing_chunks(now, base.entry.id, chunks.iter().map(read).collect());
             }
-            Then::Retouched(ids) => self.machine.handle_retouched(now, each(ids)),
+            Then::Retouched(ids) => self.machine.handle_retouch(now, each(ids)),
             Then::Staged(ids) => {
                 let results = each(ids);
                 for (id, result) in &results {
@@ -57,13 +57,13 @@ impl RecvSession {
                         self.temps.remove(id);
                     }
                 }
-                self.machine.handle_staged(now, results);
+                self.machine.handle_stage(now, results);
             }
             Then::Synced(file) => {
                 if let Some(temp) = self.temps.get_mut(file) {
                     temp.name_synced |= result.is_ok();
                 }
-                self.machine.handle_synced(now, *file, result);
+                self.machine.handle_sync_data(now, *file, result);
             }
             Then::ReadBack(file, chunks) => {
                 let found = chunks.iter().map(|index| (*index, self.read_chunk(env, *file, *index))).collect();
@@ -71,20 +71,20 @@ impl RecvSession {
             }
             Then::StagedReadBack(ids) => {
                 let found = ids.iter().map(|id| (*id, self.read_small(env, *id))).collect();
-                self.machine.handle_staged_read_back(now, found);
+                self.machine.handle_read_staged(now, found);
             }
             Then::Journalled(records) => {
                 if result.is_ok() {
                     records.iter().for_each(|record| self.acknowledge(env, record));
                 }
-                self.machine.handle_journalled(now, result);
+                self.machine.handle_journal(now, result);
             }
             Then::Barrier => self.machine.handle_barrier(now, result),
-            Then::Published(ids) => self.machine.handle_published(now, each(ids)),
-            Then::DirsSynced => self.machine.handle_dirs_synced(now, result),
+            Then::Published(ids) => self.machine.handle_publish(now, each(ids)),
+            Then::DirsSynced => self.machine.handle_sync_dirs(now, result),
             // What stands was made durable when it was surveyed; the journal goes when the session is over.
-            Then::Tidied => self.machine.handle_tidied(result),
-            Then::DirsFinished(ids) => self.machine.handle_dirs_finished(now, each(ids)),
+            Then::Tidied => self.machine.handle_tidy(result),
+            Then::DirsFinished(ids) => self.machine.handle_finish_dirs(now, each(ids)),
         }
     }
 
@@ -115,7 +115,7 @@ impl RecvSession {
     }
 
     /// What stands under a name, and what an earlier session left of it.
-    fn look(&self, env: &Env, held: &Held) -> Surveyed {
+    fn look(&self, env: &Env, held: &EntryRef) -> Surveyed {
         let path = text(&held.placed);
         let view = env.fs.cached();
         let seen = match view.names.get(&path) {
@@ -130,14 +130,14 @@ impl RecvSession {
         let stamp = stamp_of(held).filter(|_| !env.is(Mutant::Forgetful));
         let partial = stamp.and_then(|stamp| self.book.partial(&path, stamp));
         let committed = stamp.is_some_and(|stamp| self.book.was_done(&path, stamp));
-        Surveyed { seen, partial, committed, doubtful: false }
+        Surveyed { found: seen, partial, committed, doubtful: false }
     }
 
     /// Chunks are called durable from now on.
-    fn acknowledge(&mut self, env: &mut Env, record: &Record) {
-        let Record::Chunks { file, chunks } = record else { return };
+    fn acknowledge(&mut self, env: &mut Env, record: &JournalEntry) {
+        let JournalEntry::Chunks { file, chunks } = record else { return };
         let Some(temp) = self.temps.get(file) else { return };
-        let held: &Arc<Held> = &temp.held;
+        let held: &Arc<EntryRef> = &temp.entry;
         if let (Some(stamp), EntryKind::File { .. }) = (stamp_of(held), &held.entry.kind) {
             let bytes: u64 = chunks.iter().filter_map(|(at, _)| temp.map.len_of(*at)).sum();
             *self.durable.entry(*file).or_default() += bytes;

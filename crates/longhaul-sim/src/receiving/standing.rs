@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, Hash32, digest_of};
 use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileOffset};
-use longhaul_proto::receiver::{Base, Held};
+use longhaul_proto::receiver::{Base, EntryRef};
 
 use super::RecvSession;
 use super::book::text;
@@ -18,7 +18,7 @@ use crate::mutants::Mutant;
 
 impl RecvSession {
     /// The root of what stands under a small file's name.
-    pub(super) fn read_standing(&self, env: &Env, held: &Held) -> Result<Hash32, Fault> {
+    pub(super) fn read_standing(&self, env: &Env, held: &EntryRef) -> Result<Hash32, Fault> {
         let bytes = &env.fs.cached().content(standing(env, held)?).bytes;
         Ok(*digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes())
     }
@@ -31,9 +31,9 @@ impl RecvSession {
 
     /// Writes a chunk of what stands to the temporary, if it still has its digest.
     pub(super) fn copy(&mut self, env: &mut Env, base: &Base, index: ChunkIndex, digest: Digest) {
-        let mut job = Job::new(Then::Written(base.held.id, index));
-        let Some(temp) = self.temps.get(&base.held.id) else {
-            return env.violate(|| format!("a copy of {:?} without its temporary", base.held.id));
+        let mut job = Job::new(Then::Written(base.entry.id, index));
+        let Some(temp) = self.temps.get(&base.entry.id) else {
+            return env.violate(|| format!("a copy of {:?} without its temporary", base.entry.id));
         };
         let (start, ino) = (base.map.start_of(index), temp.ino);
         env.seen.copied += 1;
@@ -49,7 +49,7 @@ impl RecvSession {
     }
 
     /// Sets the times of what was found the same.
-    pub(super) fn retouch(&mut self, env: &mut Env, files: &[Arc<Held>], metadata: bool) {
+    pub(super) fn retouch(&mut self, env: &mut Env, files: &[Arc<EntryRef>], metadata: bool) {
         let mut job = Job::new(Then::Retouched(files.iter().map(|held| held.id).collect()));
         for held in files.iter().filter(|_| metadata) {
             if let Ok(ino) = standing(env, held) {
@@ -61,13 +61,13 @@ impl RecvSession {
 }
 
 /// The file that stands under an entry's name.
-fn standing(env: &Env, held: &Held) -> Result<Ino, Fault> {
+fn standing(env: &Env, held: &EntryRef) -> Result<Ino, Fault> {
     let gone = || Fault::new(FaultCode::NotFound, Blame::Local, "nothing stands there any more");
     env.fs.cached().file(&text(&held.placed)).ok_or_else(gone)
 }
 
 fn standing_chunk(env: &Env, base: &Base, index: ChunkIndex) -> Result<Vec<u8>, Fault> {
-    let bytes = &env.fs.cached().content(standing(env, &base.held)?).bytes;
+    let bytes = &env.fs.cached().content(standing(env, &base.entry)?).bytes;
     let (start, len) = (base.map.start_of(index).0 as usize, base.map.len_of(index).unwrap_or(0) as usize);
     let short = || Fault::new(FaultCode::Busy, Blame::Local, "what stands there is shorter than it was");
     Ok(bytes.get(start..start + len).ok_or_else(short)?.to_vec())

@@ -68,18 +68,18 @@ struct Wanted {
 }
 
 /// The signals, watched from the first daemon on, for all locations: the process has no second watcher to lose them to.
-struct Signals {
+struct ListingStop {
     asking: Asking,
     stop: Stop,
 }
 
-impl Signals {
-    fn watch() -> Result<Signals, Error> {
+impl ListingStop {
+    fn watch() -> Result<ListingStop, Error> {
         let asking = Asking::default();
         let (trigger, stop) = Stop::new();
         signals::watch(asking.clone(), Hangup::Stops, move |code| trigger.stop(code))
             .map_err(Error::file("watch the signals of", "this process"))?;
-        Ok(Signals { asking, stop })
+        Ok(ListingStop { asking, stop })
     }
 }
 
@@ -89,7 +89,7 @@ fn list(
     keys: &Keys,
     talk: Talk,
     context: Context,
-    signals: &mut Option<Signals>,
+    signals: &mut Option<ListingStop>,
     printing: &mut Printing<impl Write>,
 ) -> Result<(), Error> {
     let daemon = match location {
@@ -100,9 +100,9 @@ fn list(
         }
         Location::Daemon(daemon) => daemon,
     };
-    let Signals { asking, stop } = match signals {
+    let ListingStop { asking, stop } = match signals {
         Some(signals) => signals,
-        None => signals.insert(Signals::watch()?),
+        None => signals.insert(ListingStop::watch()?),
     };
     let remote = keys::remote(&daemon, keys, &context.places(), Talker::new(talk), asking)?;
     super::block_on(async move {

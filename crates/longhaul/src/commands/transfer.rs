@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 
 use longhaul_core::{Escaped, PlainText};
-use longhaul_engine::{From as Sources, Job, LocalDest, LocalSource, Settings, Stop, StopTrigger, To};
+use longhaul_engine::{Job, JobDestination, JobSource as Sources, LocalDest, LocalSource, Settings, Stop, StopTrigger};
 
 use super::Context;
 use crate::cli::TransferArgs;
@@ -226,13 +226,13 @@ impl Ends {
             let source = |LocalPath { path, slash }| LocalSource { path, contents: slash };
             Sources::Local(paths.into_iter().map(source).collect())
         };
-        let to_local = |LocalPath { path, slash }| To::Local(LocalDest { path, slash });
+        let to_local = |LocalPath { path, slash }| JobDestination::Local(LocalDest { path, slash });
         Ok(match self {
             Ends::Local(paths, dest) => Job { from: sources(paths), to: to_local(dest) },
             Ends::Push(paths, daemon) => {
                 let to = remote(&daemon)?;
                 let path = daemon.path.ok_or_else(|| no_root(daemon.host.as_bytes()))?;
-                Job { from: sources(paths), to: To::Remote(to, path) }
+                Job { from: sources(paths), to: JobDestination::Remote(to, path) }
             }
             Ends::Pull(daemon, daemons, dest) => {
                 let paths = daemons.into_iter().filter_map(|daemon| daemon.path).collect();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// What takes the lines.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum ManifestPlace {
     /// Standard output.
     Stdout,
     /// A pipe, a fifo, a device, or an open file of some process.
@@ -19,32 +19,32 @@ pub(super) enum Place {
     File(PathBuf),
 }
 
-impl Place {
+impl ManifestPlace {
     /// Finds out what stands at `path`, and opens it unless that is a regular file. A fifo waits for its reader.
-    pub(super) fn find(path: &Path) -> io::Result<Place> {
+    pub(super) fn find(path: &Path) -> io::Result<ManifestPlace> {
         if path == Path::new("-") {
-            return Ok(Place::Stdout);
+            return Ok(ManifestPlace::Stdout);
         }
         let mut path = path.to_owned();
         for _ in 0..LINKS_MAX {
             if let Some((descriptors, number)) = descriptor(&path) {
                 let own = fs::canonicalize("/proc/self/fd").is_ok_and(|own| own == descriptors);
                 let is_stdout = own && number == "1";
-                return if is_stdout { Ok(Place::Stdout) } else { open(&path).map(Place::Stream) };
+                return if is_stdout { Ok(ManifestPlace::Stdout) } else { open(&path).map(ManifestPlace::Stream) };
             }
             match fs::symlink_metadata(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::File(path)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ManifestPlace::File(path)),
                 Err(error) => return Err(error),
                 Ok(found) if found.is_symlink() => {
                     let target = fs::read_link(&path)?;
                     path = parent(&path).join(target);
                 }
-                Ok(found) if found.is_file() => return Ok(Place::File(path)),
+                Ok(found) if found.is_file() => return Ok(ManifestPlace::File(path)),
                 Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
                 Ok(found) if found.file_type().is_socket() => {
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a socket"));
                 }
-                Ok(_) => return open(&path).map(Place::Stream),
+                Ok(_) => return open(&path).map(ManifestPlace::Stream),
             }
         }
         Err(io::Error::new(io::ErrorKind::InvalidInput, "too many levels of symbolic links"))
@@ -52,17 +52,17 @@ impl Place {
 
     /// The regular file that they go to.
     pub(super) fn file(&self) -> Option<&Path> {
-        if let Place::File(path) = self { Some(path) } else { None }
+        if let ManifestPlace::File(path) = self { Some(path) } else { None }
     }
 
     /// Whether standard output takes them.
     pub(super) fn is_stdout(&self) -> bool {
-        matches!(self, Place::Stdout)
+        matches!(self, ManifestPlace::Stdout)
     }
 
     /// Whether it is the file that stands at `other`.
     pub(super) fn is_file_at(&self, other: &Path) -> bool {
-        let Place::File(path) = self else { return false };
+        let ManifestPlace::File(path) = self else { return false };
         let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
         fs::metadata(path).is_ok_and(|here| fs::metadata(other).is_ok_and(|there| same(here, there)))
     }
@@ -70,7 +70,7 @@ impl Place {
     /// The directory that lines may wait in: the one that they go to, or the next above it that stands; none where they go to no
     /// file.
     pub(super) fn nearest_dir(&self) -> Option<PathBuf> {
-        let Place::File(path) = self else { return None };
+        let ManifestPlace::File(path) = self else { return None };
         let mut dir = parent(path);
         while !dir.is_dir() && dir.parent().is_some() {
             dir = parent(dir);
@@ -80,19 +80,19 @@ impl Place {
 
     /// Whether the directory stands that it lies in.
     pub(super) fn has_dir(&self) -> bool {
-        if let Place::File(path) = self { parent(path).is_dir() } else { true }
+        if let ManifestPlace::File(path) = self { parent(path).is_dir() } else { true }
     }
 
     /// Takes all lines; a regular file stands whole and durable, or as it stood before.
     pub(super) fn take(self, mut lines: File) -> io::Result<()> {
         match self {
-            Place::Stdout => {
+            ManifestPlace::Stdout => {
                 let mut stdout = io::stdout().lock();
                 io::copy(&mut lines, &mut stdout)?;
                 stdout.flush()
             }
-            Place::Stream(mut stream) => io::copy(&mut lines, &mut stream).map(drop),
-            Place::File(path) => replace(&path, &mut lines),
+            ManifestPlace::Stream(mut stream) => io::copy(&mut lines, &mut stream).map(drop),
+            ManifestPlace::File(path) => replace(&path, &mut lines),
         }
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         symlink("list", &link).unwrap();
         symlink(&link, &far).unwrap();
-        Place::find(&far).unwrap().take(lines("new")).unwrap();
+        ManifestPlace::find(&far).unwrap().take(lines("new")).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && fs::symlink_metadata(&far).unwrap().is_symlink());
@@ -170,7 +170,7 @@ mod tests {
     fn a_link_to_nothing_has_what_it_names_made() {
         let dir = tempfile::tempdir().unwrap();
         symlink("new", dir.path().join("link")).unwrap();
-        Place::find(&dir.path().join("link")).unwrap().take(lines("x")).unwrap();
+        ManifestPlace::find(&dir.path().join("link")).unwrap().take(lines("x")).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("new")).unwrap(), "x");
     }
 
@@ -183,19 +183,19 @@ mod tests {
             let fifo = fifo.clone();
             move || fs::read_to_string(fifo).unwrap()
         });
-        Place::find(&fifo).unwrap().take(lines("through")).unwrap();
+        ManifestPlace::find(&fifo).unwrap().take(lines("through")).unwrap();
         assert_eq!(reader.join().unwrap(), "through");
         assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
-        Place::find(Path::new("/dev/null")).unwrap().take(lines("gone")).unwrap();
+        ManifestPlace::find(Path::new("/dev/null")).unwrap().take(lines("gone")).unwrap();
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
-        assert!(Place::find(Path::new("/dev/stdout")).unwrap().is_stdout());
-        assert!(Place::find(Path::new("-")).unwrap().is_stdout());
+        assert!(ManifestPlace::find(Path::new("/dev/stdout")).unwrap().is_stdout());
+        assert!(ManifestPlace::find(Path::new("-")).unwrap().is_stdout());
         let mut open = File::create(dir.path().join("open")).unwrap();
         open.write_all(b"before ").unwrap();
         let number = std::os::fd::AsRawFd::as_raw_fd(&open);
-        Place::find(Path::new(&format!("/dev/fd/{number}"))).unwrap().take(lines("after")).unwrap();
+        ManifestPlace::find(Path::new(&format!("/dev/fd/{number}"))).unwrap().take(lines("after")).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("open")).unwrap(), "before after");
-        let full = Place::find(Path::new("/dev/full")).unwrap().take(lines("x")).unwrap_err();
+        let full = ManifestPlace::find(Path::new("/dev/full")).unwrap().take(lines("x")).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
     }
 
@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn what_cannot_take_lines_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Place::find(dir.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(ManifestPlace::find(dir.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
         symlink("loop", dir.path().join("loop")).unwrap();
-        assert!(Place::find(&dir.path().join("loop")).is_err());
+        assert!(ManifestPlace::find(&dir.path().join("loop")).is_err());
         let _listener = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
-        assert!(Place::find(&dir.path().join("socket")).is_err());
+        assert!(ManifestPlace::find(&dir.path().join("socket")).is_err());
     }
 }

@@ -38,13 +38,13 @@ pub(super) struct View {
 
 /// A part of the line: where it stands, and its forms, the best first.
 struct Part {
-    place: Place,
+    place: BarPlace,
     forms: Vec<String>,
 }
 
 /// Places of parts, from left to right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum BarPlace {
     Percent,
     Amount,
     Files,
@@ -59,7 +59,7 @@ impl View {
     pub(super) fn bar(&self, columns: usize) -> String {
         let room = columns.saturating_sub(1);
         let mut used = 0;
-        let mut chosen: Vec<(Place, String)> = Vec::new();
+        let mut chosen: Vec<(BarPlace, String)> = Vec::new();
         for part in self.parts() {
             let join = [0, " ".len()].get(chosen.len()).copied().unwrap_or(GAP.len());
             if let Some(form) = part.forms.into_iter().find(|form| used + join + form.len() <= room) {
@@ -87,30 +87,30 @@ impl View {
     fn parts(&self) -> Vec<Part> {
         let part = |place, forms: Vec<String>| Part { place, forms };
         let mut parts = vec![
-            part(Place::Percent, vec![format!("{}%", self.percent())]),
-            part(Place::Rate, vec![units::rate(self.bytes_per_s), units::bytes_rate(self.bytes_per_s)]),
+            part(BarPlace::Percent, vec![format!("{}%", self.percent())]),
+            part(BarPlace::Rate, vec![units::rate(self.bytes_per_s), units::bytes_rate(self.bytes_per_s)]),
         ];
         match (self.silent_s, self.eta_s) {
             (Some(seconds), _) => {
                 let seconds = seconds as u64;
-                parts.push(part(Place::State, vec![format!("no answer for {seconds} s"), "no answer".to_owned()]));
+                parts.push(part(BarPlace::State, vec![format!("no answer for {seconds} s"), "no answer".to_owned()]));
             }
-            (None, Some(eta)) => parts.push(part(Place::Left, vec![format!("{} left", units::span(eta))])),
+            (None, Some(eta)) => parts.push(part(BarPlace::Left, vec![format!("{} left", units::span(eta))])),
             (None, None) => {}
         }
         let elapsed = units::span(self.elapsed_s);
-        parts.push(part(Place::Elapsed, vec![format!("{elapsed} elapsed"), elapsed]));
+        parts.push(part(BarPlace::Elapsed, vec![format!("{elapsed} elapsed"), elapsed]));
         if self.digested > 0 && self.bytes_per_s < 1.0 && self.silent_s.is_none() {
             let read = ByteCount(self.digested);
-            parts.push(part(Place::State, vec![format!("{read} of skipped files read"), format!("read: {read}")]));
+            parts.push(part(BarPlace::State, vec![format!("{read} of skipped files read"), format!("read: {read}")]));
         } else if let Some(limit) = self.limit.filter(|_| self.silent_s.is_none()) {
-            parts.push(part(Place::State, vec![format!("limited by {limit}"), format!("limit: {limit}")]));
+            parts.push(part(BarPlace::State, vec![format!("limited by {limit}"), format!("limit: {limit}")]));
         }
-        parts.push(part(Place::Amount, self.amounts()));
+        parts.push(part(BarPlace::Amount, self.amounts()));
         let total = if self.scanned { "" } else { "+" };
         let noun = if self.files_total == 1 && self.scanned { "file" } else { "files" };
         let files = format!("{} of {}{total} {noun}", self.files_done, self.files_total);
-        parts.push(part(Place::Files, vec![files]));
+        parts.push(part(BarPlace::Files, vec![files]));
         parts
     }
 

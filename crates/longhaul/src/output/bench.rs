@@ -40,7 +40,7 @@ struct Best {
 
 /// The last line of every measurement.
 #[derive(Serialize)]
-struct SummaryBody {
+struct BenchSummaryBody {
     status: &'static str,
     exit: u8,
     runs: usize,
@@ -79,13 +79,13 @@ struct NetBody<'a> {
     #[serde(serialize_with = "as_map")]
     stages: &'a [(&'static str, f64)],
     #[serde(flatten)]
-    path: PathBody,
+    path: BenchPathBody,
     per_lane: Vec<LaneBody<'a>>,
 }
 
 /// What all lanes say of the way together.
 #[derive(Serialize)]
-struct PathBody {
+struct BenchPathBody {
     wire_bytes_sent: Option<u64>,
     wire_bytes_resent: Option<u64>,
     loss: Option<f64>,
@@ -102,7 +102,7 @@ struct LaneBody<'a> {
     congestion: Option<&'a str>,
     wire_bytes: u64,
     #[serde(flatten)]
-    path: PathBody,
+    path: BenchPathBody,
 }
 
 impl NetTelling {
@@ -157,7 +157,7 @@ impl NetTelling {
         if !self.json {
             return exit;
         }
-        let summary = SummaryBody {
+        let summary = BenchSummaryBody {
             status: exit.status(),
             exit: exit.code(),
             runs: self.runs,
@@ -231,7 +231,7 @@ fn lane_body(lane: &LaneFigures) -> LaneBody<'_> {
 }
 
 /// Of several lanes: sums of bytes, the shortest round trip, the means of means, the smallest packets.
-fn path(lanes: &[LaneFigures]) -> PathBody {
+fn path(lanes: &[LaneFigures]) -> BenchPathBody {
     let sent: Vec<&SentFigures> = lanes.iter().filter_map(|lane| lane.sent.as_ref()).collect();
     let known = |bytes: u64| (!sent.is_empty()).then_some(bytes);
     let bytes = sent.iter().map(|lane| lane.bytes).sum::<u64>();
@@ -240,7 +240,7 @@ fn path(lanes: &[LaneFigures]) -> PathBody {
         let all: Vec<Duration> = sent.iter().filter_map(|lane| of(lane)).collect();
         all.iter().sum::<Duration>().checked_div(all.len() as u32).map(micros)
     };
-    PathBody {
+    BenchPathBody {
         wire_bytes_sent: known(bytes),
         wire_bytes_resent: known(resent),
         // A loss in a million is still one.

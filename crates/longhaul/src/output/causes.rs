@@ -9,7 +9,7 @@ use longhaul_core::{Fault, FaultCode, PlainText};
 /// The causes that were said, and how many files failed by each without a word of their own.
 #[derive(Debug, Default)]
 pub(super) struct Causes {
-    said: HashMap<Cause, usize>,
+    counts: HashMap<Cause, usize>,
     /// The first fault of each cause, about what all of them have in common, and how many more there were of it.
     counted: Vec<(Fault, usize)>,
 }
@@ -27,20 +27,20 @@ impl Causes {
     /// Whether the fault of one file is new. `at_dest` if it was met there.
     pub(super) fn is_news(&mut self, fault: &Fault, at_dest: bool) -> bool {
         let cause = Cause::of(fault, at_dest);
-        if let Some(&at) = self.said.get(&cause) {
+        if let Some(&at) = self.counts.get(&cause) {
             self.counted[at].1 += 1;
             return false;
         }
         if self.counted.len() < CAUSES_MAX {
             self.counted.push((fault.clone().about(&cause.object), 0));
-            self.said.insert(cause, self.counted.len() - 1);
+            self.counts.insert(cause, self.counted.len() - 1);
         }
         true
     }
 
     /// A line for each cause by which more failed than was said.
     pub(super) fn rest(&mut self) -> Vec<Fault> {
-        self.said.clear();
+        self.counts.clear();
         let counted = std::mem::take(&mut self.counted).into_iter().filter(|(_, more)| *more > 0);
         counted.map(|(fault, more)| rest_of(&fault, more)).collect()
     }

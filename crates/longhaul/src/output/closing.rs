@@ -45,7 +45,7 @@ impl Failed {
 
 /// What the report does not say of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Run {
+pub(super) struct ClosingRun {
     /// It was a dry one.
     pub(super) dry: bool,
     /// Where the network limited, it was the rate that was asked for.
@@ -53,7 +53,7 @@ pub(super) struct Run {
 }
 
 /// What was done, in one line.
-pub(super) fn summary(report: &Report, exit: Exit, run: Run) -> String {
+pub(super) fn summary(report: &Report, exit: Exit, run: ClosingRun) -> String {
     let Report { files_total, files_committed, files_skipped, files_failed, bytes_moved, seconds, .. } = *report;
     if run.dry {
         return format!("dry run: {} found, nothing moved", units::count(files_total, "file"));
@@ -103,7 +103,7 @@ pub(super) fn per_second(report: &Report) -> f64 {
 }
 
 /// What is safe at the receiver of a run that was ended early. `None` where nothing is wanted, as in a dry run, or all is there.
-pub(super) fn held(report: &Report, run: Run) -> Option<String> {
+pub(super) fn held(report: &Report, run: ClosingRun) -> Option<String> {
     let (safe, wanted) = (report.bytes_committed.saturating_add(report.bytes_held), report.bytes_wanted);
     let held = safe.min(wanted);
     let ended_early = report.fault.is_some() && wanted > 0 && !run.dry;
@@ -175,7 +175,7 @@ mod tests {
     fn the_summary_says_what_moved_and_what_did_not_have_to() {
         let done = Report { files_total: 2, files_committed: 2, bytes_committed: 1 << 30, seconds: 2.0, ..report() };
         let moved = Report { bytes_moved: 1 << 30, ..done.clone() };
-        let said = |report: &Report, exit| summary(report, exit, Run::default());
+        let said = |report: &Report, exit| summary(report, exit, ClosingRun::default());
         assert_eq!(said(&moved, Exit::Complete), "2 files done, 1.0 GiB in 2.0 s, 4.29 Gbit/s (537 MB/s)");
         let resumed = Report { bytes_moved: 256 * MIB, bytes_resumed: 768 * MIB, ..done.clone() };
         assert_eq!(
@@ -189,7 +189,7 @@ mod tests {
         let line = said(&mixed, Exit::Partial);
         assert!(line.ends_with(", 3 there already, 1 failed, limited by the target disk (83 % of the time)"), "{line}");
         assert_eq!(
-            summary(&Report { files_total: 4, ..report() }, Exit::Complete, Run { dry: true, capped: false }),
+            summary(&Report { files_total: 4, ..report() }, Exit::Complete, ClosingRun { dry: true, capped: false }),
             "dry run: 4 files found, nothing moved"
         );
     }
@@ -197,15 +197,21 @@ mod tests {
     #[test]
     fn a_run_with_nothing_to_do_says_so() {
         let skipped = |count| Report { files_total: count, files_skipped: count, ..report() };
-        assert_eq!(summary(&skipped(3), Exit::Complete, Run::default()), "nothing to do: 3 files are there already");
-        assert_eq!(summary(&skipped(1), Exit::Complete, Run::default()), "nothing to do: 1 file is there already");
+        assert_eq!(
+            summary(&skipped(3), Exit::Complete, ClosingRun::default()),
+            "nothing to do: 3 files are there already"
+        );
+        assert_eq!(
+            summary(&skipped(1), Exit::Complete, ClosingRun::default()),
+            "nothing to do: 1 file is there already"
+        );
         let read = Report { bytes_digested: 5 * MIB, ..skipped(1) };
         assert_eq!(
-            summary(&read, Exit::Complete, Run::default()),
+            summary(&read, Exit::Complete, ClosingRun::default()),
             "nothing to do: 1 file is there already, 5.0 MiB of skipped files read for the manifest"
         );
-        assert_eq!(summary(&report(), Exit::Complete, Run::default()), "nothing to do: no files found");
-        assert!(summary(&skipped(3), Exit::Interrupted, Run::default()).starts_with("0 files done"));
+        assert_eq!(summary(&report(), Exit::Complete, ClosingRun::default()), "nothing to do: no files found");
+        assert!(summary(&skipped(3), Exit::Interrupted, ClosingRun::default()).starts_with("0 files done"));
     }
 
     #[test]
@@ -217,14 +223,14 @@ mod tests {
             bytes_wanted: 57 * MIB,
             ..report()
         };
-        let held = |report: &Report| held(report, Run::default());
+        let held = |report: &Report| held(report, ClosingRun::default());
         assert_eq!(held(&ended).as_deref(), Some("held: 38.0 MiB of 57.0 MiB; what is held is not sent again"));
         let nothing = Report { bytes_committed: 0, bytes_held: 0, ..ended.clone() };
         assert_eq!(held(&nothing).as_deref(), Some("held: nothing yet of 57.0 MiB"));
         assert_eq!(held(&Report { bytes_wanted: 0, ..ended.clone() }), None);
         let scanning = Report { scanned: false, ..ended.clone() };
         assert_eq!(held(&scanning).as_deref(), Some("held: 38.0 MiB of 57.0 MiB+; what is held is not sent again"));
-        assert_eq!(super::held(&ended, Run { dry: true, capped: false }), None);
+        assert_eq!(super::held(&ended, ClosingRun { dry: true, capped: false }), None);
         assert_eq!(held(&Report { fault: None, ..ended }), None);
     }
 

@@ -13,7 +13,7 @@ use longhaul_engine::{
 };
 
 use super::causes::Causes;
-use super::closing::{self, Failed, Run};
+use super::closing::{self, ClosingRun, Failed};
 use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
@@ -67,7 +67,7 @@ pub struct Narrator {
     /// What files failed by.
     causes: Causes,
     /// The last one told: the engine may say a fault as an event and again in its report.
-    told: Option<Fault>,
+    reported: Option<Fault>,
     /// Whether there was a session at all, so that there is something to count.
     session: Session,
     stdout_failed: Option<io::Error>,
@@ -98,7 +98,7 @@ impl Narrator {
             planned: Planned::default(),
             failed: Failed::default(),
             causes: Causes::default(),
-            told: None,
+            reported: None,
             session: Session::Never,
             stdout_failed: None,
         }
@@ -173,7 +173,7 @@ impl Narrator {
             self.print_planned();
         }
         if self.session == Session::Stood {
-            let run = Run { dry: self.telling.dry_run, capped: self.shown.was_capped() };
+            let run = ClosingRun { dry: self.telling.dry_run, capped: self.shown.was_capped() };
             self.failed.lines().iter().for_each(|line| talker.say(line));
             talker.say(closing::summary(end.report, exit, run));
             closing::held(end.report, run).iter().for_each(|line| talker.say(line));
@@ -241,17 +241,17 @@ impl Narrator {
     fn fault(&mut self, fault: Fault) {
         // Stopping for want of a reader is this side's own doing.
         let own = self.stdout_failed.is_some() && fault.code == FaultCode::Terminated;
-        if own || self.told.as_ref().is_some_and(|told| is_the_same(told, &fault)) {
+        if own || self.reported.as_ref().is_some_and(|told| is_the_same(told, &fault)) {
             return;
         }
         // A thousand files may fail alike: what to do about it is said once.
-        let said = self.told.as_ref().is_some_and(|told| told.hint == fault.hint);
+        let said = self.reported.as_ref().is_some_and(|told| told.hint == fault.hint);
         let brief = if said { fault.clone().hint("") } else { fault.clone() };
         self.telling.talker.fault(&brief);
         if self.telling.json {
             self.print(|json| json.fault(&fault));
         }
-        self.told = Some(fault);
+        self.reported = Some(fault);
     }
 
     /// A link that is lost is no failure as long as it is dialled again: people get a note, scripts a fault that says so.

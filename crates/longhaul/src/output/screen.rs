@@ -21,11 +21,11 @@ struct Screen {
     /// The bar as it was drawn last.
     bar: Option<String>,
     /// No bar comes any more.
-    over: bool,
+    is_over: bool,
 }
 
 /// Standard error is one for the whole process, and so is what stands on it.
-static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None, over: false });
+static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None, is_over: false });
 
 /// Prints whole lines.
 pub(super) fn print(lines: &str) {
@@ -83,7 +83,7 @@ impl Screen {
     }
 
     fn draw(&mut self, bar: String) -> String {
-        if self.over {
+        if self.is_over {
             return String::new();
         }
         let erase = if self.bar.is_some() { ERASE } else { "\r" };
@@ -97,7 +97,7 @@ impl Screen {
     }
 
     fn end(&mut self) -> String {
-        self.over = true;
+        self.is_over = true;
         self.clear()
     }
 }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn lines_stand_above_the_bar_and_nothing_of_it_stays() {
-        let mut screen = Screen { bar: None, over: false };
+        let mut screen = Screen { bar: None, is_over: false };
         assert_eq!(screen.lines("a\n"), "a\n");
         assert_eq!(screen.draw("42%".to_owned()), "\r42%\r");
         assert_eq!(screen.lines("b\n"), "\r\x1b[Jb\n42%\r");

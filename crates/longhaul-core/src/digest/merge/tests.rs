@@ -103,7 +103,7 @@ fn parts_of_one_merger_and_the_chunks_that_it_lacks_make_another_whole() {
 
 #[test]
 fn a_part_that_is_no_subtree_of_the_file_is_refused() {
-    let part = |start, chunks, digest| Part { start: ChunkIndex(start), chunks, digest };
+    let part = |start, chunks, digest| TreePart { start: ChunkIndex(start), chunks, digest };
     let cv = Digest::Cv([1; 32]);
     for (start, chunks, digest) in
         [(1, 2, cv), (0, 3, cv), (0, 0, cv), (4, 4, cv), (u64::MAX, 2, cv), (0, 7, cv), (2, 2, Digest::Root([1; 32]))]

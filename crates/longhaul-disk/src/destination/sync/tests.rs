@@ -97,7 +97,7 @@ fn a_sync_that_fails_after_files_were_read_back_puts_them_in_doubt_again() {
     assert!(target.barrier(&all(&files)).is_err());
     let mut slot = [0; 4096];
     for staged in &files {
-        target.read_staged_back(staged, 7, &mut slot).expect("read");
+        target.read_staged(staged, 7, &mut slot).expect("read");
     }
     failing.failures.store(1, Ordering::Relaxed);
     assert!(target.barrier(&all(&beside)).is_err());

@@ -12,18 +12,21 @@ fn key() -> PublicKey {
     Identity::generate().expect("a key").public()
 }
 
-fn shares() -> (Shares, Shares) {
-    (Shares::new("listings", LISTINGS_MAX, LISTINGS_OF_CLIENT_MAX), Shares::new("memory", 1 << 30, u64::MAX))
+fn shares() -> (ClientShares, ClientShares) {
+    (
+        ClientShares::new("listings", LISTINGS_MAX, LISTINGS_OF_CLIENT_MAX),
+        ClientShares::new("memory", 1 << 30, u64::MAX),
+    )
 }
 
 /// The names of a directory with so many files, and the listings that are shared.
 #[allow(clippy::disallowed_methods, reason = "what is to be listed")]
-async fn names(dir: &std::path::Path, files: usize) -> (Names, Shares) {
+async fn names(dir: &std::path::Path, files: usize) -> (ListedNames, ClientShares) {
     (0..files).for_each(|n| fs::write(dir.join(format!("{n:0200}")), b"").expect("a file"));
     let (listings, memory) = shares();
     let places = Places::take(&listings, &memory, key()).expect("places");
     let tree = Tree::open(dir).expect("a tree");
-    (Names::beneath(tree, RelPath::root(), places).await.expect("names"), listings)
+    (ListedNames::beneath(tree, RelPath::root(), places).await.expect("names"), listings)
 }
 
 #[test]
@@ -40,7 +43,7 @@ fn a_client_has_four_listings_and_keeps_nobody_else_out() {
 #[test]
 fn a_client_whose_sessions_fill_the_memory_can_list() {
     let (listings, _) = shares();
-    let memory = Shares::growing("memory", 64 << 20, 16 << 20);
+    let memory = ClientShares::growing("memory", 64 << 20, 16 << 20);
     let client = key();
     let _sessions: Vec<_> = (0..9).map_while(|_| memory.claim(client, 16 << 20).ok()).collect();
     let other = key();
@@ -90,7 +93,7 @@ fn a_directory_that_is_read_behind_a_reader_who_hung_up_keeps_its_place_until_th
     runtime.expect("a runtime").block_on(async {
         let dir = tempfile::tempdir().expect("a directory");
         let (names, listings) = names(dir.path(), 10).await;
-        let From::Directory(lister) = &names.from else { panic!("a directory") };
+        let NameSource::Directory(lister) = &names.from else { panic!("a directory") };
         let unwanted = lister.unwanted();
         // The thread that would read is busy.
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
@@ -134,7 +137,7 @@ async fn a_reader_that_takes_a_little_now_and_then_is_waited_for_in_all_no_longe
 async fn a_reader_hears_while_a_directory_is_read_for_long() {
     let (here, there) = duplex(1 << 16);
     let mut writer: WriteHalf = Box::new(here);
-    let mut telling = Telling { writer: &mut writer, patience: PATIENCE };
+    let mut telling = ListingWriter { writer: &mut writer, patience: PATIENCE };
     let slow = async {
         tokio::time::sleep(Duration::from_secs(29)).await;
         Ok(7)

@@ -40,13 +40,13 @@ fn sources(count: usize, last: bool) -> RequestPart {
 }
 
 /// What comes of these parts at a daemon of so much memory; then nothing more comes.
-async fn heard(memory: &Shares, transfer: &mut Transfer, parts: Vec<RequestPart>) -> Result<Rest, Fault> {
+async fn heard(memory: &ClientShares, transfer: &mut Transfer, parts: Vec<RequestPart>) -> Result<Rest, Fault> {
     heard_slowly(memory, transfer, parts.into_iter().map(|part| (Duration::ZERO, part)).collect()).await
 }
 
 /// The same of parts that come so long after one another.
 async fn heard_slowly(
-    memory: &Shares,
+    memory: &ClientShares,
     transfer: &mut Transfer,
     parts: Vec<(Duration, RequestPart)>,
 ) -> Result<Rest, Fault> {
@@ -71,8 +71,8 @@ async fn heard_slowly(
     }
 }
 
-fn memory(bytes: u64) -> Shares {
-    Shares::growing("memory", bytes, 16 * MIB)
+fn memory(bytes: u64) -> ClientShares {
+    ClientShares::growing("memory", bytes, 16 * MIB)
 }
 
 /// A part with so many names of 200 bytes in it, beneath a directory of its number.

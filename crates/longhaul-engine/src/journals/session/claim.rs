@@ -8,59 +8,65 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, RelPath, SessionTag};
 use longhaul_disk::TargetTree;
-use longhaul_proto::receiver::{Held, Partial, Source};
+use longhaul_proto::receiver::{EntryRef, Partial, Source};
 
 use super::super::outline::{Elsewhere, Looked, Outline, Whose, look};
-use super::{Claim, Coming, Found, Known, Ledger, drop_partial, lock, stamp_of};
-use crate::journals::file::Book;
+use super::{Arriving, Found, PathClaim, PathHistory, SessionJournal, drop_partial, lock, stamp_of};
+use crate::journals::file::JournalFile;
 use crate::journals::listing::user_of;
 use crate::journals::owners;
-use crate::journals::owners::held;
+use crate::journals::owners::busy_path;
 use crate::journals::root::Acquired;
 
-impl Ledger {
+impl SessionJournal {
     /// Takes the path of a name that is surveyed, if it comes in chunks or anything is left of it; says what is known of it.
     /// Blocks while another holder is asked.
     ///
     /// # Errors
     /// A [`Fault`] of code `Busy` if another session writes it.
-    pub(crate) fn claim(&self, tree: &dyn TargetTree, entry: &Held, coming: Coming) -> Result<Known, Fault> {
+    pub(crate) fn claim(
+        &self,
+        tree: &dyn TargetTree,
+        entry: &EntryRef,
+        coming: Arriving,
+    ) -> Result<PathHistory, Fault> {
         let doubtful = self.is_doubtful(&entry.placed);
-        if coming == Coming::Whole && !self.is_left(&entry.placed)? {
-            return Ok(Known { doubtful, ..Known::default() });
+        if coming == Arriving::Whole && !self.is_left(&entry.placed)? {
+            return Ok(PathHistory { doubtful, ..PathHistory::default() });
         }
         let path = self.full(&entry.placed)?;
         self.refuse_foreign(&path)?;
-        if self.store.holds.take(&path, &self.me, &mut lock(&self.questions))? == owners::Taken::Over {
+        if self.store.holds.take(&path, &self.holder, &mut lock(&self.questions))? == owners::PathTaken::Over {
             // A session that ended a moment ago may have begun its journal after this one had looked.
             self.look_again()?;
         }
         let stamp = stamp_of(entry);
-        let committed = lock(&self.left).own.iter().any(|outline| outline.is_finished(&path, &stamp));
-        let found = self.find(tree, &entry.placed, &path).inspect_err(|_| self.store.holds.release(&path, self.me.tag));
+        let committed = lock(&self.leftover).own_outlines.iter().any(|outline| outline.is_finished(&path, &stamp));
+        let found =
+            self.find(tree, &entry.placed, &path).inspect_err(|_| self.store.holds.release(&path, self.holder.tag));
         let mut found = found?;
         let partial = found.as_mut().map(|Found { taken, .. }| {
             let source = if taken.file.source == stamp { Source::Same } else { Source::Changed };
             let occupied = tree.occupied(&entry.placed, &taken.file.temp).unwrap_or(0);
             Arc::new(Partial::new(taken.file.map, source, std::mem::take(&mut taken.held)).occupying(occupied))
         });
-        self.claims().insert(entry.id, Claim { path, found, entry: None });
-        Ok(Known { partial: partial.filter(|_| coming == Coming::InChunks), committed, doubtful })
+        self.claims().insert(entry.id, PathClaim { path, found, entry: None });
+        Ok(PathHistory { partial: partial.filter(|_| coming == Arriving::InChunks), committed, doubtful })
     }
 
     /// Whether a journal of this principal speaks of a name.
     fn is_left(&self, placed: &RelPath) -> Result<bool, Fault> {
-        let left = lock(&self.left);
-        if left.own.iter().all(|outline| outline.files.is_empty()) {
+        let left = lock(&self.leftover);
+        if left.own_outlines.iter().all(|outline| outline.files.is_empty()) {
             return Ok(false);
         }
         let path = self.full(placed)?;
-        Ok(left.own.iter().any(|outline| outline.files.contains_key(&path)))
+        Ok(left.own_outlines.iter().any(|outline| outline.files.contains_key(&path)))
     }
 
     /// Refuses a path that another principal is writing from another process.
     fn refuse_foreign(&self, path: &RelPath) -> Result<(), Fault> {
-        for other in lock(&self.left).foreign.iter().filter(|other| other.files.contains_key(path)) {
+        for other in lock(&self.leftover).foreign.iter().filter(|other| other.files.contains_key(path)) {
             if self.store.shelf.is_live(other.tag).map_err(|e| e.fault())? {
                 return Err(busy(path, other));
             }
@@ -69,7 +75,7 @@ impl Ledger {
     }
 
     fn look_again(&self) -> Result<(), Fault> {
-        *lock(&self.left) = self.store.outlines(&self.author)?;
+        *lock(&self.leftover) = self.store.outlines(&self.author)?;
         Ok(())
     }
 
@@ -84,16 +90,16 @@ impl Ledger {
         *looked = Some(now);
         drop(looked);
         let whose = Whose { principal: self.author.opened.principal.clone(), run: self.author.origin.run };
-        let mut left = lock(&self.left);
-        for at in 0..left.own.len() {
-            let outline = &left.own[at];
+        let mut left = lock(&self.leftover);
+        for at in 0..left.own_outlines.len() {
+            let outline = &left.own_outlines[at];
             if outline.live
-                && outline.tag != self.me.tag
+                && outline.tag != self.holder.tag
                 && let Some(reader) = self.store.shelf.look(outline.tag).map_err(|e| e.fault())?
                 && reader.len().map_err(|e| e.fault())? != outline.len
                 && let Looked::Own(now) = look(&reader, &whose, Elsewhere::Maybe)?
             {
-                left.own[at] = now;
+                left.own_outlines[at] = now;
             }
         }
         Ok(())
@@ -103,8 +109,8 @@ impl Ledger {
     fn find(&self, tree: &dyn TargetTree, placed: &RelPath, path: &RelPath) -> Result<Option<Found>, Fault> {
         self.look_at_grown()?;
         let speaking: Vec<SessionTag> = {
-            let left = lock(&self.left);
-            let speaking = left.own.iter().filter(|outline| outline.files.contains_key(path));
+            let left = lock(&self.leftover);
+            let speaking = left.own_outlines.iter().filter(|outline| outline.files.contains_key(path));
             speaking.map(|outline| outline.tag).collect()
         };
         let mut best: Option<Found> = None;
@@ -126,7 +132,7 @@ impl Ledger {
     }
 
     /// Opens a journal that speaks of a path; none if it went meanwhile.
-    fn acquire(&self, tag: SessionTag, path: &RelPath) -> Result<Option<Arc<Book>>, Fault> {
+    fn acquire(&self, tag: SessionTag, path: &RelPath) -> Result<Option<Arc<JournalFile>>, Fault> {
         if let Some(book) = lock(&self.taken).get(&tag) {
             book.refresh()?;
             return Ok(Some(book.clone()));
@@ -137,8 +143,8 @@ impl Ledger {
             Acquired::Gone => Ok(None),
             Acquired::Elsewhere => {
                 lock(&self.elsewhere).insert(tag);
-                let left = lock(&self.left);
-                let outline = left.own.iter().find(|outline| outline.tag == tag);
+                let left = lock(&self.leftover);
+                let outline = left.own_outlines.iter().find(|outline| outline.tag == tag);
                 outline.map_or(Ok(None), |outline| Err(busy(path, outline)))
             }
         }
@@ -147,7 +153,7 @@ impl Ledger {
 
 /// A path that a session of another process writes.
 fn busy(path: &RelPath, other: &Outline) -> Fault {
-    held(path, &user_of(&other.opened), other.since())
+    busy_path(path, &user_of(&other.opened), other.since())
 }
 
 /// So long a journal may be held by whoever only looks through it: a sweep, or a daemon's collection.

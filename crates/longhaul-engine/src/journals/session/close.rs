@@ -12,15 +12,15 @@ use longhaul_core::{Fault, RelPath, SessionTag, TempName};
 use longhaul_disk::{ErrorKind, TargetTree};
 use longhaul_proto::journal::Record;
 
-use super::{Ledger, Own, lock};
-use crate::journals::file::Book;
+use super::{Own, SessionJournal, lock};
+use crate::journals::file::JournalFile;
 use crate::journals::root::Acquired;
 
-impl Ledger {
+impl SessionJournal {
     /// Removes what sessions of this principal that are over left in a directory, and that nobody will go on with.
     pub(crate) fn sweep(&self, tree: &dyn TargetTree, placed: &RelPath) {
         // A journal is locked when a temporary of it is met, and until the directory was looked through.
-        let books: RefCell<HashMap<SessionTag, Option<Arc<Book>>>> = RefCell::default();
+        let books: RefCell<HashMap<SessionTag, Option<Arc<JournalFile>>>> = RefCell::default();
         let is_orphan = |temp: &TempName| {
             let mut books = books.borrow_mut();
             let book = books.entry(temp.tag()).or_insert_with(|| self.left_book(temp.tag()));
@@ -38,8 +38,8 @@ impl Ledger {
     }
 
     /// The journal of this tag, if a session of this principal left it and nobody has it.
-    fn left_book(&self, tag: SessionTag) -> Option<Arc<Book>> {
-        if !lock(&self.left).own.iter().any(|outline| outline.tag == tag) {
+    fn left_book(&self, tag: SessionTag) -> Option<Arc<JournalFile>> {
+        if !lock(&self.leftover).own_outlines.iter().any(|outline| outline.tag == tag) {
             return None;
         }
         if let Some(book) = lock(&self.taken).get(&tag) {
@@ -64,7 +64,7 @@ impl Ledger {
         }
         let mut dirs = lock(&self.dirs);
         if dirs.remove(&path)
-            && let Own::Book(book) = &*lock(&self.own)
+            && let Own::Book(book) = &*lock(&self.own_file)
             && let Err(fault) = book.append(&[Record::Left { path }])
         {
             tracing::debug!(target: "longhaul::journal", %fault, "a directory will be looked through once more");
@@ -86,8 +86,8 @@ impl Ledger {
         for book in taken.into_values().filter(|book| !book.is_owned()) {
             self.put_away_one(tree, book);
         }
-        let left = std::mem::take(&mut *lock(&self.left));
-        for outline in left.own.iter().filter(|outline| outline.tag != self.me.tag) {
+        let left = std::mem::take(&mut *lock(&self.leftover));
+        for outline in left.own_outlines.iter().filter(|outline| outline.tag != self.holder.tag) {
             match self.store.acquire(outline.tag, Duration::ZERO) {
                 Ok(Acquired::Book(book)) if book.is_ours() && !book.is_owned() => self.put_away_one(tree, book),
                 Ok(_) => {}
@@ -101,7 +101,7 @@ impl Ledger {
     }
 
     /// Looks through the directories of a journal, and removes it if nothing in it is left.
-    fn put_away_one(&self, tree: &dyn TargetTree, book: Arc<Book>) {
+    fn put_away_one(&self, tree: &dyn TargetTree, book: Arc<JournalFile>) {
         let tag = book.tag();
         if let Err(fault) = self.look_through(tree, &book) {
             tracing::warn!(target: "longhaul::journal", %tag, %fault, "temporary files stay, and the journal that knows them");
@@ -117,7 +117,7 @@ impl Ledger {
         }
     }
 
-    fn look_through(&self, tree: &dyn TargetTree, book: &Book) -> Result<(), Fault> {
+    fn look_through(&self, tree: &dyn TargetTree, book: &JournalFile) -> Result<(), Fault> {
         let tag = book.tag();
         let (mut looked, mut left) = (Vec::new(), Vec::new());
         for path in book.dirs() {
@@ -157,11 +157,11 @@ impl Ledger {
     }
 
     /// Lets go of paths and journals; gives its own.
-    pub(super) fn let_go(&self) -> Option<Arc<Book>> {
+    pub(super) fn let_go(&self) -> Option<Arc<JournalFile>> {
         self.claims().drain().for_each(|(_, claim)| claim.let_go());
         lock(&self.taken).clear();
         self.end_doubts(&std::mem::take(&mut *lock(&self.certain)));
-        let own = match std::mem::take(&mut *lock(&self.own)) {
+        let own = match std::mem::take(&mut *lock(&self.own_file)) {
             Own::Book(own) => {
                 own.disown();
                 Some(own)
@@ -170,7 +170,7 @@ impl Ledger {
         };
         lock(&self.dirs).clear();
         lock(&self.thinned).clear();
-        self.store.holds.release_all(self.me.tag);
+        self.store.holds.release_all(self.holder.tag);
         own
     }
 }

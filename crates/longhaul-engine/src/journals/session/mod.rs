@@ -22,42 +22,42 @@ use longhaul_core::{
 };
 use longhaul_disk::TargetTree;
 use longhaul_proto::journal::{Record, Run};
-use longhaul_proto::receiver::{self, Held, Partial};
+use longhaul_proto::receiver::{self, EntryRef, Partial};
 use longhaul_proto::wire::message::Outcome;
 
-use super::Store;
-use super::file::{Author, Book, Taken};
+use super::RootJournals;
+use super::file::{Author, ClaimedPartial, JournalFile};
 use super::owners::{Holder, Questions};
 use super::root::Outlines;
 
 /// The journal side of a receiving session. Dropping it lets go of its paths and of the journals.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    pub(super) store: Arc<Store>,
+pub(crate) struct SessionJournal {
+    pub(super) store: Arc<RootJournals>,
     /// Its own journal, once anything is made.
-    own: Mutex<Own>,
+    own_file: Mutex<Own>,
     /// Directories of which its own journal says that temporaries lie there. Held while that is written down.
     dirs: Mutex<HashSet<RelPath>>,
     /// Directories of these out of which a temporary was removed, or may have been: they are synced before the journal forgets
     /// them.
     thinned: Mutex<HashSet<RelPath>>,
     /// What stood on the shelf as it began.
-    left: Mutex<Outlines>,
+    leftover: Mutex<Outlines>,
     /// Journals that it goes on with. They are locked from the first partial that is taken until the session ends.
-    taken: Mutex<HashMap<SessionTag, Arc<Book>>>,
+    taken: Mutex<HashMap<SessionTag, Arc<JournalFile>>>,
     /// Journals that another process did not let go of while this session waited.
     elsewhere: Mutex<HashSet<SessionTag>>,
     author: Author,
-    me: Holder,
+    holder: Holder,
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
-    claims: Mutex<HashMap<FileId, Claim>>,
+    claims: Mutex<HashMap<FileId, PathClaim>>,
     /// Names that were in doubt and were committed anew: written down many at a time, at the latest when the session ends.
     certain: Mutex<Vec<RelPath>>,
     /// Held by whoever reads a partial back: one at a time, as each needs a buffer.
     proving: Mutex<()>,
     /// Nobody waits any more for what is being read back.
-    over: AtomicBool,
+    is_over: AtomicBool,
     /// What holders of paths that it wants were asked.
     questions: Mutex<Questions>,
     /// When journals of sessions that live were last read again.
@@ -71,30 +71,30 @@ enum Own {
     #[default]
     NotYet,
     /// It stands.
-    Book(Arc<Book>),
+    Book(Arc<JournalFile>),
     /// The top of the tree is not ours to write a journal to: nothing is written down, and nothing will be continued.
     Unwritten,
 }
 
 /// A path that this session writes.
 #[derive(Debug)]
-struct Claim {
+struct PathClaim {
     path: RelPath,
     /// What an earlier session left of it, and where it is written down.
     found: Option<Found>,
     /// Where the file is written down now.
-    entry: Option<Entry>,
+    entry: Option<RecordedFile>,
 }
 
 #[derive(Debug)]
 struct Found {
-    book: Arc<Book>,
-    taken: Taken,
+    book: Arc<JournalFile>,
+    taken: ClaimedPartial,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
-    book: Arc<Book>,
+struct RecordedFile {
+    book: Arc<JournalFile>,
     number: u32,
     /// Whether any chunk of it is journalled.
     worth: bool,
@@ -104,7 +104,7 @@ struct Entry {
 
 /// What is known of a path that is about to be received.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct PathHistory {
     /// What is left of it under a temporary name.
     pub(crate) partial: Option<Arc<Partial>>,
     /// An earlier session of the same run committed this very version.
@@ -115,30 +115,36 @@ pub(crate) struct Known {
 
 /// How a file comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Coming {
+pub(crate) enum Arriving {
     /// In chunks: what is left of it may be continued.
     InChunks,
     /// Whole, as it is short or no regular file: what is left of it is of no use.
     Whole,
 }
 
-impl Ledger {
-    pub(super) fn new(store: Arc<Store>, left: Outlines, author: Author, me: Holder, prefix: RelPath) -> Ledger {
-        Ledger {
+impl SessionJournal {
+    pub(super) fn new(
+        store: Arc<RootJournals>,
+        left: Outlines,
+        author: Author,
+        me: Holder,
+        prefix: RelPath,
+    ) -> SessionJournal {
+        SessionJournal {
             store,
-            own: Mutex::default(),
+            own_file: Mutex::default(),
             dirs: Mutex::default(),
             thinned: Mutex::default(),
-            left: Mutex::new(left),
+            leftover: Mutex::new(left),
             taken: Mutex::default(),
             elsewhere: Mutex::default(),
             author,
-            me,
+            holder: me,
             prefix,
             claims: Mutex::default(),
             certain: Mutex::default(),
             proving: Mutex::default(),
-            over: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             questions: Mutex::default(),
             looked_at: Mutex::default(),
         }
@@ -146,7 +152,7 @@ impl Ledger {
 
     /// By which temporaries of this session are known.
     pub(crate) fn tag(&self) -> SessionTag {
-        self.me.tag
+        self.holder.tag
     }
 
     pub(super) fn author(&self) -> &Author {
@@ -186,13 +192,13 @@ impl Ledger {
     }
 
     /// This session's journal, made when it is needed first; none where it may not be made.
-    fn own(&self) -> Result<Option<Arc<Book>>, Fault> {
-        let mut own = lock(&self.own);
+    fn own(&self) -> Result<Option<Arc<JournalFile>>, Fault> {
+        let mut own = lock(&self.own_file);
         if matches!(*own, Own::NotYet) {
-            self.store.need_room(&lock(&self.left))?;
-            *own = match self.store.begin_book(self.me.tag, &self.author) {
+            self.store.need_room(&lock(&self.leftover))?;
+            *own = match self.store.begin_book(self.holder.tag, &self.author) {
                 Ok(book) => {
-                    tracing::debug!(target: "longhaul::journal", tag = %self.me.tag, "a journal is begun: what arrives from now on outlives this run");
+                    tracing::debug!(target: "longhaul::journal", tag = %self.holder.tag, "a journal is begun: what arrives from now on outlives this run");
                     Own::Book(book)
                 }
                 Err(fault) if fault.code == FaultCode::Denied => {
@@ -210,8 +216,8 @@ impl Ledger {
 
     /// The largest chunk of what may be continued.
     pub(crate) fn largest_chunk(&self) -> Option<ChunkSize> {
-        let left = lock(&self.left);
-        let files = left.own.iter().flat_map(|outline| &outline.files);
+        let left = lock(&self.leftover);
+        let files = left.own_outlines.iter().flat_map(|outline| &outline.files);
         let beneath = files.filter(|(path, _)| self.prefix.is_root() || is_beneath(path, &self.prefix));
         beneath.map(|(_, size)| *size).max_by_key(|size| size.bytes())
     }
@@ -220,34 +226,34 @@ impl Ledger {
     ///
     /// # Errors
     /// A [`Fault`]: then nothing of it may be relied on.
-    pub(crate) fn write(&self, records: &[receiver::Record]) -> Result<(), Fault> {
+    pub(crate) fn write(&self, records: &[receiver::JournalEntry]) -> Result<(), Fault> {
         for record in records {
-            if let receiver::Record::Doubtful(names) = record {
+            if let receiver::JournalEntry::Doubtful(names) = record {
                 let placed: Vec<RelPath> = names.iter().map(|held| held.placed.clone()).collect();
                 self.doubt(&placed)?;
             }
         }
-        let mut by_book: HashMap<SessionTag, (Arc<Book>, Vec<Record>, bool)> = HashMap::new();
+        let mut by_book: HashMap<SessionTag, (Arc<JournalFile>, Vec<Record>, bool)> = HashMap::new();
         {
             let mut claims = self.claims();
             for record in records {
                 let file = match record {
-                    receiver::Record::Chunks { file, .. } | receiver::Record::Done(file) => file,
-                    receiver::Record::Doubtful(_) => continue,
+                    receiver::JournalEntry::Chunks { file, .. } | receiver::JournalEntry::Done(file) => file,
+                    receiver::JournalEntry::Doubtful(_) => continue,
                 };
                 let Some(entry) = claims.get_mut(file).and_then(|claim| claim.entry.as_mut()) else { continue };
                 let (_, lines, sync) =
                     by_book.entry(entry.book.tag()).or_insert_with(|| (entry.book.clone(), Vec::new(), false));
                 match record {
-                    receiver::Record::Chunks { chunks, .. } => {
+                    receiver::JournalEntry::Chunks { chunks, .. } => {
                         entry.worth = true;
                         *sync = true;
                         let placed = entry.unplaced.take();
                         lines.extend(placed.map(|node| Record::Placed { number: entry.number, node }));
                         lines.push(Record::Chunks { number: entry.number, runs: runs_of(chunks) });
                     }
-                    receiver::Record::Done(_) => lines.push(Record::Done { number: entry.number }),
-                    receiver::Record::Doubtful(_) => {}
+                    receiver::JournalEntry::Done(_) => lines.push(Record::Done { number: entry.number }),
+                    receiver::JournalEntry::Doubtful(_) => {}
                 }
             }
         }
@@ -258,8 +264,8 @@ impl Ledger {
             }
         }
         let done = records.iter().filter_map(|record| match record {
-            receiver::Record::Done(file) => Some(file),
-            receiver::Record::Chunks { .. } | receiver::Record::Doubtful(_) => None,
+            receiver::JournalEntry::Done(file) => Some(file),
+            receiver::JournalEntry::Chunks { .. } | receiver::JournalEntry::Doubtful(_) => None,
         });
         done.for_each(|file| self.forget(*file));
         Ok(())
@@ -269,7 +275,7 @@ impl Ledger {
     pub(crate) fn discard(&self, tree: &dyn TargetTree, file: FileId) {
         let claimed = self.claims().get_mut(&file).and_then(|claim| Some((claim.path.parent(), claim.entry.take()?)));
         let Some((dir, entry)) = claimed else { return };
-        let placed = dir.filter(|_| entry.book.tag() != self.me.tag).and_then(|dir| self.placed(&dir));
+        let placed = dir.filter(|_| entry.book.tag() != self.holder.tag).and_then(|dir| self.placed(&dir));
         // The journal of an earlier session may have left that directory already.
         let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(|e| e.fault()));
         if let Err(fault) = synced.and_then(|()| entry.book.append(&[Record::Dropped { number: entry.number }])) {
@@ -291,12 +297,12 @@ impl Ledger {
     }
 
     /// Whether the outcome of an entry is of interest here.
-    pub(crate) fn concerns(&self, entry: &Held) -> bool {
+    pub(crate) fn concerns(&self, entry: &EntryRef) -> bool {
         self.claims().contains_key(&entry.id) || self.is_doubtful(&entry.placed)
     }
 
     /// An entry came to its outcome. What was left of a file that stands whole is removed; the path is free for others.
-    pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &Held, outcome: &Outcome) {
+    pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &EntryRef, outcome: &Outcome) {
         if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
             && let Some(Found { book, taken }) = self.take_found(entry.id)
             && let Err(fault) = drop_partial(tree, &entry.placed, &book, &taken)
@@ -320,11 +326,11 @@ impl Ledger {
     fn forget(&self, file: FileId) {
         if let Some(claim) = self.claims().remove(&file) {
             claim.let_go();
-            self.store.holds.release(&claim.path, self.me.tag);
+            self.store.holds.release(&claim.path, self.holder.tag);
         }
     }
 
-    fn enter(&self, file: FileId, entry: Entry) {
+    fn enter(&self, file: FileId, entry: RecordedFile) {
         if let Some(claim) = self.claims().get_mut(&file) {
             claim.entry = Some(entry);
         }
@@ -339,12 +345,12 @@ impl Ledger {
         self.prefix.concat(placed).map_err(too_long)
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<FileId, Claim>> {
+    fn claims(&self) -> MutexGuard<'_, HashMap<FileId, PathClaim>> {
         lock(&self.claims)
     }
 }
 
-impl Claim {
+impl PathClaim {
     /// Leaves what is not at its end to whoever comes.
     fn let_go(&self) {
         if let Some(entry) = &self.entry {
@@ -356,7 +362,7 @@ impl Claim {
     }
 }
 
-impl Drop for Ledger {
+impl Drop for SessionJournal {
     fn drop(&mut self) {
         self.let_go();
     }
@@ -371,7 +377,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The version of the source that is offered.
-fn stamp_of(held: &Held) -> SourceStamp {
+fn stamp_of(held: &EntryRef) -> SourceStamp {
     match held.entry.kind {
         EntryKind::File { len, inode, .. } => {
             SourceStamp { len, mtime: held.entry.meta.mtime, ctime: inode.ctime, dev: inode.dev, ino: inode.ino }
@@ -381,7 +387,12 @@ fn stamp_of(held: &Held) -> SourceStamp {
 }
 
 /// Gives up what was left of a file: it is gone for good before its journal forgets it.
-fn drop_partial(tree: &dyn TargetTree, placed: &RelPath, book: &Book, taken: &Taken) -> Result<(), Fault> {
+fn drop_partial(
+    tree: &dyn TargetTree,
+    placed: &RelPath,
+    book: &JournalFile,
+    taken: &ClaimedPartial,
+) -> Result<(), Fault> {
     tree.remove_temp(placed, &taken.file.temp).map_err(|e| e.fault())?;
     if let Some(parent) = placed.parent() {
         tree.sync_names(&[parent]).map_err(|e| e.fault())?;

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, TempName};
 use longhaul_disk::{DiskError, ErrorKind, Journalled, TargetFile, TargetTree};
 use longhaul_proto::journal::{FileRecord, Record, Stretch};
-use longhaul_proto::receiver::{Created, Held, Partial, Source};
+use longhaul_proto::receiver::{Created, EntryRef, Partial, Source};
 
-use super::{Entry, Found, Ledger, drop_partial, stamp_of};
+use super::{Found, RecordedFile, SessionJournal, drop_partial, stamp_of};
 use crate::budget;
 use crate::random::nonce;
 
 /// A temporary that goes on, and what of it is held.
 type GoneOn = (Arc<TargetFile>, Arc<Partial>);
 
-impl Ledger {
+impl SessionJournal {
     /// Opens what a file is received into: the partial's temporary if that is to be continued and stands, else a new one,
     /// which is written down first.
     ///
@@ -27,7 +27,7 @@ impl Ledger {
     pub(crate) fn open(
         &self,
         tree: &dyn TargetTree,
-        entry: &Held,
+        entry: &EntryRef,
         partial: Option<&Arc<Partial>>,
         chunk: ChunkSize,
         preserve_holes: bool,
@@ -47,7 +47,7 @@ impl Ledger {
             match gone_on {
                 Ok(Some((file, proven))) => {
                     let Found { book, taken } = found;
-                    self.enter(entry.id, Entry { book, number: taken.number, worth: true, unplaced: None });
+                    self.enter(entry.id, RecordedFile { book, number: taken.number, worth: true, unplaced: None });
                     return Ok((file, Created::Continued(proven)));
                 }
                 Ok(None) => drop_partial(tree, &entry.placed, &found.book, &found.taken)?,
@@ -67,13 +67,13 @@ impl Ledger {
     fn make(
         &self,
         tree: &dyn TargetTree,
-        entry: &Held,
+        entry: &EntryRef,
         map: ChunkMap,
         sparse: bool,
     ) -> Result<(Arc<TargetFile>, Created), Fault> {
         let mut random = [0; 8];
         random.copy_from_slice(&nonce()?[..8]);
-        let temp = TempName::new(self.me.tag, random);
+        let temp = TempName::new(self.holder.tag, random);
         let (path, source) = (self.full(&entry.placed)?, stamp_of(entry));
         self.begin(std::iter::once(&entry.placed))?;
         let book = self.own()?;
@@ -83,7 +83,7 @@ impl Ledger {
         match (tree.create(&entry.placed, map.len(), sparse, &temp), entered) {
             (Ok(file), entered) => {
                 if let Some((book, number)) = entered {
-                    self.enter(entry.id, Entry { book, number, worth: false, unplaced: file.node() });
+                    self.enter(entry.id, RecordedFile { book, number, worth: false, unplaced: file.node() });
                 }
                 Ok((file, Created::Fresh))
             }
@@ -99,7 +99,7 @@ impl Ledger {
     fn go_on(
         &self,
         tree: &dyn TargetTree,
-        entry: &Held,
+        entry: &EntryRef,
         sparse: bool,
         found: &Found,
         partial: &Arc<Partial>,
@@ -154,7 +154,7 @@ fn once_let_go<T>(open: impl Fn() -> Result<T, DiskError>, within: Duration) -> 
 }
 
 /// A partial whose chunks no buffer holds is not continued: says what would.
-fn warn_of_large_chunks(entry: &Held, len: u64, found: &Found, chunk: ChunkSize) {
+fn warn_of_large_chunks(entry: &EntryRef, len: u64, found: &Found, chunk: ChunkSize) {
     let map = found.taken.file.map;
     if map.len() == len && map.size() > chunk {
         tracing::warn!(

@@ -13,12 +13,12 @@ use longhaul_proto::journal::{HeldChunks, Stretch};
 use longhaul_proto::receiver::Partial;
 use longhaul_sys::Slab;
 
-use super::{Ledger, lock};
+use super::{SessionJournal, lock};
 
-impl Ledger {
+impl SessionJournal {
     /// Whoever reads back stops at the next chunk: the session is over.
     pub(crate) fn stop_proving(&self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Reads every chunk that is held back from the medium; gives what is right of it, and what is to be revised away.
@@ -42,7 +42,7 @@ impl Ledger {
         let mut slot = slab.claim().ok_or_else(interrupted)?;
         let (mut held, mut lost) = (HeldChunks::new(), Lost::default());
         for (index, digest) in partial.iter() {
-            if self.over.load(Ordering::Relaxed) {
+            if self.is_over.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
             let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0) as usize);

@@ -15,7 +15,7 @@ use longhaul_disk::{Call, DirectMode, FsTarget, InodeId, Interposer, Passage, Sh
 use longhaul_proto::receiver::Created;
 use rustix::io::Errno;
 
-use super::super::{Store, Who};
+use super::super::{Principal, RootJournals};
 use super::*;
 use crate::journals::root::Acquired;
 
@@ -27,29 +27,29 @@ const RUN: [u8; 16] = [7; 16];
 /// A process that receives into a directory.
 struct Process {
     tree: FsTarget,
-    ledger: Ledger,
+    ledger: SessionJournal,
 }
 
 fn process(dir: &Path, boot: [u8; 16], run: [u8; 16]) -> Process {
-    process_of(dir, boot, run, &Who::local())
+    process_of(dir, boot, run, &Principal::local())
 }
 
-fn process_of(dir: &Path, boot: [u8; 16], run: [u8; 16], who: &Who) -> Process {
+fn process_of(dir: &Path, boot: [u8; 16], run: [u8; 16], who: &Principal) -> Process {
     let tree = FsTarget::open(dir, DirectMode::Auto).expect("target");
-    let store = Store::with(tree.shelf().clone(), boot, usize::MAX);
+    let store = RootJournals::with(tree.shelf().clone(), boot, usize::MAX);
     let ledger = store.begin(who, run, RelPath::root(), Arc::default()).expect("begins");
     Process { tree: tree.tagged(ledger.tag()), ledger }
 }
 
-fn stranger() -> Who {
-    Who { principal: "key:other".to_owned(), owner: "client 'other'".to_owned() }
+fn stranger() -> Principal {
+    Principal { principal: "key:other".to_owned(), owner: "client 'other'".to_owned() }
 }
 
-fn file(id: u64, path: &str, len: u64) -> Held {
+fn file(id: u64, path: &str, len: u64) -> EntryRef {
     let path = RelPath::new(path).expect("a path");
     let kind = EntryKind::File { len, sparse: false, inode: Inode::default() };
     let meta = Meta { mode: 0o644, mtime: Mtime { secs: 9, nanos: 9 } };
-    Held { id: FileId(id), entry: ManifestEntry { path: path.clone(), kind, meta }, placed: path }
+    EntryRef { id: FileId(id), entry: ManifestEntry { path: path.clone(), kind, meta }, placed: path }
 }
 
 fn size() -> ChunkSize {
@@ -62,8 +62,8 @@ fn byte(index: u64) -> u8 {
 
 impl Process {
     /// Opens what the file is received into; gives what of it is held.
-    fn open(&self, held: &Held) -> Result<Option<Vec<u64>>, Fault> {
-        let known = self.ledger.claim(&self.tree, held, Coming::InChunks)?;
+    fn open(&self, held: &EntryRef) -> Result<Option<Vec<u64>>, Fault> {
+        let known = self.ledger.claim(&self.tree, held, Arriving::InChunks)?;
         let (_file, created) = self.ledger.open(&self.tree, held, known.partial.as_ref(), size(), true)?;
         Ok(match created {
             Created::Fresh => None,
@@ -72,7 +72,7 @@ impl Process {
     }
 
     /// Receives these chunks of a file that is open, durably.
-    fn receive(&self, dir: &Path, held: &Held, chunks: std::ops::Range<u64>) {
+    fn receive(&self, dir: &Path, held: &EntryRef, chunks: std::ops::Range<u64>) {
         let temp = temps(dir).into_iter().next_back().expect("a temporary");
         let out = fs::File::options().write(true).open(dir.join(temp)).expect("open");
         let digests: Vec<(ChunkIndex, Digest)> = chunks
@@ -83,7 +83,7 @@ impl Process {
             })
             .collect();
         out.sync_all().expect("sync");
-        self.ledger.write(&[receiver::Record::Chunks { file: held.id, chunks: digests }]).expect("journalled");
+        self.ledger.write(&[receiver::JournalEntry::Chunks { file: held.id, chunks: digests }]).expect("journalled");
     }
 }
 
@@ -185,13 +185,13 @@ fn what_a_run_committed_counts_for_that_run_alone() {
     let first = process(dir.path(), BOOT, RUN);
     let done = file(1, "done", LEN);
     first.open(&done).expect("opened");
-    first.ledger.write(&[receiver::Record::Done(done.id)]).expect("written down");
+    first.ledger.write(&[receiver::JournalEntry::Done(done.id)]).expect("written down");
     let rest = file(2, "rest", LEN);
     first.open(&rest).expect("opened");
     drop(first);
     for (run, committed) in [(RUN, true), ([8; 16], false), ([0; 16], false)] {
         let process = process(dir.path(), BOOT, run);
-        let known = process.ledger.claim(&process.tree, &done, Coming::InChunks).expect("claimed");
+        let known = process.ledger.claim(&process.tree, &done, Arriving::InChunks).expect("claimed");
         assert_eq!(known.committed, committed, "{run:?}");
     }
 }
@@ -233,7 +233,7 @@ fn a_journal_that_is_only_looked_through_is_waited_for() {
 }
 
 /// Makes a small temporary in `d`, as a session that is killed before it is renamed.
-fn leave_small(dir: &Path, who: &Who) {
+fn leave_small(dir: &Path, who: &Principal) {
     fs::create_dir_all(dir.join("d")).expect("made");
     let process = process_of(dir, BOOT, RUN, who);
     let held = file(0, "d/small", 3);
@@ -245,7 +245,7 @@ fn leave_small(dir: &Path, who: &Who) {
 #[test]
 fn temporaries_of_small_files_go_with_the_next_session_of_their_principal() {
     let dir = scratch();
-    leave_small(dir.path(), &Who::local());
+    leave_small(dir.path(), &Principal::local());
     assert_eq!((temps(&dir.path().join("d")).len(), journals(dir.path())), (1, 1));
     let other = process_of(dir.path(), BOOT, RUN, &stranger());
     other.ledger.put_away(&other.tree);
@@ -262,11 +262,11 @@ fn temporaries_of_small_files_go_with_the_next_session_of_their_principal() {
 #[test]
 fn a_journal_stays_as_long_as_a_directory_of_it_cannot_be_looked_through_from_here() {
     let dir = scratch();
-    leave_small(dir.path(), &Who::local());
+    leave_small(dir.path(), &Principal::local());
     let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-    let store = Store::with(tree.shelf().clone(), BOOT, usize::MAX);
+    let store = RootJournals::with(tree.shelf().clone(), BOOT, usize::MAX);
     let elsewhere = RelPath::new("e").expect("a path");
-    let ledger = store.begin(&Who::local(), RUN, elsewhere, Arc::default()).expect("begins");
+    let ledger = store.begin(&Principal::local(), RUN, elsewhere, Arc::default()).expect("begins");
     ledger.put_away(&tree);
     assert_eq!((temps(&dir.path().join("d")).len(), journals(dir.path())), (1, 1));
 }
@@ -291,7 +291,7 @@ fn what_is_left_of_a_file_that_became_short_goes_when_that_is_committed() {
     leave(dir.path());
     let next = process(dir.path(), BOOT, [8; 16]);
     let short = file(0, "f", 5);
-    let known = next.ledger.claim(&next.tree, &short, Coming::Whole).expect("claimed");
+    let known = next.ledger.claim(&next.tree, &short, Arriving::Whole).expect("claimed");
     assert!(known.partial.is_none() && next.ledger.concerns(&short));
     next.ledger.settled(&next.tree, &short, &Outcome::Committed(None));
     assert_eq!(temps(dir.path()).len(), 0);
@@ -327,13 +327,13 @@ fn doubts_outlive_their_process_for_everybody_until_the_name_is_committed_anew()
     let first = process(dir.path(), BOOT, RUN);
     assert!(!first.ledger.is_doubtful(&doubtful.placed));
     let names = vec![Arc::new(file(0, "d/x", 3)), Arc::new(file(1, "d/y", 3))];
-    first.ledger.write(&[receiver::Record::Doubtful(names)]).expect("written down");
+    first.ledger.write(&[receiver::JournalEntry::Doubtful(names)]).expect("written down");
     assert!(first.ledger.is_doubtful(&doubtful.placed));
     first.ledger.put_away(&first.tree);
     drop(first);
-    for who in [Who::local(), stranger()] {
+    for who in [Principal::local(), stranger()] {
         let process = process_of(dir.path(), BOOT, RUN, &who);
-        let known = process.ledger.claim(&process.tree, &doubtful, Coming::Whole).expect("claimed");
+        let known = process.ledger.claim(&process.tree, &doubtful, Arriving::Whole).expect("claimed");
         assert!(known.doubtful, "{who:?}");
         process.ledger.settled(&process.tree, &doubtful, &Outcome::Skipped);
         process.ledger.put_away(&process.tree);
@@ -385,10 +385,10 @@ fn a_directory_is_durably_written_down_before_its_first_temporary() {
     fs::create_dir_all(dir.path().join("some/at")).expect("made");
     let notes = Arc::new(Notes::default());
     let tree = FsTarget::open_behind(dir.path(), DirectMode::Auto, notes.clone()).expect("target");
-    let store = Store::with(tree.shelf().clone(), BOOT, usize::MAX);
-    let ledger = store.begin(&Who::local(), RUN, RelPath::root(), Arc::default()).expect("begins");
+    let store = RootJournals::with(tree.shelf().clone(), BOOT, usize::MAX);
+    let ledger = store.begin(&Principal::local(), RUN, RelPath::root(), Arc::default()).expect("begins");
     let held = file(0, "some/at/f", LEN);
-    ledger.claim(&tree, &held, Coming::InChunks).expect("claimed");
+    ledger.claim(&tree, &held, Arriving::InChunks).expect("claimed");
     ledger.open(&tree, &held, None, size(), true).expect("opened");
     let small = file(1, "some/at/g", 3);
     ledger.begin(std::iter::once(&small.placed)).expect("known already");
@@ -402,18 +402,18 @@ fn a_directory_is_durably_written_down_before_its_first_temporary() {
 #[test]
 fn of_a_client_no_more_unfinished_transfers_are_kept_than_may_be_and_those_are_still_gone_on_with() {
     let dir = scratch();
-    let process = |who: &Who| {
+    let process = |who: &Principal| {
         let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-        let store = Store::with(tree.shelf().clone(), BOOT, 2);
+        let store = RootJournals::with(tree.shelf().clone(), BOOT, 2);
         let ledger = store.begin(who, RUN, RelPath::root(), Arc::default()).expect("begins");
         Process { tree: tree.tagged(ledger.tag()), ledger }
     };
     for name in ["a", "b"] {
-        let (one, held) = (process(&Who::local()), file(0, name, LEN));
+        let (one, held) = (process(&Principal::local()), file(0, name, LEN));
         one.open(&held).expect("there is room");
         one.receive(dir.path(), &held, 0..2);
     }
-    let third = process(&Who::local());
+    let third = process(&Principal::local());
     let fault = third.open(&file(0, "c", LEN)).expect_err("two are left");
     assert_eq!(fault.code, FaultCode::NoSpace);
     assert!(fault.message.contains("2 transfers") && fault.hint.contains("longhaul ls --partials"), "{fault:?}");
@@ -429,8 +429,8 @@ fn partials_are_listed_as_far_as_there_is_room_for_them() {
     for (id, name) in (0..).zip(&names) {
         process.open(&file(id, name, LEN)).expect("opened");
     }
-    let store = Store::with(process.tree.shelf().clone(), BOOT, usize::MAX);
-    let principal = Who::local().principal;
+    let store = RootJournals::with(process.tree.shelf().clone(), BOOT, usize::MAX);
+    let principal = Principal::local().principal;
     let mut bytes = 0;
     let all = store.partials_within(&principal, &RelPath::root(), &mut |more| {
         bytes += more;
@@ -452,11 +452,11 @@ fn a_start_does_not_wait_for_a_journal_that_somebody_else_is_at() {
     let dir = scratch();
     leave_small(dir.path(), &stranger());
     let tree = FsTarget::open(dir.path(), DirectMode::Auto).expect("target");
-    let store = Store::with(tree.shelf().clone(), BOOT, usize::MAX);
+    let store = RootJournals::with(tree.shelf().clone(), BOOT, usize::MAX);
     // As a replay or a sweep of a journal holds it.
     let entry = store.books.entry(store.shelf.list().expect("a shelf")[0]);
     let _at_it = crate::journals::open_files::lock(&entry);
-    let ledger = store.begin(&Who::local(), RUN, RelPath::root(), Arc::default()).expect("begins");
+    let ledger = store.begin(&Principal::local(), RUN, RelPath::root(), Arc::default()).expect("begins");
     let process = Process { tree: tree.tagged(ledger.tag()), ledger };
     assert_eq!(process.open(&file(0, "mine", LEN)).expect("opened"), None);
 }

@@ -20,16 +20,16 @@ pub(crate) struct Paths(Arc<Vec<NetPath>>, Arc<Mutex<Vec<Carried>>>);
 /// What is known of one path.
 #[derive(Default)]
 struct Carried {
-    lanes: Vec<Lane>,
+    lanes: Vec<PathLane>,
     /// Lanes that are being dialled over it.
     dialling: usize,
     /// It did not answer when it was last dialled.
     is_down: bool,
     /// Bytes of lanes that are gone.
-    gone: u64,
+    retired_bytes: u64,
 }
 
-struct Lane {
+struct PathLane {
     handle: LaneHandle,
     /// Bytes that it carried when it was last looked at.
     bytes: u64,
@@ -86,7 +86,7 @@ impl Paths {
         let figure = |(path, carried): (&NetPath, &Carried)| PathFigures {
             path: path.to_string(),
             lanes: carried.lanes.len() as u32,
-            bytes: carried.gone + carried.lanes.iter().map(|lane| lane.bytes).sum::<u64>(),
+            bytes: carried.retired_bytes + carried.lanes.iter().map(|lane| lane.bytes).sum::<u64>(),
             is_down: carried.is_down,
         };
         self.0.iter().zip(self.look().iter()).map(figure).collect()
@@ -104,7 +104,7 @@ impl Paths {
                 gone += if is_gone { lane.bytes } else { 0 };
                 !is_gone
             });
-            path.gone += gone;
+            path.retired_bytes += gone;
         }
         all
     }
@@ -136,7 +136,7 @@ impl Chosen {
     pub(crate) fn joined(&self, handle: LaneHandle) {
         let mut all = self.paths.look();
         all[self.place].is_down = false;
-        all[self.place].lanes.push(Lane { handle, bytes: 0 });
+        all[self.place].lanes.push(PathLane { handle, bytes: 0 });
     }
 
     /// It did not answer.
@@ -181,8 +181,8 @@ mod tests {
     fn path(lanes: usize, dialling: usize, is_down: bool) -> Carried {
         // A lane of a socket that is gone counts as long as nobody looks.
         let handle = || longhaul_net::LaneStream::pair().expect("a pair").0.handle();
-        let lanes = (0..lanes).map(|_| Lane { handle: handle(), bytes: 0 }).collect();
-        Carried { lanes, dialling, is_down, gone: 0 }
+        let lanes = (0..lanes).map(|_| PathLane { handle: handle(), bytes: 0 }).collect();
+        Carried { lanes, dialling, is_down, retired_bytes: 0 }
     }
 
     #[test]

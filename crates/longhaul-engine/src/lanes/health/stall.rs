@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{LaneId, Role};
 
-use crate::lanes::worker::pulse::{Doing, Reading};
+use crate::lanes::worker::pulse::{Doing, PulseReading};
 
 /// Watches the lanes of one side.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     after: Duration,
     role: Role,
-    seen: HashMap<LaneId, Seen>,
+    progress: HashMap<LaneId, LaneProgress>,
 }
 
 /// The last progress of a lane.
 #[derive(Debug)]
-struct Seen {
+struct LaneProgress {
     pieces: u64,
     since: Instant,
     /// Units of all lanes then.
@@ -32,7 +32,7 @@ struct Seen {
 impl Stalls {
     /// Lanes are given up after `after`.
     pub(crate) fn new(role: Role, after: Duration) -> Stalls {
-        Stalls { after, role, seen: HashMap::new() }
+        Stalls { after, role, progress: HashMap::new() }
     }
 
     /// How long a lane may stand still.
@@ -53,7 +53,7 @@ impl Stalls {
     pub(crate) fn find(
         &mut self,
         now: Instant,
-        lanes: &[(LaneId, Reading)],
+        lanes: &[(LaneId, PulseReading)],
         owing: &BTreeSet<LaneId>,
         peer_stalls: bool,
     ) -> Vec<LaneId> {
@@ -63,7 +63,7 @@ impl Stalls {
             Role::Sender => (TURNS * lanes.len() as u64, self.after.max(STRAGGLES_MIN)),
         };
         let others_idle = lanes.iter().any(|(id, reading)| reading.doing == Doing::Nothing && !owing.contains(id));
-        self.seen.retain(|id, _| lanes.iter().any(|(lane, _)| lane == id));
+        self.progress.retain(|id, _| lanes.iter().any(|(lane, _)| lane == id));
         let mut stalled = Vec::new();
         for (id, reading) in lanes {
             let busy = match reading.doing {
@@ -71,9 +71,9 @@ impl Stalls {
                 Doing::Moving => true,
                 Doing::Waiting | Doing::Paced => false,
             };
-            let seen = self.seen.entry(*id).or_insert(Seen { pieces: reading.pieces, since: now, units });
+            let seen = self.progress.entry(*id).or_insert(LaneProgress { pieces: reading.pieces, since: now, units });
             if !busy || seen.pieces != reading.pieces {
-                *seen = Seen { pieces: reading.pieces, since: now, units };
+                *seen = LaneProgress { pieces: reading.pieces, since: now, units };
                 continue;
             }
             let still = now - seen.since;
@@ -100,8 +100,8 @@ mod tests {
 
     const AFTER: Duration = Duration::from_secs(20);
 
-    fn lane(id: u32, pieces: u64, units: u64, doing: Doing) -> (LaneId, Reading) {
-        (LaneId(id), Reading { pieces, units, in_hand: 0, doing })
+    fn lane(id: u32, pieces: u64, units: u64, doing: Doing) -> (LaneId, PulseReading) {
+        (LaneId(id), PulseReading { pieces, units, in_hand: 0, doing })
     }
 
     /// What is given up when lane 0 stands as `still` for `seconds` while lane 1 moves `units`.

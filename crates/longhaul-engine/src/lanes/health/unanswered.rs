@@ -15,12 +15,12 @@ use longhaul_sys::tcp::ConnectionState;
 /// Watches the lanes of one side, as a sender.
 #[derive(Debug, Default)]
 pub(crate) struct Unanswered {
-    waiting: HashMap<LaneId, Waiting>,
+    waiting: HashMap<LaneId, AwaitedAnswer>,
 }
 
 /// A lane that waits for an answer.
 #[derive(Debug)]
-struct Waiting {
+struct AwaitedAnswer {
     since: Instant,
     acked: u64,
     delivered_segments: u32,
@@ -39,12 +39,12 @@ impl Unanswered {
         let mut before = std::mem::take(&mut self.waiting);
         let mut found = Vec::new();
         for (id, state) in lanes.filter(|(_, state)| waits(state)) {
-            let same = |waiting: &Waiting| {
+            let same = |waiting: &AwaitedAnswer| {
                 (waiting.acked, waiting.delivered_segments) == (state.acked, state.delivered_segments)
             };
             let ConnectionState { acked, delivered_segments, timeouts, .. } = state;
             let waiting = before.remove(&id).filter(same);
-            let waiting = waiting.unwrap_or(Waiting { since: now, acked, delivered_segments, timeouts });
+            let waiting = waiting.unwrap_or(AwaitedAnswer { since: now, acked, delivered_segments, timeouts });
             if heard > waiting.since && timeouts > waiting.timeouts && timeouts >= TIMEOUTS {
                 found.push(id);
             }

@@ -9,29 +9,29 @@ use longhaul_core::{LaneId, Role};
 
 use super::stall::Stalls;
 use super::unanswered::Unanswered;
-use crate::lanes::lane::Running;
+use crate::lanes::lane::StandingLane;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct LaneHealth {
     role: Role,
     stalls: Stalls,
     unanswered: Unanswered,
     next: Instant,
 }
 
-impl Watch {
+impl LaneHealth {
     /// A lane that stands still for `stall_after` while others move is given up.
-    pub(crate) fn new(role: Role, stall_after: Duration) -> Watch {
+    pub(crate) fn new(role: Role, stall_after: Duration) -> LaneHealth {
         let stalls = Stalls::new(role, stall_after);
-        Watch { role, stalls, unanswered: Unanswered::default(), next: Instant::now() + EVERY }
+        LaneHealth { role, stalls, unanswered: Unanswered::default(), next: Instant::now() + EVERY }
     }
 
     /// The lanes to give up now, looked for once a second. `owing` names those that owe something they have not begun;
     /// `peer_stalls`: the other side said of late that its disk does; `heard`: when it last said anything.
     pub(crate) fn find(
         &mut self,
-        lanes: &mut BTreeMap<LaneId, Running>,
+        lanes: &mut BTreeMap<LaneId, StandingLane>,
         owing: impl FnOnce() -> BTreeSet<LaneId>,
         peer_stalls: bool,
         heard: Instant,

@@ -11,17 +11,17 @@ use super::PIECE_BYTES;
 
 /// The rates that a session's lanes keep together, bytes/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rates {
+pub(crate) struct LaneRates {
     /// This side's own.
-    pub(crate) own: Option<u64>,
+    pub(crate) own_rate: Option<u64>,
     /// What the other side asked for.
-    pub(crate) asked: Option<u64>,
+    pub(crate) asked_rate: Option<u64>,
 }
 
-impl Rates {
+impl LaneRates {
     /// The lower one.
     pub(crate) fn lowest(self) -> Option<u64> {
-        self.own.into_iter().chain(self.asked).min()
+        self.own_rate.into_iter().chain(self.asked_rate).min()
     }
 
     /// A rate as it travels: 0 is none.
@@ -32,10 +32,10 @@ impl Rates {
 
 /// The account. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pacer(Arc<Shared>);
+pub(crate) struct Pacer(Arc<PacerState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct PacerState {
     account: Mutex<Account>,
     changed: Condvar,
 }

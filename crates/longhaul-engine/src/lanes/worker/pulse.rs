@@ -38,7 +38,7 @@ pub(crate) enum Doing {
 
 /// A lane's counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub(crate) struct PulseReading {
     /// Pieces that went, came or were hashed so far, and units that were through.
     pub(crate) pieces: u64,
     /// Whole units.
@@ -99,8 +99,8 @@ impl Pulse {
     }
 
     /// The counters now.
-    pub(crate) fn read(&self) -> Reading {
-        Reading {
+    pub(crate) fn read(&self) -> PulseReading {
+        PulseReading {
             pieces: self.0.pieces.load(Ordering::Relaxed),
             units: self.0.units.load(Ordering::Relaxed),
             in_hand: self.0.in_hand.load(Ordering::Relaxed),
@@ -121,15 +121,15 @@ const PACED: u8 = 3;
 
 /// Watches all receiving lanes of a session together.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ArrivalDeadline {
     pieces: u64,
     since: Instant,
 }
 
-impl Watch {
+impl ArrivalDeadline {
     /// Begins to watch.
-    pub(crate) fn new() -> Watch {
-        Watch { pieces: 0, since: Instant::now() }
+    pub(crate) fn new() -> ArrivalDeadline {
+        ArrivalDeadline { pieces: 0, since: Instant::now() }
     }
 
     /// Whether something is `owed`, nothing keeps this side from taking it, and no lane has brought anything for too long.

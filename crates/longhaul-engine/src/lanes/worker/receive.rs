@@ -38,7 +38,7 @@ pub(crate) struct Arrival {
 
 /// What a receiving lane's thread works with.
 #[derive(Clone, Copy)]
-pub(crate) struct Means<'a> {
+pub(crate) struct ReceiveMeans<'a> {
     /// Its buffers.
     pub(crate) slab: &'a Arc<Slab>,
     /// Lets it take in.
@@ -58,7 +58,7 @@ pub(crate) struct Means<'a> {
 /// A [`Fault`] when the lane breaks or carries what no sender sends.
 pub(crate) fn run(
     JoinedLane { id: lane, mut stream, taken }: JoinedLane,
-    means: Means<'_>,
+    means: ReceiveMeans<'_>,
     deliver: impl Fn(Arrival),
 ) -> (u64, Result<(), Fault>) {
     let protection = stream.protection();
@@ -93,7 +93,7 @@ pub(crate) fn run(
 fn receive_unit(
     stream: &mut LaneStream,
     ticket: Ticket,
-    means: Means<'_>,
+    means: ReceiveMeans<'_>,
     grain_bytes: &mut usize,
 ) -> Result<Option<Arrival>, Fault> {
     let trailers = stream.protection() == Protection::Private;
@@ -125,7 +125,7 @@ fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
 fn receive(
     stream: &mut LaneStream,
     piece: &Piece,
-    Means { slab, pacer, times, pulse, holes }: Means<'_>,
+    ReceiveMeans { slab, pacer, times, pulse, holes }: ReceiveMeans<'_>,
     grain_bytes: &mut usize,
 ) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
     let start = match piece.unit {
@@ -222,7 +222,7 @@ mod tests {
         drop(other);
         let slab = Slab::new(4096, 1).expect("a slab");
         let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-        let means = Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &Holes::default() };
+        let means = ReceiveMeans { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &Holes::default() };
         run(JoinedLane { id: LaneId(0), stream, taken }, means, |_| {}).1.map_err(|fault| fault.code)
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let wanted = |piece: &Piece| matches!(piece.unit, Unit::Chunk { index, .. } if index.0 < 2);
         let slab = Slab::new(1 << 20, 1).expect("a slab");
         let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-        let means = Means { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &holes };
+        let means = ReceiveMeans { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &holes };
         let trailers = stream.protection() == Protection::Private;
         let sent = pieces.clone();
         let sending = std::thread::spawn(move || {

@@ -31,7 +31,7 @@ pub(crate) struct Ready {
     /// Which sending.
     pub(crate) attempt: Attempt,
     /// Its bytes: in a slot, or zeros of a hole.
-    pub(crate) payload: Payload,
+    pub(crate) payload: UnitPayload,
     /// Its length.
     pub(crate) len: u64,
     /// The receiver holds a chunk of this digest: if it is that still, no payload is sent.
@@ -44,13 +44,13 @@ pub(crate) struct Ready {
 
 /// Where a unit's bytes are.
 #[derive(Debug)]
-pub(crate) enum Payload {
+pub(crate) enum UnitPayload {
     Slot(Slot),
     Hole,
 }
 
 /// Where a lane's thread gets its units, and what it beats on.
-pub(crate) struct Source<'a> {
+pub(crate) struct SendFeed<'a> {
     /// Units to send; at its end the lane is done.
     pub(crate) queue: &'a Receiver<Ready>,
     /// Says that the lane shall end in order; ends when it is given up.
@@ -69,7 +69,7 @@ pub(crate) struct Source<'a> {
 /// A [`Fault`] when the lane breaks, with what it had in hand.
 pub(crate) fn run(
     JoinedLane { id: lane, mut stream, taken }: JoinedLane,
-    source: &Source<'_>,
+    source: &SendFeed<'_>,
     report: impl Fn(Sent),
 ) -> Result<(), (Fault, Option<Unfinished>)> {
     let declared = stream.protection() == Protection::Private;
@@ -113,12 +113,12 @@ fn send_unit(
     stream: &mut LaneStream,
     ready: &Ready,
     trailer: bool,
-    Source { times, pulse, pacer, .. }: &Source<'_>,
+    SendFeed { times, pulse, pacer, .. }: &SendFeed<'_>,
 ) -> Result<(Digest, u64), NetError> {
     let same = ready.expect.is_some_and(|expect| is_same(ready, expect, times, pulse));
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
     let payload = match &ready.payload {
-        Payload::Slot(slot) if !same => &slot[..ready.len as usize],
+        UnitPayload::Slot(slot) if !same => &slot[..ready.len as usize],
         _ => &[],
     };
     let header = Header::Piece(Piece {
@@ -129,7 +129,7 @@ fn send_unit(
         unit_len: ready.len,
         chunk: ready.chunk,
         digest: ready.digest,
-        hole: !same && matches!(ready.payload, Payload::Hole),
+        hole: !same && matches!(ready.payload, UnitPayload::Hole),
         same,
         trailer,
     })
@@ -166,8 +166,8 @@ fn send_unit(
 fn is_same(ready: &Ready, expect: Digest, times: &StageTimes, pulse: &Pulse) -> bool {
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
     match &ready.payload {
-        Payload::Slot(slot) => hash_bytes(&mut hasher, &slot[..ready.len as usize], times, pulse),
-        Payload::Hole => hash_zeros(&mut hasher, ready.len, times, pulse),
+        UnitPayload::Slot(slot) => hash_bytes(&mut hasher, &slot[..ready.len as usize], times, pulse),
+        UnitPayload::Hole => hash_zeros(&mut hasher, ready.len, times, pulse),
     }
     hasher.finish() == expect
 }
@@ -192,7 +192,7 @@ mod tests {
             drop(units);
             let (_quit, quit) = bounded(1);
             let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-            let source = Source { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
+            let source = SendFeed { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
             run(JoinedLane { id: LaneId(0), stream, taken }, &source, |_| {}).map_err(|(fault, _)| fault.code)
         })
     }

@@ -10,9 +10,9 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::message::Tally;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{Event, Inbound, Link};
+use super::{ControlLink, Inbound, SessionEvent};
 
-impl Link {
+impl ControlLink {
     /// Says `fault` to the other side, unless it said so itself, and closes the lanes at once.
     pub(crate) fn refuse(&mut self, fault: &Fault, told_by_peer: bool) {
         if !told_by_peer {
@@ -35,7 +35,7 @@ impl Link {
         let farewell = if self.deserted { Duration::ZERO } else { FAREWELL_MAX };
         let mut tally = None;
         // One that was silent already has no last words.
-        let is_there = !self.deserted && self.heard.elapsed() < HOLDING_MAX;
+        let is_there = !self.deserted && self.last_heard.elapsed() < HOLDING_MAX;
         let hears = self.refused && self.role == Role::Sender && is_there;
         if hears {
             let said = async {
@@ -65,17 +65,17 @@ impl Link {
 }
 
 /// Takes in what the other side says until it ends, and keeps its latest counters.
-async fn hear_out(events: &mut UnboundedReceiver<Event>, tally: &mut Option<Tally>) {
+async fn hear_out(events: &mut UnboundedReceiver<SessionEvent>, tally: &mut Option<Tally>) {
     while let Some(event) = events.recv().await {
-        if matches!(event, Event::ControlEnded(_)) {
+        if matches!(event, SessionEvent::ControlEnded(_)) {
             return;
         }
         keep_counters(event, tally);
     }
 }
 
-fn keep_counters(event: Event, tally: &mut Option<Tally>) {
-    if let Event::Inbound(Inbound { message: Message::Tally(said), .. }) = event {
+fn keep_counters(event: SessionEvent, tally: &mut Option<Tally>) {
+    if let SessionEvent::Inbound(Inbound { message: Message::Tally(said), .. }) = event {
         *tally = Some(said);
     }
 }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Blame, Fault, FaultCode, LaneId, Role};
 use longhaul_proto::tuning::limit::Spent;
-use longhaul_proto::wire::message::{Heartbeat, LaneTarget, Lanes as Granted, Limit, Limited, Limiting, Rate};
+use longhaul_proto::wire::message::{GrantedLanes as Granted, Heartbeat, LaneTarget, Limit, Limited, Limiting, Rate};
 use longhaul_proto::{Message, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::Event;
+use super::SessionEvent;
 use super::channel::{ReadHalf, WriteHalf, start_writer};
 use super::idle::{Doings, Idle, moves};
 use super::inbox::{Inbound, Inbox, read_all};
@@ -29,12 +29,12 @@ use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::{Limiter, WaitsFor};
 use crate::lanes::event::LaneEnd;
 use crate::lanes::event::LaneListener;
-use crate::lanes::pool::{LaneRules, Lanes, Reins};
-use crate::lanes::tune::{Change, What};
-use crate::lanes::worker::pacer::Rates;
+use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
+use crate::lanes::tune::{LaneChange, LaneTask};
+use crate::lanes::worker::pacer::LaneRates;
 
 /// What a session is made of once the handshake is over.
-pub(crate) struct LinkParts {
+pub(crate) struct ControlLinkParts {
     /// The control channel.
     pub(crate) reader: ReadHalf,
     pub(crate) writer: WriteHalf,
@@ -45,17 +45,17 @@ pub(crate) struct LinkParts {
     /// By which others see whether it lives.
     pub(crate) presence: Arc<Presence>,
     /// Where lanes that join later come in, and what they are put into.
-    pub(crate) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
+    pub(crate) events: (mpsc::UnboundedSender<SessionEvent>, mpsc::UnboundedReceiver<SessionEvent>),
     /// How lanes are treated.
     pub(crate) rules: LaneRules,
 }
 
 /// The running link. See the module.
-pub(crate) struct Link {
+pub(crate) struct ControlLink {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) times: StageTimes,
-    events: mpsc::UnboundedReceiver<Event>,
-    sink: mpsc::UnboundedSender<Event>,
+    events: mpsc::UnboundedReceiver<SessionEvent>,
+    sender: mpsc::UnboundedSender<SessionEvent>,
     outbox: Option<Outbox>,
     /// Whether the other side takes in what it is told.
     uptake: Uptake,
@@ -69,7 +69,7 @@ pub(crate) struct Link {
     lanes: Lanes,
     role: Role,
     /// The smallest segments that lanes turned out to need, as far as it was told.
-    segments_told: Option<u32>,
+    reported_segment: Option<u32>,
     /// Lanes that the search gave up.
     to_lose: Vec<LaneId>,
     limiter: Limiter,
@@ -80,8 +80,8 @@ pub(crate) struct Link {
     stop: Stop,
     presence: Arc<Presence>,
     start: Instant,
-    heard: Instant,
-    spoke: Instant,
+    last_heard: Instant,
+    last_spoke: Instant,
     /// Looks whether anything moves, where an idle session is to end.
     idle: Option<Idle>,
     /// What moved besides pieces on lanes.
@@ -113,7 +113,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) enum Wake {
     /// The next event of the session's queue.
-    Event(Event),
+    Event(SessionEvent),
     /// A second is over, or the link has something to do earlier than that.
     Tick,
     /// The machine's timeout, or it is time to look at the lanes again.
@@ -128,14 +128,14 @@ pub(crate) enum Incoming {
     /// The other side said something that is for the machine.
     Message(Message),
     /// A lane, the source side or the destination side reports.
-    Event(Event),
+    Event(SessionEvent),
     /// The session must end.
     Stop(Fault),
 }
 
-impl Link {
+impl ControlLink {
     /// Starts the control tasks.
-    pub(crate) fn start(parts: LinkParts) -> Link {
+    pub(crate) fn start(parts: ControlLinkParts) -> ControlLink {
         let (sink, events) = parts.events;
         let (outbox, writer) = start_writer(parts.writer);
         let (inbox, role) = (Inbox::new(), parts.rules.role);
@@ -143,11 +143,11 @@ impl Link {
         let queue = (role == Role::Receiver).then(|| outbox.queue.clone());
         let reader = tokio::spawn(read_all(parts.reader, inbox.clone(), queue, sink.clone()));
         let now = Instant::now();
-        Link {
+        ControlLink {
             observer: parts.observer,
             times: StageTimes::default(),
             events,
-            sink,
+            sender: sink,
             outbox: Some(outbox),
             uptake: Uptake::new(now, SILENCE_MAX),
             overhead: Overhead::default(),
@@ -156,7 +156,7 @@ impl Link {
             writer,
             reader,
             role,
-            segments_told: None,
+            reported_segment: None,
             limiter: Limiter::new(parts.rules.role),
             waits_for: WaitsFor::Other,
             to_lose: Vec::new(),
@@ -165,8 +165,8 @@ impl Link {
             stop: parts.stop,
             presence: parts.presence,
             start: now,
-            heard: now,
-            spoke: now,
+            last_heard: now,
+            last_spoke: now,
             idle: None,
             moved: 0,
             moved_by: (0, now),
@@ -226,12 +226,12 @@ impl Link {
     }
 
     /// Where threads of this session report.
-    pub(crate) fn sink(&self) -> mpsc::UnboundedSender<Event> {
-        self.sink.clone()
+    pub(crate) fn sink(&self) -> mpsc::UnboundedSender<SessionEvent> {
+        self.sender.clone()
     }
 
     fn listener(&self) -> Arc<dyn LaneListener> {
-        Arc::new(self.sink.clone())
+        Arc::new(self.sender.clone())
     }
 
     /// The machine's clock.
@@ -305,23 +305,23 @@ impl Link {
         }
     }
 
-    fn hear(&mut self, event: Event) -> Option<Incoming> {
+    fn hear(&mut self, event: SessionEvent) -> Option<Incoming> {
         self.moved += u64::from(match &event {
-            Event::Inbound(Inbound { message, .. }) => moves(message),
-            Event::Wrote(_) | Event::Read(_) => true,
+            SessionEvent::Inbound(Inbound { message, .. }) => moves(message),
+            SessionEvent::Wrote(_) | SessionEvent::Read(_) => true,
             _ => false,
         });
         match event {
-            Event::Inbound(Inbound { message, room }) => {
+            SessionEvent::Inbound(Inbound { message, room }) => {
                 match &mut self.inbox_room {
                     Some(held) => held.merge(room),
                     None => self.inbox_room = Some(room),
                 }
-                self.heard = Instant::now();
+                self.last_heard = Instant::now();
                 self.presence.hear();
                 if let Message::Heartbeat(Heartbeat { stalled, answer }) = &message {
                     if *stalled {
-                        self.peer_stalled = Some(self.heard);
+                        self.peer_stalled = Some(self.last_heard);
                     }
                     if *answer {
                         self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer: false }));
@@ -334,28 +334,28 @@ impl Link {
                         None
                     }
                     Message::Rate(rate) if self.role == Role::Sender => {
-                        self.lanes.set_rates(|rates| rates.asked = Rates::from_wire(rate.bytes_per_s));
+                        self.lanes.set_rates(|rates| rates.asked_rate = LaneRates::from_wire(rate.bytes_per_s));
                         None
                     }
                     Message::Limiting(limiting) => {
-                        self.limiter.hear(self.heard, limiting.by);
+                        self.limiter.hear(self.last_heard, limiting.by);
                         None
                     }
                     message => Some(Incoming::Message(message)),
                 }
             }
-            Event::ControlEnded(fault) if !self.ending => Some(Incoming::Stop(fault.unwrap_or_else(|| {
+            SessionEvent::ControlEnded(fault) if !self.ending => Some(Incoming::Stop(fault.unwrap_or_else(|| {
                 Fault::new(FaultCode::Lost, Blame::Path, "the other side closed the control connection")
                     .hint("run the same command again")
             }))),
             // A sender ends its lanes when the session is over, not before.
-            Event::LaneEnded(end) if !self.ending => {
+            SessionEvent::LaneEnded(end) if !self.ending => {
                 if let Some(fault) = self.lanes.ended(&end) {
                     self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
                 }
-                Some(Incoming::Event(Event::LaneEnded(end)))
+                Some(Incoming::Event(SessionEvent::LaneEnded(end)))
             }
-            Event::Undialled(fault) => {
+            SessionEvent::Undialled(fault) => {
                 // Others may stand meanwhile that were granted after the first.
                 if !self.ending && (!fault.retry() || self.lanes.count() == 0) {
                     self.lane_fault.get_or_insert((Instant::now() + BETTER_REASON_WAIT, fault));
@@ -364,15 +364,15 @@ impl Link {
                 }
                 None
             }
-            Event::OwnRate(rate) => {
-                self.lanes.set_rates(|rates| rates.own = rate);
+            SessionEvent::OwnRate(rate) => {
+                self.lanes.set_rates(|rates| rates.own_rate = rate);
                 if self.role == Role::Receiver {
                     self.say(Message::Rate(Rate { bytes_per_s: rate.unwrap_or(0) }));
                 }
                 None
             }
             // Dropped, it is closed: the sender goes on over those that it has.
-            Event::Lane(lane) if !self.has_room_for(&lane) => None,
+            SessionEvent::Lane(lane) if !self.has_room_for(&lane) => None,
             event => Some(Incoming::Event(event)),
         }
     }
@@ -381,11 +381,11 @@ impl Link {
     fn tune(&mut self) {
         let by = self.limiter.limited().map(|limited| limited.by);
         let hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
-        for Change { what, change, reason } in self.lanes.tune(self.remaining, hindered) {
-            if let What::Lose(lanes) = &what {
+        for LaneChange { task: what, change, reason } in self.lanes.tune(self.remaining, hindered) {
+            if let LaneTask::Lose(lanes) = &what {
                 self.to_lose.extend(lanes);
             }
-            if what != What::Nothing && !self.lanes.grants() {
+            if what != LaneTask::Nothing && !self.lanes.grants() {
                 let (count, transport) = (self.lanes.target(), self.lanes.transport());
                 self.say(Message::LaneTarget(LaneTarget { count, transport }));
             }
@@ -401,8 +401,8 @@ impl Link {
 
     /// Tells that the path swallows large packets, when a lane has had to do with small ones.
     fn tell_segments(&mut self, bytes: Option<u32>) {
-        let Some(bytes) = bytes.filter(|bytes| self.segments_told.is_none_or(|told| *bytes < told)) else { return };
-        self.segments_told = Some(bytes);
+        let Some(bytes) = bytes.filter(|bytes| self.reported_segment.is_none_or(|told| *bytes < told)) else { return };
+        self.reported_segment = Some(bytes);
         let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
         self.tell_lanes(format!("to segments of {bytes} bytes"), reason.to_owned());
     }
@@ -420,14 +420,15 @@ impl Link {
         let gauge = self.gauge();
         if gauge.stops_reading() && self.role == Role::Receiver {
             // It is not silent: nobody listens.
-            self.heard = Instant::now();
+            self.last_heard = Instant::now();
         }
         let not_taken_in = self.uptake.look(Instant::now(), gauge);
         if let Some(fault) = not_taken_in.or_else(|| gauge.is_over().then(|| too_far_behind(gauge))) {
-            let ended = if self.ending { Incoming::Event(Event::ControlEnded(None)) } else { Incoming::Stop(fault) };
+            let ended =
+                if self.ending { Incoming::Event(SessionEvent::ControlEnded(None)) } else { Incoming::Stop(fault) };
             return Some(ended);
         }
-        if !self.ending && self.heard.elapsed() >= SILENCE_MAX {
+        if !self.ending && self.last_heard.elapsed() >= SILENCE_MAX {
             return Some(Incoming::Stop(
                 Fault::new(
                     FaultCode::TimedOut,
@@ -437,8 +438,8 @@ impl Link {
                 .hint("run the same command again"),
             ));
         }
-        if self.ending && self.heard.elapsed() >= SILENCE_MAX {
-            return Some(Incoming::Event(Event::ControlEnded(None)));
+        if self.ending && self.last_heard.elapsed() >= SILENCE_MAX {
+            return Some(Incoming::Event(SessionEvent::ControlEnded(None)));
         }
         if !self.ending {
             if let Some(fault) = self.lanes.without_any().or_else(|| self.look_idle()) {
@@ -450,8 +451,8 @@ impl Link {
                 self.say(Message::Lanes(Granted { first, count: 1, transport }));
             }
         }
-        let answer = self.presence.take_question() || self.lanes.ask_for_sign(self.heard);
-        if answer || self.spoke.elapsed() >= HEARTBEAT_EVERY {
+        let answer = self.presence.take_question() || self.lanes.ask_for_sign(self.last_heard);
+        if answer || self.last_spoke.elapsed() >= HEARTBEAT_EVERY {
             self.say(Message::Heartbeat(Heartbeat { stalled: self.stalls(), answer }));
         }
         None
@@ -502,7 +503,7 @@ impl Link {
 
     /// Says something to the other side.
     pub(crate) fn say(&mut self, message: Message) {
-        self.spoke = Instant::now();
+        self.last_spoke = Instant::now();
         if let Some(outbox) = &self.outbox {
             outbox.send(message);
         }
@@ -512,7 +513,7 @@ impl Link {
     pub(crate) fn start_lane(
         &mut self,
         lane: JoinedLane,
-        run: impl FnOnce(JoinedLane, Reins) -> LaneEnd + Send + 'static,
+        run: impl FnOnce(JoinedLane, LaneControls) -> LaneEnd + Send + 'static,
     ) -> Result<(), Fault> {
         self.tell_segments(lane.stream.segment_max());
         self.lanes.start(lane, self.listener(), run)
@@ -538,8 +539,8 @@ impl Link {
         let of_late = |at: Instant| at.elapsed() < 2 * HEARTBEAT_EVERY;
         let mut lanes = std::mem::take(&mut self.to_lose);
         // Where nothing is heard over control either, it is not the lanes.
-        if !self.ending && of_late(self.heard) {
-            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late), self.heard));
+        if !self.ending && of_late(self.last_heard) {
+            lanes.extend(self.lanes.find_stalled(owing, self.peer_stalled.is_some_and(of_late), self.last_heard));
         }
         lanes
     }
@@ -560,7 +561,7 @@ impl Link {
         if arrived != self.arrived_by.0 {
             self.arrived_by = (arrived, Instant::now());
         }
-        self.heard.max(self.arrived_by.1).elapsed()
+        self.last_heard.max(self.arrived_by.1).elapsed()
     }
 }
 

@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, Preserve, RelPath};
 use longhaul_disk::{EngineKind, VoidSource, VoidTarget};
-use longhaul_proto::receiver::{Config, Landing, Policy, SyncGroup};
+use longhaul_proto::receiver::{Landing, Policy, ReceiverConfig, SyncGroup};
 use longhaul_proto::wire::message::{Offer, Outcome, Page, PageCredit, Settlement, Transport};
 use tokio::io::{AsyncWriteExt, DuplexStream, WriteHalf as Half, duplex, split};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
-use crate::budget::{Machinery, Means};
-use crate::lanes::replace::Regrow;
-use crate::session::allowed::Asked;
-use crate::session::course::{ReceiveCourse, SendCourse, Wanted};
+use crate::budget::{MemoryPlan, SessionBuffers};
+use crate::lanes::replace::Replacement;
+use crate::session::allowed::Allowed;
+use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::outbox::Queue;
 use crate::session::receiver::Receiving;
 use crate::session::sender::Sending;
@@ -59,7 +59,7 @@ impl Deaf {
     }
 }
 
-fn link(role: Role) -> (Link, Deaf) {
+fn link(role: Role) -> (ControlLink, Deaf) {
     let (near, far) = duplex(1 << 10);
     let ((reader, writer), (_hears, says)) = (split(near), split(far));
     let told = Arc::<Told>::default();
@@ -70,28 +70,28 @@ fn link(role: Role) -> (Link, Deaf) {
         transport: Transport::Tcp,
         windows: 0,
         tuning: None,
-        rates: Rates { own: None, asked: None },
+        rates: LaneRates { own_rate: None, asked_rate: None },
         stall_after: Duration::from_secs(20),
-        regrow: Regrow::Never,
+        replacement: Replacement::Never,
     };
     let (reader, writer) = (Box::new(reader) as ReadHalf, Box::new(writer) as WriteHalf);
     let (presence, stop) = (Arc::default(), Stop::new().1);
     let parts =
-        LinkParts { reader, writer, observer: told.clone(), stop, presence, events: unbounded_channel(), rules };
-    let link = Link::start(parts);
+        ControlLinkParts { reader, writer, observer: told.clone(), stop, presence, events: unbounded_channel(), rules };
+    let link = ControlLink::start(parts);
     let queue = link.outbox.as_ref().map(|outbox| outbox.queue.clone()).expect("it has one");
     (link, Deaf { says, told, queue, _hears })
 }
 
-fn machinery(role: Role) -> Machinery {
-    let means = Means { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk: CHUNK };
-    Machinery::start(role, means).expect("void I/O")
+fn machinery(role: Role) -> SessionBuffers {
+    let means = MemoryPlan { slots: 4, lanes: 1, depth: Some(1), engine: EngineKind::Void, chunk: CHUNK };
+    SessionBuffers::start(role, means).expect("void I/O")
 }
 
 /// A receiving session; how it ends.
-async fn receives(link: Link) -> Option<Fault> {
-    let Machinery { slab, io, .. } = machinery(Role::Receiver);
-    let config = Config {
+async fn receives(link: ControlLink) -> Option<Fault> {
+    let SessionBuffers { slab, io, .. } = machinery(Role::Receiver);
+    let config = ReceiverConfig {
         chunk: CHUNK,
         chunk_max: CHUNK,
         bundled_max: 256 << 10,
@@ -103,15 +103,16 @@ async fn receives(link: Link) -> Option<Fault> {
         read_back: false,
         digests: Default::default(),
     };
-    let (asked, base, place, tree) = (Asked::default(), String::new(), String::new(), Arc::new(VoidTarget));
+    let (asked, base, place, tree) = (Allowed::default(), String::new(), String::new(), Arc::new(VoidTarget));
     let mut course = ReceiveCourse::default();
-    receiver::run(link, Receiving { tree, slab, io, config, asked, base, place, ledger: None }, &mut course).await;
+    receiver::run(link, Receiving { tree, slab, io, config, allowed: asked, base, place, journal: None }, &mut course)
+        .await;
     course.totals.fault
 }
 
 /// A session that sends empty files without end; how it ends.
-async fn sends(link: Link) -> Option<Fault> {
-    let Machinery { slab, io, depth } = machinery(Role::Sender);
+async fn sends(link: ControlLink) -> Option<Fault> {
+    let SessionBuffers { slab, io, depth } = machinery(Role::Sender);
     let sending = Sending {
         tree: Arc::new(VoidSource { len: 0, files: 10_000_000 }),
         slab,
@@ -120,7 +121,7 @@ async fn sends(link: Link) -> Option<Fault> {
         chunk: CHUNK,
         chunk_max: CHUNK,
         bundled_max: 256 << 10,
-        wanted: Wanted { filter: Default::default(), names: None, preserve: Preserve::default() },
+        wanted: ScanWish { filter: Default::default(), names: None, preserve: Preserve::default() },
         timed: false,
     };
     let mut course = SendCourse::default();
@@ -129,7 +130,7 @@ async fn sends(link: Link) -> Option<Fault> {
 }
 
 /// Has the link take in all that is there.
-fn absorb_ready(link: &mut Link) {
+fn absorb_ready(link: &mut ControlLink) {
     while let Some(wake) = link.try_next() {
         link.absorb(wake);
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use longhaul_core::{Fault, FileId};
 use longhaul_disk::{DiskError, ErrorKind, Staged, TargetTree};
-use longhaul_proto::receiver::{Held, Replace};
+use longhaul_proto::receiver::{EntryRef, Replace};
 
-use super::{Report, Writing, bug};
+use super::{DestinationDone, DestinationWorkers, bug};
 use crate::session::FileResult;
 
 /// Staged names that are committed together; both lists are in the same order.
@@ -19,7 +19,7 @@ pub(super) struct Batch {
     staged: Vec<Staged>,
 }
 
-impl Writing {
+impl DestinationWorkers {
     /// Keeps what was staged; gives what the machine wants to know.
     pub(crate) fn staged(&mut self, results: Vec<(FileId, Result<Staged, Fault>)>) -> Vec<FileResult> {
         let keep = |(id, result): (FileId, Result<Staged, Fault>)| {
@@ -42,7 +42,7 @@ impl Writing {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
             let staged: Vec<&Staged> = batch.staged.iter().collect();
-            Report::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
+            DestinationDone::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
         });
     }
 
@@ -53,7 +53,7 @@ impl Writing {
             let by_file = batch.by_file();
             let staged: Vec<&Staged> = files.iter().filter_map(|id| by_file.get(id).copied()).collect();
             staged.iter().for_each(|staged| tree.believe(staged));
-            Report::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
+            DestinationDone::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
         });
     }
 
@@ -73,14 +73,16 @@ impl Writing {
                 });
                 (id, renamed)
             };
-            Report::Published(renames.into_iter().map(rename).collect())
+            DestinationDone::Publish(renames.into_iter().map(rename).collect())
         });
     }
 
     /// Makes the batch's renames durable.
     pub(crate) fn sync_dirs(&self) {
         let batch = self.batch.clone();
-        self.report(&self.commit, move |tree| Report::DirsSynced(tree.sync_dirs(&batch.staged).map_err(|e| e.fault())));
+        self.report(&self.commit, move |tree| {
+            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(|e| e.fault()))
+        });
     }
 
     /// Makes them durable again, through a sync that begins now: what of the batch is good was read back.
@@ -88,7 +90,7 @@ impl Writing {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
             batch.staged.iter().for_each(|staged| tree.believe(staged));
-            Report::DirsSynced(tree.sync_dirs(&batch.staged).map_err(|e| e.fault()))
+            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(|e| e.fault()))
         });
     }
 
@@ -99,10 +101,10 @@ impl Writing {
     }
 
     /// Sets mode and times of directories and makes that durable.
-    pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<Held>>) {
+    pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<EntryRef>>) {
         let preserve = self.options.preserve;
         self.report(&self.commit, move |tree| {
-            let finish = |held: &Arc<Held>| {
+            let finish = |held: &Arc<EntryRef>| {
                 (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(|e| e.fault()))
             };
             let mut results: Vec<FileResult> = dirs.iter().map(finish).collect();
@@ -110,7 +112,7 @@ impl Writing {
                 let fault = e.fault();
                 results.iter_mut().for_each(|(_, result)| *result = result.clone().and(Err(fault.clone())));
             }
-            Report::DirsFinished(results)
+            DestinationDone::FinishDirs(results)
         });
     }
 

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longhaul_core::digest::{ChunkHasher, Hash32};
 use longhaul_core::{Blame, DigestKind, EntryKind, Fault, FaultCode, FileOffset};
 use longhaul_disk::{DiskError, ErrorKind, Identity, TargetTree};
-use longhaul_proto::receiver::Held;
+use longhaul_proto::receiver::EntryRef;
 use longhaul_sys::Slab;
 
-use super::{Event, Report, Writing, bug};
+use super::{DestinationDone, DestinationWorkers, SessionEvent, bug};
 use crate::budget::DIGEST_SLOTS;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
@@ -25,24 +25,24 @@ use crate::workers::Workers;
 pub(super) struct Digesters {
     slab: Arc<Slab>,
     /// Nobody wants to know any more.
-    over: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
     long: Arc<Long>,
     workers: Workers,
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type DigestJob = Box<dyn FnOnce() + Send>;
 
 /// Long jobs: how many are under way, and those that wait for one of them to end.
 #[derive(Default)]
-struct Long(Mutex<(usize, VecDeque<Job>)>);
+struct Long(Mutex<(usize, VecDeque<DigestJob>)>);
 
 impl Long {
-    fn lock(&self) -> MutexGuard<'_, (usize, VecDeque<Job>)> {
+    fn lock(&self) -> MutexGuard<'_, (usize, VecDeque<DigestJob>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a job on a pool as soon as fewer than [`LONG_MAX`] are under way.
-    fn run(self: &Arc<Self>, workers: &Workers, job: Job) {
+    fn run(self: &Arc<Self>, workers: &Workers, job: DigestJob) {
         let mut state = self.lock();
         if state.0 >= LONG_MAX {
             return state.1.push_back(job);
@@ -60,7 +60,7 @@ impl Long {
     }
 
     /// The next one, in the place of one that ended.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<DigestJob> {
         let mut state = self.lock();
         let next = state.1.pop_front();
         state.0 -= usize::from(next.is_none());
@@ -77,12 +77,12 @@ impl Digesters {
         })?;
         let workers =
             Workers::start("digest", DIGEST_SLOTS).map_err(|e| system_fault("threads that read what stands", &e))?;
-        Ok(Digesters { slab, over: Arc::default(), long: Arc::default(), workers })
+        Ok(Digesters { slab, is_over: Arc::default(), long: Arc::default(), workers })
     }
 
     /// Tells the threads to end, and does not wait for that.
     pub(super) fn stop(&self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -92,12 +92,12 @@ impl Drop for Digesters {
     }
 }
 
-impl Writing {
+impl DestinationWorkers {
     /// Reads skipped files whole.
-    pub(crate) fn digest_skipped(&self, files: Vec<Arc<Held>>) {
-        let Some(Digesters { slab, over, long, workers }) = &self.digesters else {
+    pub(crate) fn digest_skipped(&self, files: Vec<Arc<EntryRef>>) {
+        let Some(Digesters { slab, is_over: over, long, workers }) = &self.digesters else {
             let results = files.iter().map(|held| (held.id, Err(bug("a look at skipped files that nobody wants"))));
-            return drop(self.sink.send(Event::Wrote(Report::SkippedDigested(results.collect()))));
+            return drop(self.sink.send(SessionEvent::Wrote(DestinationDone::DigestSkipped(results.collect()))));
         };
         let (slab, over) = (slab.clone(), over.clone());
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
@@ -111,14 +111,15 @@ impl Writing {
                 let mut read = |bytes: u64| {
                     unsaid += bytes;
                     if unsaid >= SAID_BYTES {
-                        let _ = sink.send(Event::Wrote(Report::SkippedRead(std::mem::take(&mut unsaid))));
+                        let _ = sink
+                            .send(SessionEvent::Wrote(DestinationDone::DigestProgress(std::mem::take(&mut unsaid))));
                     }
                 };
                 let Some(root) = root_of(&*tree, held, &mut slot, (&times, &over), &mut read) else { return };
                 results.push((held.id, root.map(Some)));
             }
-            let _ = sink.send(Event::Wrote(Report::SkippedRead(unsaid)));
-            let _ = sink.send(Event::Wrote(Report::SkippedDigested(results)));
+            let _ = sink.send(SessionEvent::Wrote(DestinationDone::DigestProgress(unsaid)));
+            let _ = sink.send(SessionEvent::Wrote(DestinationDone::DigestSkipped(results)));
         };
         if is_long { long.run(workers, Box::new(job)) } else { workers.run(job) }
     }
@@ -133,7 +134,7 @@ fn is_long<'a>(files: impl Iterator<Item = &'a EntryKind>) -> bool {
 /// The root of what stands under a name; nothing if it is over before that is known.
 fn root_of(
     tree: &dyn TargetTree,
-    held: &Held,
+    held: &EntryRef,
     slot: &mut [u8],
     (times, over): (&StageTimes, &AtomicBool),
     read: &mut dyn FnMut(u64),
@@ -165,11 +166,11 @@ fn root_of(
     }
 }
 
-fn unread(held: &Held, error: &DiskError) -> Fault {
+fn unread(held: &EntryRef, error: &DiskError) -> Fault {
     if error.kind() == ErrorKind::Changed { restless(held) } else { error.fault() }
 }
 
-fn restless(held: &Held) -> Fault {
+fn restless(held: &EntryRef) -> Fault {
     Fault::new(FaultCode::Busy, Blame::Local, "what stands there was written to while it was read for the manifest")
         .about(held.placed.escaped())
         .hint("run the same command again when nobody writes to it")

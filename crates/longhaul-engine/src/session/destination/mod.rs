@@ -20,15 +20,15 @@ use longhaul_core::{
     Author, Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
 };
 use longhaul_disk::{ChunkIo, DiskError, Staged, TargetFile, TargetTree};
-use longhaul_proto::receiver::{Created, Held, Partial, Record, Room, Surveyed, Ticket};
+use longhaul_proto::receiver::{Created, EntryRef, JournalEntry, Partial, Room, Surveyed, Ticket};
 use longhaul_proto::wire::message::Outcome;
 use longhaul_sys::Slot;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Event, FileResult};
+use super::{FileResult, SessionEvent};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
-use crate::journals::Ledger;
+use crate::journals::SessionJournal;
 use crate::lanes::worker::receive::Arrival;
 use crate::workers::Workers;
 
@@ -40,50 +40,50 @@ use standing::Versions;
 
 /// What the target side reports; each goes to the `handle_*` of its name.
 #[derive(Debug)]
-pub(crate) enum Report {
+pub(crate) enum DestinationDone {
     /// What stands under the names of a page.
-    Surveyed { first: FileId, found: Vec<Result<Surveyed, Fault>> },
+    Survey { first: FileId, found: Vec<Result<Surveyed, Fault>> },
     /// The room where a file would go.
-    Room(Option<Room>),
+    MeasureRoom(Option<Room>),
     /// A temporary file stands.
-    Created(FileId, Result<Open, Fault>),
+    Create(FileId, Result<OpenTarget, Fault>),
     /// A chunk is written.
-    Written { file: FileId, index: ChunkIndex, result: Result<(), Fault> },
+    Write { file: FileId, index: ChunkIndex, result: Result<(), Fault> },
     /// A file's data is synced.
-    Synced(FileResult),
+    SyncData(FileResult),
     /// What the medium gives back of chunks.
     ReadBack { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
     /// What it gives back of small files.
-    StagedReadBack(Vec<(FileId, Result<Hash32, Fault>)>),
+    ReadStaged(Vec<(FileId, Result<Hash32, Fault>)>),
     /// What stands under the names of small files.
-    Standing(Vec<(FileId, Result<Hash32, Fault>)>),
+    ReadStanding(Vec<(FileId, Result<Hash32, Fault>)>),
     /// So many more bytes of skipped files were read.
-    SkippedRead(u64),
+    DigestProgress(u64),
     /// The roots of skipped files.
-    SkippedDigested(Vec<(FileId, Result<Option<Hash32>, Fault>)>),
+    DigestSkipped(Vec<(FileId, Result<Option<Hash32>, Fault>)>),
     /// What stands in the place of chunks.
-    StandingChunks { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
+    ReadStandingChunks { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
     /// Files that were found the same were looked at for the last time.
-    Retouched(Vec<FileResult>),
+    Retouch(Vec<FileResult>),
     /// Records are written.
-    Journalled(Result<(), Fault>),
+    Journal(Result<(), Fault>),
     /// What stands is durable, what was written down is put away.
-    Tidied(Result<(), Fault>),
+    Tidy(Result<(), Fault>),
     /// Names are staged.
-    Staged(Vec<(FileId, Result<Staged, Fault>)>),
+    Stage(Vec<(FileId, Result<Staged, Fault>)>),
     /// The batch is durable under temporary names.
     Barrier(Result<(), Fault>),
     /// The batch is renamed.
-    Published(Vec<FileResult>),
+    Publish(Vec<FileResult>),
     /// The renames are durable.
-    DirsSynced(Result<(), Fault>),
+    SyncDirs(Result<(), Fault>),
     /// Directories have their metadata.
-    DirsFinished(Vec<FileResult>),
+    FinishDirs(Vec<FileResult>),
 }
 
 /// A target file that takes chunks.
 #[derive(Clone, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenTarget {
     target: Arc<TargetFile>,
     map: ChunkMap,
     created: Created,
@@ -91,7 +91,7 @@ pub(crate) struct Open {
 
 /// How the target side works.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WritingOptions {
+pub(crate) struct DestinationOptions {
     /// Chunk size of files that are not continued.
     pub(crate) chunk: ChunkSize,
     /// Files up to this length come in bundles.
@@ -109,12 +109,12 @@ pub(crate) struct WritingOptions {
 }
 
 /// The target side. Dropping it waits until nothing is outstanding, then removes what was not published.
-pub(crate) struct Writing {
+pub(crate) struct DestinationWorkers {
     tree: Arc<dyn TargetTree>,
     io: ChunkIo,
-    options: WritingOptions,
+    options: DestinationOptions,
     times: StageTimes,
-    sink: UnboundedSender<Event>,
+    sink: UnboundedSender<SessionEvent>,
     /// Held once by each write, and by each job, that is under way or waits for its turn.
     writes: Arc<()>,
     jobs: Arc<()>,
@@ -123,10 +123,10 @@ pub(crate) struct Writing {
     /// Likewise by what reads back, and reads what stands.
     reads: Arc<()>,
     depth: usize,
-    payload: HashMap<Ticket, Payload>,
+    payload: HashMap<Ticket, ArrivedPayload>,
     /// Directories whose content is still coming.
-    dirs: Arc<Mutex<survey::Coming>>,
-    files: HashMap<FileId, Open>,
+    dirs: Arc<Mutex<survey::OpenDirectories>>,
+    files: HashMap<FileId, OpenTarget>,
     staged: HashMap<FileId, Staged>,
     batch: Arc<Batch>,
     survey: Workers,
@@ -138,7 +138,7 @@ pub(crate) struct Writing {
     room: Workers,
     whereabouts: Arc<Whereabouts>,
     /// What is written down; none where nothing outlives the session anyway.
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SessionJournal>>,
     /// What was read of files that stand.
     versions: Versions,
     /// What reads back and reads what stands, if that is wanted.
@@ -151,7 +151,7 @@ pub(crate) struct Writing {
 
 /// What an arrival brought, until its verdict.
 #[derive(Debug, Default)]
-struct Payload {
+struct ArrivedPayload {
     /// The bytes; none for a hole.
     slot: Option<Slot>,
     /// The bytes of the unit.
@@ -169,19 +169,19 @@ const SYNCERS: usize = 2;
 /// Entries that wait to be put away before no more are taken in, at some 500 bytes each: what ends while a slow disk syncs once.
 const CHORES_WAITING_MAX: usize = 64 << 10;
 
-impl Writing {
+impl DestinationWorkers {
     /// Starts the target side.
     pub(crate) fn start(
         tree: Arc<dyn TargetTree>,
         io: ChunkIo,
-        (ledger, whereabouts): (Option<Arc<Ledger>>, Whereabouts),
-        options: WritingOptions,
+        (ledger, whereabouts): (Option<Arc<SessionJournal>>, Whereabouts),
+        options: DestinationOptions,
         times: StageTimes,
-        sink: UnboundedSender<Event>,
-    ) -> Result<Writing, Fault> {
+        sink: UnboundedSender<SessionEvent>,
+    ) -> Result<DestinationWorkers, Fault> {
         let pool = |name, n| Workers::start(name, n).map_err(|e| system_fault("file threads", &e));
         let _aftermath = Aftermath { tree: tree.clone(), ledger: ledger.clone() };
-        Ok(Writing {
+        Ok(DestinationWorkers {
             _aftermath,
             depth: io.report().depth,
             tree,
@@ -213,10 +213,10 @@ impl Writing {
     }
 
     /// Keeps an arrival's payload for the verdict that follows.
-    pub(crate) fn keep(&mut self, arrival: &mut Arrival) {
+    pub(crate) fn hold_payload(&mut self, arrival: &mut Arrival) {
         let piece = &arrival.landed.piece;
         let (len, hole) = (piece.unit_len as usize, piece.hole);
-        let payload = Payload { slot: arrival.slot.take(), len, hole, rows: std::mem::take(&mut arrival.rows) };
+        let payload = ArrivedPayload { slot: arrival.slot.take(), len, hole, rows: std::mem::take(&mut arrival.rows) };
         self.payload.insert(arrival.landed.ticket, payload);
     }
 
@@ -226,14 +226,14 @@ impl Writing {
     }
 
     /// Runs `job` on a pool and sends what it reports.
-    fn report(&self, pool: &Workers, job: impl FnOnce(&dyn TargetTree) -> Report + Send + 'static) {
+    fn report(&self, pool: &Workers, job: impl FnOnce(&dyn TargetTree) -> DestinationDone + Send + 'static) {
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
         let (under_way, whereabouts) = (self.jobs.clone(), self.whereabouts.clone());
         pool.run(move || {
             let mut report = times.count(Stage::Files, || job(&*tree));
             report.each_fault(|fault| whereabouts.name_shortage(&*tree, fault));
             drop(under_way);
-            let _ = sink.send(Event::Wrote(report));
+            let _ = sink.send(SessionEvent::Wrote(report));
         });
     }
 
@@ -255,22 +255,26 @@ impl Writing {
     }
 
     /// Measures the room where a file would go: at once, or when what is being discarded is.
-    pub(crate) fn measure_room(&self, held: Arc<Held>, behind_discards: bool) {
+    pub(crate) fn measure_room(&self, held: Arc<EntryRef>, behind_discards: bool) {
         let pool = if behind_discards { &self.journal } else { &self.room };
         self.report(pool, move |tree| {
             // Where it may be compressed only a write tells whether a file fits.
             let room = tree.room(&held.placed).filter(|room| room.is_firm);
-            Report::Room(room.map(|room| Room { device: room.device, bytes: room.bytes, inodes: room.inodes }))
+            DestinationDone::MeasureRoom(room.map(|room| Room {
+                device: room.device,
+                bytes: room.bytes,
+                inodes: room.inodes,
+            }))
         });
     }
 
     /// Makes a temporary file, or opens the one of a partial.
-    pub(crate) fn create(&self, held: Arc<Held>, partial: Option<Arc<Partial>>) {
+    pub(crate) fn create(&self, held: Arc<EntryRef>, partial: Option<Arc<Partial>>) {
         let (chunk, preserve_holes) = (self.options.chunk, self.options.preserve.sparse);
         let ledger = self.ledger.clone();
         self.report(&self.stage, move |tree| {
             let EntryKind::File { len, sparse, .. } = held.entry.kind else {
-                return Report::Created(held.id, Err(bug("chunks for something that is no file")));
+                return DestinationDone::Create(held.id, Err(bug("chunks for something that is no file")));
             };
             let opened = match &ledger {
                 Some(ledger) => ledger.open(tree, &held, partial.as_ref(), chunk, preserve_holes),
@@ -284,14 +288,14 @@ impl Writing {
                     Created::Continued(partial) => partial.map(),
                     Created::Fresh => ChunkMap::new(len, chunk),
                 };
-                Open { target, map, created }
+                OpenTarget { target, map, created }
             });
-            Report::Created(held.id, open)
+            DestinationDone::Create(held.id, open)
         });
     }
 
     /// Takes a temporary file that stands; gives what the machine wants to know.
-    pub(crate) fn created(&mut self, file: FileId, result: Result<Open, Fault>) -> Result<Created, Fault> {
+    pub(crate) fn created(&mut self, file: FileId, result: Result<OpenTarget, Fault>) -> Result<Created, Fault> {
         let open = result?;
         let created = open.created.clone();
         self.files.insert(file, open);
@@ -300,10 +304,11 @@ impl Writing {
 
     /// Writes a verified chunk. A hole needs no write.
     pub(crate) fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
-        let (Some(Payload { slot, len, hole, .. }), Some(open)) = (self.payload.remove(&ticket), self.files.get(&file))
+        let (Some(ArrivedPayload { slot, len, hole, .. }), Some(open)) =
+            (self.payload.remove(&ticket), self.files.get(&file))
         else {
             let result = Err(bug("a verified chunk without its payload or file"));
-            let _ = self.sink.send(Event::Wrote(Report::Written { file, index, result }));
+            let _ = self.sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result }));
             return;
         };
         let (target, start) = (open.target.clone(), open.map.start_of(index).0);
@@ -311,10 +316,10 @@ impl Writing {
             if hole && matches!(open.created, Created::Continued(_)) {
                 return self.report(&self.stage, move |tree| {
                     let result = tree.make_hole(&target, start..start + len as u64).map_err(|e| e.fault());
-                    Report::Written { file, index, result }
+                    DestinationDone::Write { file, index, result }
                 });
             }
-            let _ = self.sink.send(Event::Wrote(Report::Written { file, index, result: Ok(()) }));
+            let _ = self.sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result: Ok(()) }));
             return;
         };
         let place = target.place(start);
@@ -327,31 +332,31 @@ impl Writing {
                 whereabouts.name_shortage(&*tree, &mut fault);
                 fault
             });
-            let _ = sink.send(Event::Wrote(Report::Written { file, index, result }));
+            let _ = sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result }));
         };
         self.io.write(target, place, len, slot, Box::new(done));
     }
 
     /// Writes verified files of a bundle under temporary names.
-    pub(crate) fn write_bundle(&mut self, ticket: Ticket, files: Vec<Arc<Held>>) {
-        let Payload { slot, rows, .. } = self.payload.remove(&ticket).unwrap_or_default();
+    pub(crate) fn write_bundle(&mut self, ticket: Ticket, files: Vec<Arc<EntryRef>>) {
+        let ArrivedPayload { slot, rows, .. } = self.payload.remove(&ticket).unwrap_or_default();
         let preserve = self.options.preserve;
         let ledger = self.ledger.clone();
         self.report(&self.stage, move |tree| {
             let begun = begun(ledger.as_deref(), files.iter());
             let rows: HashMap<FileId, Range<usize>> = rows.into_iter().collect();
-            let stage = |held: &Arc<Held>| {
+            let stage = |held: &Arc<EntryRef>| {
                 begun.clone()?;
                 let bytes = rows.get(&held.id).cloned().and_then(|range| slot.as_ref()?.get(range));
                 let bytes = bytes.ok_or_else(|| bug("a verified file without its payload"))?;
                 tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(|e| e.fault())
             };
-            Report::Staged(files.iter().map(|held| (held.id, stage(held))).collect())
+            DestinationDone::Stage(files.iter().map(|held| (held.id, stage(held))).collect())
         });
     }
 
     /// Stages a symbolic link.
-    pub(crate) fn make_link(&self, held: Arc<Held>) {
+    pub(crate) fn make_link(&self, held: Arc<EntryRef>) {
         let (preserve, ledger) = (self.options.preserve, self.ledger.clone());
         self.report(&self.stage, move |tree| {
             let result = match &held.entry.kind {
@@ -360,7 +365,7 @@ impl Writing {
                 }),
                 _ => Err(bug("a link that is none")),
             };
-            Report::Staged(vec![(held.id, result)])
+            DestinationDone::Stage(vec![(held.id, result)])
         });
     }
 
@@ -369,14 +374,16 @@ impl Writing {
         let target = self.files.get(&file).map(|open| open.target.clone());
         self.report(&self.sync, move |tree| {
             let result = target.ok_or_else(|| bug("a sync of a file that is not open"));
-            Report::Synced((file, result.and_then(|target| tree.sync_data(&target).map_err(|e| e.fault()))))
+            DestinationDone::SyncData((file, result.and_then(|target| tree.sync_data(&target).map_err(|e| e.fault()))))
         });
     }
 
     /// Writes records down.
-    pub(crate) fn journal(&self, records: Vec<Record>) {
+    pub(crate) fn journal(&self, records: Vec<JournalEntry>) {
         let ledger = self.ledger.clone();
-        self.report(&self.journal, move |_| Report::Journalled(ledger.map_or(Ok(()), |ledger| ledger.write(&records))));
+        self.report(&self.journal, move |_| {
+            DestinationDone::Journal(ledger.map_or(Ok(()), |ledger| ledger.write(&records)))
+        });
     }
 
     /// Makes durable what was found standing, sees to it that the destination is still where it was, and puts away what was written
@@ -389,12 +396,12 @@ impl Writing {
             if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
                 ledger.put_away(tree);
             }
-            Report::Tidied(synced)
+            DestinationDone::Tidy(synced)
         });
     }
 
     /// Takes note of an outcome.
-    pub(crate) fn settled(&self, held: &Arc<Held>, outcome: &Outcome) {
+    pub(crate) fn settled(&self, held: &Arc<EntryRef>, outcome: &Outcome) {
         self.versions.forget(held.id);
         let Some(ledger) = self.ledger.clone() else { return };
         if matches!(outcome, Outcome::Failed(fault) if fault.author == Author::Local) {
@@ -419,14 +426,14 @@ impl Writing {
     }
 
     /// Cuts a whole file to its length and sets its metadata.
-    pub(crate) fn seal(&mut self, held: Arc<Held>) {
+    pub(crate) fn seal(&mut self, held: Arc<EntryRef>) {
         // It stays among the open files until it is known to be staged: what fails here is kept or discarded as they are.
         let target = self.files.get(&held.id).map(|open| open.target.clone());
         let preserve = self.options.preserve;
         self.report(&self.stage, move |tree| {
             let target = target.ok_or_else(|| bug("a seal of a file that is not open"));
             let staged = target.and_then(|target| tree.seal(target, &held.entry.meta, preserve).map_err(|e| e.fault()));
-            Report::Staged(vec![(held.id, staged)])
+            DestinationDone::Stage(vec![(held.id, staged)])
         });
     }
 
@@ -454,7 +461,7 @@ impl Writing {
     }
 
     /// Closes a file that another session may continue; what is good for nothing goes all the same.
-    pub(crate) fn leave(&mut self, file: FileId) {
+    pub(crate) fn release(&mut self, file: FileId) {
         if self.ledger.as_ref().is_some_and(|ledger| ledger.keeps(file)) {
             let gone = (self.files.remove(&file), self.staged.remove(&file));
             self.stage.run(move || drop(gone));
@@ -477,19 +484,19 @@ impl Writing {
             digesters.stop();
         }
         let open: Vec<FileId> = self.files.keys().chain(self.staged.keys()).copied().collect();
-        open.into_iter().for_each(|file| self.leave(file));
+        open.into_iter().for_each(|file| self.release(file));
     }
 }
 
 /// Before the first temporary in a directory a journal says so: by it others know whose it is.
-fn begun<'a>(ledger: Option<&Ledger>, held: impl Iterator<Item = &'a Arc<Held>>) -> Result<(), Fault> {
+fn begun<'a>(ledger: Option<&SessionJournal>, held: impl Iterator<Item = &'a Arc<EntryRef>>) -> Result<(), Fault> {
     ledger.map_or(Ok(()), |ledger| ledger.begin(held.map(|held| &held.placed)))
 }
 
 /// What is left to do when nothing is under way any more.
 struct Aftermath {
     tree: Arc<dyn TargetTree>,
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SessionJournal>>,
 }
 
 impl Drop for Aftermath {

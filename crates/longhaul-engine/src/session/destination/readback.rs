@@ -13,7 +13,7 @@ use longhaul_disk::{Back, DiskError, IoMode, TargetTree};
 use longhaul_proto::receiver::ReadBackReason;
 use longhaul_sys::{Slab, Slot};
 
-use super::{Event, Report, Writing, bug};
+use super::{DestinationDone, DestinationWorkers, SessionEvent, bug};
 use crate::budget::READ_BACK_SLOTS;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
@@ -25,7 +25,7 @@ pub(super) struct Readers {
     /// It was said that direct I/O cannot be had.
     said: Arc<AtomicBool>,
     /// Nobody wants to know any more.
-    over: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
     workers: Workers,
 }
 
@@ -45,17 +45,17 @@ impl Readers {
         })?;
         let workers =
             Workers::start("read-back", READ_BACK_SLOTS).map_err(|e| system_fault("threads that read back", &e))?;
-        Ok(Readers { slab, said: Arc::default(), over: Arc::default(), workers })
+        Ok(Readers { slab, said: Arc::default(), is_over: Arc::default(), workers })
     }
 }
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
     }
 }
 
-impl Writing {
+impl DestinationWorkers {
     /// Reads synced chunks back.
     pub(crate) fn read_back(&self, file: FileId, chunks: Vec<ChunkIndex>) {
         let open = self.files.get(&file).cloned();
@@ -66,19 +66,19 @@ impl Writing {
                 let read = |slot: &mut [u8]| tree.read_back(&open.target, start.0, len, slot);
                 reader.digest(open.map.kind(), start, ReadBackReason::Verify, read)
             };
-            Report::ReadBack { file, results: with_each(chunks, read) }
+            DestinationDone::ReadBack { file, results: with_each(chunks, read) }
         });
     }
 
     /// Reads small files of the batch back, under the names that they have.
-    pub(crate) fn read_staged_back(&mut self, files: Vec<FileId>, why: ReadBackReason) {
+    pub(crate) fn read_staged(&mut self, files: Vec<FileId>, why: ReadBackReason) {
         if self.readers.is_none() {
             // Nobody asked for it, but a sync failed.
             match Readers::start(DOUBT_SLOT_BYTES) {
                 Ok(readers) => self.readers = Some(readers),
                 Err(fault) => {
                     let results = with_each(files, |_| Err(fault.clone()));
-                    return drop(self.sink.send(Event::Wrote(Report::StagedReadBack(results))));
+                    return drop(self.sink.send(SessionEvent::Wrote(DestinationDone::ReadStaged(results))));
                 }
             }
         }
@@ -89,22 +89,22 @@ impl Writing {
                 let staged = staged.get(&file).ok_or_else(|| bug("a look at what is not staged"))?;
                 let read = |slot: &mut [u8]| {
                     let len = slot.len();
-                    tree.read_staged_back(staged, len, slot)
+                    tree.read_staged(staged, len, slot)
                 };
                 reader.digest(DigestKind::Root, FileOffset(0), why, read).map(|digest| *digest.bytes())
             };
-            Report::StagedReadBack(with_each(files, read))
+            DestinationDone::ReadStaged(with_each(files, read))
         });
     }
 
     /// Has a reader do a job and report it.
-    pub(super) fn read(&self, job: impl FnOnce(&dyn TargetTree, &mut Reader) -> Report + Send + 'static) {
+    pub(super) fn read(&self, job: impl FnOnce(&dyn TargetTree, &mut Reader) -> DestinationDone + Send + 'static) {
         self.lend(|tree, mut reader| Some(job(tree, &mut reader)));
     }
 
     /// Lends a reader to a job, which reports now or later.
-    pub(super) fn lend(&self, job: impl FnOnce(&dyn TargetTree, Reader) -> Option<Report> + Send + 'static) {
-        let Some(Readers { slab, said, over, workers }) = &self.readers else { return };
+    pub(super) fn lend(&self, job: impl FnOnce(&dyn TargetTree, Reader) -> Option<DestinationDone> + Send + 'static) {
+        let Some(Readers { slab, said, is_over: over, workers }) = &self.readers else { return };
         let (slab, said, over) = (slab.clone(), said.clone(), over.clone());
         let (tree, sink, times) = (self.tree.clone(), self.sink.clone(), self.times.clone());
         let under_way = self.reads.clone();
@@ -113,7 +113,7 @@ impl Writing {
             // There are as many buffers as threads; one may still be being written.
             let Some(slot) = slab.claim().filter(|_| !over.load(Ordering::Relaxed)) else { return };
             if let Some(report) = job(&*tree, Reader { slot, times, said }) {
-                let _ = sink.send(Event::Wrote(report));
+                let _ = sink.send(SessionEvent::Wrote(report));
             }
         });
     }

@@ -7,7 +7,7 @@ use longhaul_disk::TargetTree;
 use longhaul_proto::receiver::Surveyed;
 use rustix::system::uname;
 
-use super::Report;
+use super::DestinationDone;
 
 /// The place of a destination, for people.
 #[derive(Clone, Debug)]
@@ -51,33 +51,35 @@ impl Whereabouts {
     }
 }
 
-impl Report {
+impl DestinationDone {
     /// Shows every fault in it.
     pub(super) fn each_fault(&mut self, see: impl FnMut(&mut Fault)) {
         fn of<T>(result: &mut Result<T, Fault>) -> Option<&mut Fault> {
             result.as_mut().err()
         }
         match self {
-            Report::Room(_) | Report::SkippedRead(_) => {}
-            Report::SkippedDigested(results) => {
+            DestinationDone::MeasureRoom(_) | DestinationDone::DigestProgress(_) => {}
+            DestinationDone::DigestSkipped(results) => {
                 results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
             }
-            Report::Surveyed { found, .. } => found.iter_mut().filter_map(of::<Surveyed>).for_each(see),
-            Report::Created(_, result) => of(result).into_iter().for_each(see),
-            Report::Written { result, .. }
-            | Report::Synced((_, result))
-            | Report::Journalled(result)
-            | Report::Tidied(result)
-            | Report::Barrier(result)
-            | Report::DirsSynced(result) => of(result).into_iter().for_each(see),
-            Report::Staged(results) => results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see),
-            Report::Retouched(results) | Report::Published(results) | Report::DirsFinished(results) => {
+            DestinationDone::Survey { found, .. } => found.iter_mut().filter_map(of::<Surveyed>).for_each(see),
+            DestinationDone::Create(_, result) => of(result).into_iter().for_each(see),
+            DestinationDone::Write { result, .. }
+            | DestinationDone::SyncData((_, result))
+            | DestinationDone::Journal(result)
+            | DestinationDone::Tidy(result)
+            | DestinationDone::Barrier(result)
+            | DestinationDone::SyncDirs(result) => of(result).into_iter().for_each(see),
+            DestinationDone::Stage(results) => results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see),
+            DestinationDone::Retouch(results)
+            | DestinationDone::Publish(results)
+            | DestinationDone::FinishDirs(results) => {
                 results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
             }
-            Report::StagedReadBack(results) | Report::Standing(results) => {
+            DestinationDone::ReadStaged(results) | DestinationDone::ReadStanding(results) => {
                 results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
             }
-            Report::ReadBack { results, .. } | Report::StandingChunks { results, .. } => {
+            DestinationDone::ReadBack { results, .. } | DestinationDone::ReadStandingChunks { results, .. } => {
                 results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
             }
         }

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::{Blame, ChunkIndex, DigestKind, EntryKind, Fault, FaultCode, FileId, FileOffset};
 use longhaul_disk::{DiskError, ErrorKind, Identity, TargetTree};
-use longhaul_proto::receiver::{Base, Held};
+use longhaul_proto::receiver::{Base, EntryRef};
 use longhaul_sys::Slot;
 
 use super::readback::{Reader, with_each};
-use super::{Event, Report, Writing, bug};
+use super::{DestinationDone, DestinationWorkers, SessionEvent, bug};
 use crate::cpu::Stage;
 
 /// Which version of which file was read first for each entry that is being compared.
@@ -23,7 +23,7 @@ pub(super) struct Versions(Arc<Mutex<HashMap<FileId, Identity>>>);
 
 impl Versions {
     /// Takes note of what was read; it must be what was read before.
-    fn check(&self, held: &Held, found: Identity) -> Result<(), Fault> {
+    fn check(&self, held: &EntryRef, found: Identity) -> Result<(), Fault> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = *known.entry(held.id).or_insert(found);
         if first == found { Ok(()) } else { Err(restless(held)) }
@@ -39,18 +39,18 @@ impl Versions {
     }
 }
 
-impl Writing {
+impl DestinationWorkers {
     /// Reads small files whole.
-    pub(crate) fn read_standing(&self, files: Vec<Arc<Held>>) {
+    pub(crate) fn read_standing(&self, files: Vec<Arc<EntryRef>>) {
         let versions = self.versions.clone();
         self.read(move |tree, reader| {
-            let root = |held: &Arc<Held>| {
+            let root = |held: &Arc<EntryRef>| {
                 let EntryKind::File { len, .. } = held.entry.kind else { return Err(bug("a look at no file")) };
                 let piece = Piece { held, kind: DigestKind::Root, start: FileOffset(0), len: len as usize };
                 piece.digest(tree, reader, &versions).map(|digest| *digest.bytes())
             };
             let mut root = root;
-            Report::Standing(files.iter().map(|held| (held.id, root(held))).collect())
+            DestinationDone::ReadStanding(files.iter().map(|held| (held.id, root(held))).collect())
         });
     }
 
@@ -59,30 +59,30 @@ impl Writing {
         let versions = self.versions.clone();
         self.read(move |tree, reader| {
             let read = |index| Piece::of(&base, index).digest(tree, reader, &versions);
-            Report::StandingChunks { file: base.held.id, results: with_each(chunks, read) }
+            DestinationDone::ReadStandingChunks { file: base.entry.id, results: with_each(chunks, read) }
         });
     }
 
     /// Reads a chunk of what stands once more and writes it to the temporary, if it still has its digest.
     pub(crate) fn copy(&self, base: Base, index: ChunkIndex, digest: Digest) {
-        let (versions, open) = (self.versions.clone(), self.files.get(&base.held.id).cloned());
+        let (versions, open) = (self.versions.clone(), self.files.get(&base.entry.id).cloned());
         let (io, sink) = (self.io.clone(), self.sink.clone());
         self.lend(move |tree, mut reader| {
-            let file = base.held.id;
+            let file = base.entry.id;
             let piece = Piece::of(&base, index);
             let read = piece.digest(tree, &mut reader, &versions).and_then(|found| match found == digest {
                 true => open.ok_or_else(|| bug("a copy into a file that is not open")),
-                false => Err(restless(&base.held)),
+                false => Err(restless(&base.entry)),
             });
             let open = match read {
                 Ok(open) => open,
-                Err(fault) => return Some(Report::Written { file, index, result: Err(fault) }),
+                Err(fault) => return Some(DestinationDone::Write { file, index, result: Err(fault) }),
             };
             let place = open.target.place(piece.start.0);
             let done = move |slot: Slot, result: Result<(), DiskError>| {
                 drop(slot);
                 let result = result.map_err(|e| e.fault());
-                let _ = sink.send(Event::Wrote(Report::Written { file, index, result }));
+                let _ = sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result }));
             };
             io.write(open.target, place, piece.len, reader.slot, Box::new(done));
             None
@@ -90,22 +90,22 @@ impl Writing {
     }
 
     /// Sees to it that files that were found the same still are what was read, and sets their metadata.
-    pub(crate) fn retouch(&self, files: Vec<Arc<Held>>, metadata: bool) {
+    pub(crate) fn retouch(&self, files: Vec<Arc<EntryRef>>, metadata: bool) {
         let (versions, preserve) = (self.versions.clone(), self.options.preserve);
         self.report(&self.stage, move |tree| {
-            let touch = |held: &Arc<Held>| {
+            let touch = |held: &Arc<EntryRef>| {
                 let version = versions.get(held.id).ok_or_else(|| bug("a file is called the same and was not read"))?;
                 let meta = metadata.then_some(&held.entry.meta);
                 tree.retouch(&held.placed, &version, meta, preserve).map_err(|e| standing_fault(held, &e))
             };
-            Report::Retouched(files.iter().map(|held| (held.id, touch(held))).collect())
+            DestinationDone::Retouch(files.iter().map(|held| (held.id, touch(held))).collect())
         });
     }
 }
 
 /// What to read of a file that stands.
 struct Piece<'a> {
-    held: &'a Held,
+    held: &'a EntryRef,
     kind: DigestKind,
     start: FileOffset,
     len: usize,
@@ -114,7 +114,7 @@ struct Piece<'a> {
 impl Piece<'_> {
     fn of(base: &Base, index: ChunkIndex) -> Piece<'_> {
         let (start, len) = (base.map.start_of(index), base.map.len_of(index).unwrap_or(0));
-        Piece { held: &base.held, kind: base.map.kind(), start, len: len as usize }
+        Piece { held: &base.entry, kind: base.map.kind(), start, len: len as usize }
     }
 
     /// Reads it into the reader's buffer; gives its digest.
@@ -129,11 +129,11 @@ impl Piece<'_> {
 }
 
 /// Why what stands cannot be compared. That it changes is no fault of the source.
-fn standing_fault(held: &Held, error: &DiskError) -> Fault {
+fn standing_fault(held: &EntryRef, error: &DiskError) -> Fault {
     if error.kind() == ErrorKind::Changed { restless(held) } else { error.fault() }
 }
 
-fn restless(held: &Held) -> Fault {
+fn restless(held: &EntryRef) -> Fault {
     Fault::new(FaultCode::Busy, Blame::Local, "what stands there was written to or replaced while it was compared")
         .about(held.placed.escaped())
         .hint("run the same command again when nobody writes to it")

@@ -7,16 +7,16 @@ use std::sync::{Arc, PoisonError};
 
 use longhaul_core::{Entry, EntryKind, Fault, FileId, RelPath};
 use longhaul_disk::{DiskError, Made, Standing, TargetTree};
-use longhaul_proto::receiver::{Held, Seen, Surveyed, is_same};
+use longhaul_proto::receiver::{EntryRef, Seen, Surveyed, is_same};
 
-use super::{Report, Writing, WritingOptions, begun};
+use super::{DestinationDone, DestinationOptions, DestinationWorkers, begun};
 use crate::journals;
-use crate::journals::{Known, Ledger};
+use crate::journals::{PathHistory, SessionJournal};
 
-impl Writing {
+impl DestinationWorkers {
     /// Looks at what stands under the names of a page, making its directories.
     /// `committed` knows what an earlier session of this run did.
-    pub(crate) fn survey(&self, page: Vec<Arc<Held>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
+    pub(crate) fn survey(&self, page: Vec<Arc<EntryRef>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
         let (options, dirs) = (self.options, self.dirs.clone());
         let (ledger, bundled_max) = (self.ledger.clone(), options.bundled_max);
         self.report(&self.survey, move |tree| {
@@ -30,40 +30,40 @@ impl Writing {
                 let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(|e| e.fault());
                 let seen = seen.inspect_err(|fault| dirs.fail(held, fault))?;
                 let coming = match held.entry.kind {
-                    EntryKind::File { len, .. } if len > bundled_max => journals::Coming::InChunks,
-                    _ => journals::Coming::Whole,
+                    EntryKind::File { len, .. } if len > bundled_max => journals::Arriving::InChunks,
+                    _ => journals::Arriving::Whole,
                 };
                 let stands_for_itself = !matches!(held.entry.kind, EntryKind::DirEnd | EntryKind::Unsent { .. });
                 let ledger = ledger.as_ref().filter(|_| stands_for_itself);
-                let known = ledger.map_or(Ok(Known::default()), |ledger| ledger.claim(tree, held, coming))?;
+                let known = ledger.map_or(Ok(PathHistory::default()), |ledger| ledger.claim(tree, held, coming))?;
                 let committed = known.committed || committed(&held.entry);
-                Ok(Surveyed { seen, partial: known.partial, committed, doubtful: known.doubtful })
+                Ok(Surveyed { found: seen, partial: known.partial, committed, doubtful: known.doubtful })
             });
             let found: Vec<Result<Surveyed, Fault>> = found.collect();
             // Directories in which something will be made are written down first. It is done here, all of a page at once, so that
             // files are opened in their order and do not wait for it one by one; should it fail, each of them says so.
-            let leaf = |held: &Held| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
-            let new = |(held, found): (&Arc<Held>, &Result<Surveyed, Fault>)| {
-                leaf(held) && found.as_ref().is_ok_and(|found| found.seen == Seen::Absent)
+            let leaf = |held: &EntryRef| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
+            let new = |(held, found): (&Arc<EntryRef>, &Result<Surveyed, Fault>)| {
+                leaf(held) && found.as_ref().is_ok_and(|found| found.found == Seen::Absent)
             };
             let _ = begun(ledger.as_deref(), page.iter().zip(&found).filter(|pair| new(*pair)).map(|(held, _)| held));
-            Report::Surveyed { first, found }
+            DestinationDone::Survey { first, found }
         });
     }
 }
 
 /// Directories whose content is still coming: no more than a path has levels.
 #[derive(Debug, Default)]
-pub(super) struct Coming {
+pub(super) struct OpenDirectories {
     /// Those that this session made.
     fresh: HashSet<RelPath>,
     /// The outermost that could not be made or entered, and why: so nothing beneath it can.
     failed: Option<(RelPath, Fault)>,
 }
 
-impl Coming {
+impl OpenDirectories {
     /// Fails what lies beneath a directory that failed, with the reason of that.
-    fn pass(&mut self, held: &Held) -> Result<(), Fault> {
+    fn pass(&mut self, held: &EntryRef) -> Result<(), Fault> {
         let Some((dir, fault)) = &self.failed else { return Ok(()) };
         if held.placed == *dir {
             self.failed.take_if(|_| held.entry.kind == EntryKind::DirEnd);
@@ -73,7 +73,7 @@ impl Coming {
         if (is_beneath || dir.is_root()) && held.entry.kind != EntryKind::DirEnd { Err(fault.clone()) } else { Ok(()) }
     }
 
-    fn fail(&mut self, held: &Held, fault: &Fault) {
+    fn fail(&mut self, held: &EntryRef, fault: &Fault) {
         if held.entry.kind == EntryKind::Dir {
             self.failed.get_or_insert_with(|| (held.placed.clone(), fault.clone()));
         }
@@ -83,10 +83,10 @@ impl Coming {
 /// What stands under a name; directories are made, and a file that is there already gets its mode.
 fn look(
     tree: &dyn TargetTree,
-    held: &Held,
-    options: &WritingOptions,
+    held: &EntryRef,
+    options: &DestinationOptions,
     fresh: &mut HashSet<RelPath>,
-    ledger: Option<&Ledger>,
+    ledger: Option<&SessionJournal>,
 ) -> Result<Seen, DiskError> {
     match held.entry.kind {
         EntryKind::DirEnd => {

@@ -22,7 +22,7 @@ pub(crate) struct Outbox {
 /// Messages between a loop and its writer.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<OutboxState>,
     /// There is something to write, or nothing more will come.
     filled: Notify,
     /// Something was written.
@@ -30,7 +30,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct OutboxState {
     classes: [VecDeque<Word>; 3],
     /// Messages of which only the latest counts, by number. Each has one place in its class.
     latest: BTreeMap<u8, Message>,
@@ -102,7 +102,7 @@ impl Drop for Outbox {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +138,7 @@ impl Queue {
     /// The connection broke.
     pub(crate) fn break_off(&self) {
         let mut waiting = self.lock();
-        *waiting = Waiting { broken: true, closed: true, taken: waiting.taken, ..Waiting::default() };
+        *waiting = OutboxState { broken: true, closed: true, taken: waiting.taken, ..OutboxState::default() };
         drop(waiting);
         self.written.notify_one();
     }
@@ -151,7 +151,7 @@ impl Queue {
     }
 }
 
-impl Waiting {
+impl OutboxState {
     fn push(&mut self, message: Message) {
         let class = match message.class() {
             Class::Verdict => 0,

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::digest::{Digest, Hash32, Part};
+use longhaul_core::digest::{Digest, Hash32, TreePart};
 use longhaul_core::{Attempt, ChunkIndex, ChunkSize, Entry, Fault, FaultCode, FileId, LaneId, PlainText, Unit};
 
 /// What a receiver holds when a session begins.
@@ -64,7 +64,7 @@ pub struct Resume {
     /// Its chunk size, which may be another than the session's.
     pub chunk: ChunkSize,
     /// What is held, and its digests: verified against the same version of the source in an earlier session.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TreePart>,
     /// Whether more of it follows in another message.
     pub more: bool,
 }

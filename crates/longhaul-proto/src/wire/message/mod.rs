@@ -95,7 +95,7 @@ messages! {
     /// Either, at any time: the session ends, and why.
     3 Refuse(Fault) Verdict,
     /// Acceptor, after its welcome and in place of lanes that were lost: lane ids that may join now, each good once for 10 s.
-    4 Lanes(Lanes) Want,
+    4 Lanes(GrantedLanes) Want,
     /// Receiver, once, after the handshake: what it holds and how it maps names. Every session begins so.
     5 Offer(Offer) Want,
     /// Receiver: manifest pages that the sender may have sent since the start.

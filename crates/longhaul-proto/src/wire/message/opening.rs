@@ -257,7 +257,7 @@ pub struct LaneClosed {
 
 /// Lane ids that may join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lanes {
+pub struct GrantedLanes {
     /// The first id.
     pub first: LaneId,
     /// How many, counting up.

@@ -34,19 +34,19 @@ pub struct MatrixTelling {
     rounds: u32,
     /// Whether files are read and written past the page cache.
     direct: bool,
-    runs: Vec<Run>,
+    runs: Vec<MatrixRun>,
 }
 
 /// One run, in figures that are printed.
 #[derive(Clone, Debug)]
-struct Run {
+struct MatrixRun {
     cell: MatrixCell,
     round: u32,
     bytes: u64,
     seconds: f64,
     bytes_per_s: f64,
     ratio: Option<f64>,
-    cpu: CpuPerGb,
+    cpu: MatrixCpuPerGb,
     /// CPU seconds per GB of both halves: read, hash, net, write, files.
     stages: [f64; 5],
     limits: Vec<Limited>,
@@ -54,7 +54,7 @@ struct Run {
 
 /// CPU seconds per 10^9 bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct CpuPerGb {
+struct MatrixCpuPerGb {
     sender: f64,
     receiver: f64,
     rest: f64,
@@ -72,7 +72,7 @@ struct RunBody<'a> {
     seconds: f64,
     bytes_per_s: u64,
     ratio: Option<f64>,
-    cpu_s_per_gb: CpuPerGb,
+    cpu_s_per_gb: MatrixCpuPerGb,
     stages: Halves<'a>,
     limited_by: Option<&'static str>,
     limited_share: Option<f64>,
@@ -90,7 +90,7 @@ struct Halves<'a> {
 }
 
 #[derive(Serialize)]
-struct SummaryBody {
+struct MatrixSummaryBody {
     status: &'static str,
     exit: u8,
     rounds: u32,
@@ -107,7 +107,7 @@ struct CellBody {
     protect: &'static str,
     bytes_per_s: u64,
     ratio: Option<f64>,
-    cpu_s_per_gb: CpuPerGb,
+    cpu_s_per_gb: MatrixCpuPerGb,
 }
 
 impl MatrixCell {
@@ -168,7 +168,7 @@ impl MatrixTelling {
         Ok(())
     }
 
-    fn run(&self, cell: MatrixCell, round: u32, report: &CellReport) -> Run {
+    fn run(&self, cell: MatrixCell, round: u32, report: &CellReport) -> MatrixRun {
         let per_gb = |seconds: f64| millis(seconds / (report.bytes.max(1) as f64 / 1e9));
         let sum = |half: &HalfReport| per_gb(half.stages.iter().map(|(_, seconds)| seconds).sum());
         let of = |name: &str| {
@@ -179,14 +179,14 @@ impl MatrixTelling {
         let plain = self.runs.iter().find(|run| run.round == round && is_base(run.cell, cell.protect));
         let ratio =
             if is_base(cell, cell.protect) { Some(1.0) } else { plain.map(|run| bytes_per_s / run.bytes_per_s) };
-        Run {
+        MatrixRun {
             cell,
             round,
             bytes: report.bytes,
             seconds: report.seconds,
             bytes_per_s,
             ratio: ratio.map(millis),
-            cpu: CpuPerGb {
+            cpu: MatrixCpuPerGb {
                 sender: sum(&report.sender),
                 receiver: sum(&report.receiver),
                 rest: per_gb(report.rest_cpu),
@@ -210,7 +210,7 @@ impl MatrixTelling {
         if let Some(fault) = fault {
             self.lines.fault(fault)?;
         }
-        let summary = SummaryBody {
+        let summary = MatrixSummaryBody {
             status: exit.status(),
             exit: exit.code(),
             rounds: self.rounds,
@@ -233,7 +233,7 @@ impl MatrixTelling {
     }
 
     /// The runs of each cell that was measured.
-    fn cells(&self) -> Vec<Vec<&Run>> {
+    fn cells(&self) -> Vec<Vec<&MatrixRun>> {
         let of = |cell: MatrixCell| self.runs.iter().filter(|run| run.cell == cell).collect::<Vec<_>>();
         MatrixCell::round(0).into_iter().map(of).filter(|runs| !runs.is_empty()).collect()
     }
@@ -244,7 +244,7 @@ fn is_base(cell: MatrixCell, protect: Protection) -> bool {
     cell == MatrixCell { from_disk: false, to_disk: false, protect }
 }
 
-fn body<'a>(run: &'a Run, report: &'a CellReport, (rounds, direct): (u32, bool)) -> RunBody<'a> {
+fn body<'a>(run: &'a MatrixRun, report: &'a CellReport, (rounds, direct): (u32, bool)) -> RunBody<'a> {
     RunBody {
         round: run.round + 1,
         rounds,
@@ -264,8 +264,8 @@ fn body<'a>(run: &'a Run, report: &'a CellReport, (rounds, direct): (u32, bool))
     }
 }
 
-fn medians(runs: &[&Run]) -> CellBody {
-    let of = |figure: fn(&Run) -> f64| median(runs.iter().map(|run| figure(run)).collect()).unwrap_or(0.0);
+fn medians(runs: &[&MatrixRun]) -> CellBody {
+    let of = |figure: fn(&MatrixRun) -> f64| median(runs.iter().map(|run| figure(run)).collect()).unwrap_or(0.0);
     let cell = runs[0].cell;
     CellBody {
         from: cell.from(),
@@ -273,7 +273,7 @@ fn medians(runs: &[&Run]) -> CellBody {
         protect: protection(cell.protect),
         bytes_per_s: of(|run| run.bytes_per_s) as u64,
         ratio: median(runs.iter().filter_map(|run| run.ratio).collect()),
-        cpu_s_per_gb: CpuPerGb {
+        cpu_s_per_gb: MatrixCpuPerGb {
             sender: of(|run| run.cpu.sender),
             receiver: of(|run| run.cpu.receiver),
             rest: of(|run| run.cpu.rest),
@@ -281,7 +281,7 @@ fn medians(runs: &[&Run]) -> CellBody {
     }
 }
 
-fn row(runs: &[&Run]) -> String {
+fn row(runs: &[&MatrixRun]) -> String {
     let CellBody { from, to, protect, bytes_per_s, ratio, cpu_s_per_gb: cpu } = medians(runs);
     let stage = |n: usize| median(runs.iter().map(|run| run.stages[n]).collect()).unwrap_or(0.0);
     let limits = runs.iter().filter_map(|run| run.limits.first());
