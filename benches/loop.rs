@@ -1,7 +1,8 @@
-//! `loop`: one big file, cold, disk to disk through a daemon on this machine, against what the disk can do without us.
+//! `loop`: one big file, cold, disk to disk through a daemon on this machine, against what the disk
+//! can do without us.
 //!
-//! Limits: our own engine's reading and writing overlapped, without network and digest, and `dd` with direct I/O both ways;
-//! the final sync is part of each. See docs/BENCHMARKS.md.
+//! Limits: our own engine's reading and writing overlapped, without network and digest, and `dd`
+//! with direct I/O both ways; the final sync is part of each. See docs/BENCHMARKS.md.
 
 #![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]
 

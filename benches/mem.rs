@@ -1,5 +1,6 @@
-//! `mem`: all but the disks. The whole engine between trees that exist nowhere, against a bare loop of hashing, sending,
-//! receiving and hashing over as many lanes, in the same pieces, out of and into the same kind of buffers.
+//! `mem`: all but the disks. The whole engine between trees that exist nowhere, against a bare loop
+//! of hashing, sending, receiving and hashing over as many lanes, in the same pieces, out of and
+//! into the same kind of buffers.
 //!
 //! See docs/BENCHMARKS.md.
 
@@ -58,8 +59,8 @@ fn print_cost(runs: &[Run], what: &str, target: f64) {
     println!("{what}, CPU s/GB of the dearer side: {:.3}, target at most {target:.2}", median(&each));
 }
 
-/// A session between two halves of this process. CPU time that no stage counts (session loops, scheduling, reading from
-/// nowhere) is shared out evenly: who spent it cannot be told.
+/// A session between two halves of this process. CPU time that no stage counts (session loops,
+/// scheduling, reading from nowhere) is shared out evenly: who spent it cannot be told.
 fn engine(runtime: &Runtime, protection: Protection, bytes: u64) -> Result<Sides> {
     let before = own_cpu_s();
     let (source, target) = (VoidSource { len: bytes, files: 1 }, VoidTarget);

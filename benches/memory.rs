@@ -1,5 +1,6 @@
-//! `memory`: the most memory that each of two processes ever held, for one big file, very many small ones, and a sparse file
-//! of 8 TiB that is announced and cancelled. The bound is the buffers asked for and 64 MiB.
+//! `memory`: the most memory that each of two processes ever held, for one big file, very many
+//! small ones, and a sparse file of 8 TiB that is announced and cancelled. The bound is the buffers
+//! asked for and 64 MiB.
 //!
 //! See docs/BENCHMARKS.md.
 
@@ -69,7 +70,8 @@ fn whole(bench: &Bench, longhaul: &Longhaul, what: &'static str, protect: &'stat
     Ok(peak)
 }
 
-/// A push that is interrupted once the daemon works on the file and the client has counted three seconds.
+/// A push that is interrupted once the daemon works on the file and the client has counted three
+/// seconds.
 fn cancelled(bench: &Bench, longhaul: &Longhaul, source: &Path) -> Result<Peak> {
     let interrupted = Cell::new(false);
     let target = bench.scratch.path().join("target");
@@ -101,7 +103,8 @@ fn has_temporary(dir: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Pushes to a daemon of its own, looking at the client's peak until it is over. Its last look may be 10 ms before its end.
+/// Pushes to a daemon of its own, looking at the client's peak until it is over. Its last look may
+/// be 10 ms before its end.
 fn watch(
     bench: &Bench,
     longhaul: &Longhaul,

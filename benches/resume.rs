@@ -1,5 +1,6 @@
-//! `resume`: from the start of a push that goes on with an interrupted one to its first new byte of payload on a lane: a file
-//! of 1 TiB of which all but the end is journalled, and a tree of 1,000,000 small files of which half stand.
+//! `resume`: from the start of a push that goes on with an interrupted one to its first new byte of
+//! payload on a lane: a file of 1 TiB of which all but the end is journalled, and a tree of
+//! 1,000,000 small files of which half stand.
 //!
 //! See docs/BENCHMARKS.md.
 
@@ -136,8 +137,8 @@ fn large(bench: &Bench, bytes: u64) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What a session leaves that had all but the end of a file. Its digests are made up: of a source that has not changed,
-/// they are believed, unless they are to be read back.
+/// What a session leaves that had all but the end of a file. Its digests are made up: of a source
+/// that has not changed, they are believed, unless they are to be read back.
 fn journal(longhaul: &Longhaul, source: &Path, target: &Path, map: ChunkMap, held: u64) -> Result<()> {
     let meta = fs::metadata(source)?;
     let time = |secs, nanos: i64| Ok::<_, anyhow::Error>(Mtime { secs, nanos: u32::try_from(nanos)? });
@@ -176,8 +177,8 @@ fn journal(longhaul: &Longhaul, source: &Path, target: &Path, map: ChunkMap, hel
     Ok(File::create(target.join(temp.to_string()))?.set_len(map.len())?)
 }
 
-/// Copies the half of a tree's directories that are read first, so that all of it has to be passed over before anything is
-/// new. Times are those of the source: that is how it is known to stand.
+/// Copies the half of a tree's directories that are read first, so that all of it has to be passed
+/// over before anything is new. Times are those of the source: that is how it is known to stand.
 fn copy_half(tree: &Path, target: &Path) -> Result<()> {
     let dirs = fs::read_dir(tree)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     for dir in &dirs[..dirs.len() / 2] {

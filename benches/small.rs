@@ -1,5 +1,6 @@
-//! `small`: many small files to a daemon, durable at the end, against rsync (with and without syncing) and against a floor:
-//! a program that only creates, writes, syncs and renames, without any network.
+//! `small`: many small files to a daemon, durable at the end, against rsync (with and without
+//! syncing) and against a floor: a program that only creates, writes, syncs and renames, without
+//! any network.
 //!
 //! See docs/BENCHMARKS.md.
 

@@ -1,5 +1,6 @@
-//! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against the path's rate; and a tree
-//! of small files over a long path against the same tree over none; and QUIC at a rate, beside a TCP connection.
+//! `wan`: one large file, disk to disk through a daemon at the far end of an emulated path, against
+//! the path's rate; and a tree of small files over a long path against the same tree over none; and
+//! QUIC at a rate, beside a TCP connection.
 //!
 //! See docs/BENCHMARKS.md.
 

@@ -1,4 +1,5 @@
-//! `longhaul bench`: figures that add up, for those who may, within what is allowed; and nothing left behind.
+//! `longhaul bench`: figures that add up, for those who may, within what is allowed; and nothing
+//! left behind.
 
 use rustix::process::Signal;
 use serde_json::Value;

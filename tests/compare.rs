@@ -1,4 +1,5 @@
-//! `--if-exists verify`: what stands is compared by its digests, what differs is sent into a new file, what is the same stays.
+//! `--if-exists verify`: what stands is compared by its digests, what differs is sent into a new
+//! file, what is the same stays.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -96,8 +97,8 @@ fn what_differs_in_a_tree_is_replaced_also_where_everything_is_read_back() {
             files::link("f2", stands.join("link"));
             let outcome = trip.send(options, &["d"], "");
             assert_eq!(outcome.counts(), (7, 2, 0), "{trip}: {outcome}");
-            // The whole of the small ones, of the one-chunk file and of what has another length; two chunks, one of them
-            // a hole that is not sent.
+            // The whole of the small ones, of the one-chunk file and of what has another length;
+            // two chunks, one of them a hole that is not sent.
             let sent = 1 + (256 << 10) + 300_000 + MIB + 7;
             assert_eq!(last(&outcome, "bytes_received"), sent, "{trip}: of {bytes}: {outcome}");
             tree::assert_same(&Tree::of(trip.source().join("d")), &Tree::of(&stands), &trip);

@@ -175,7 +175,8 @@ fn a_manifest_that_cannot_be_written_is_said_before_anything_is_moved() {
 #[test]
 fn progress_is_told_while_a_long_transfer_runs() {
     let trip = Trip::each_way().nth(1).unwrap();
-    // A hole is hashed and not sent: long enough for a second without writing anything. The run need not end.
+    // A hole is hashed and not sent: long enough for a second without writing anything. The run
+    // need not end.
     files::make_sparse(trip.source().join("f"), 1 << 40, &[]);
     let running = trip.run(&[], &["f"], "g").start();
     let progress = running.wait_event(|event| {

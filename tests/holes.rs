@@ -1,5 +1,5 @@
-//! Paths that swallow large packets and tell nobody: a jumbo path with ordinary links in it, a tunnel behind a filter. Nothing
-//! is asked of the user. Needs root.
+//! Paths that swallow large packets and tell nobody: a jumbo path with ordinary links in it, a
+//! tunnel behind a filter. Nothing is asked of the user. Needs root.
 
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Outcome, files};

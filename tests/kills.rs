@@ -1,9 +1,10 @@
-//! Either end killed at random moments, again and again, while a large file and a tree are under way; each time the same
-//! command is run again.
+//! Either end killed at random moments, again and again, while a large file and a tree are under
+//! way; each time the same command is run again.
 //!
-//! After every kill: each final name is absent or holds exactly the source's bytes; what the client was told to be durable
-//! stands or is journalled. In every run: what stands or was journalled before is not sent again. `KILLS` says how many kills
-//! (20), `KILLS_SEED` which ones. What the journal and the names hold is read in `kills/kept.rs`.
+//! After every kill: each final name is absent or holds exactly the source's bytes; what the client
+//! was told to be durable stands or is journalled. In every run: what stands or was journalled
+//! before is not sent again. `KILLS` says how many kills (20), `KILLS_SEED` which ones. What the
+//! journal and the names hold is read in `kills/kept.rs`.
 
 pub(crate) mod kept;
 
@@ -23,12 +24,14 @@ use kept::{Kept, kept};
 const MIB: u64 = 1 << 20;
 /// The file that takes several runs.
 const LARGE_BYTES: u64 = 200 * MIB + 17;
-/// What the link between the ends carries: at this rate the large file takes five seconds, several syncs of groups.
+/// What the link between the ends carries: at this rate the large file takes five seconds, several
+/// syncs of groups.
 const BYTES_PER_S: u64 = 40 * MIB;
 /// The moments of death lie within this time from the start of a run.
 const LIFE_MAX: Duration = Duration::from_secs(3);
-/// What a kill may cost. A group of chunks is open for a second and is then synced and journalled while the next one, which
-/// is as long at most, is received; beside it, what is on its way: the buffers of both ends and of the sockets.
+/// What a kill may cost. A group of chunks is open for a second and is then synced and journalled
+/// while the next one, which is as long at most, is received; beside it, what is on its way: the
+/// buffers of both ends and of the sockets.
 const LOST_MAX: u64 = 2 * BYTES_PER_S + 2 * MEMORY_BYTES;
 const MEMORY_BYTES: u64 = 16 * MIB;
 
@@ -189,7 +192,8 @@ impl Storm {
     fn finish_round(&mut self, outcome: &Outcome, context: &str) {
         assert_eq!(outcome.code, 0, "{context}: {outcome}");
         tree::assert_same(&Tree::of(self.source()), &Tree::of(self.dest()), context);
-        // Sessions whose clients were killed may still be on their way out: the daemon waits for them.
+        // Sessions whose clients were killed may still be on their way out: the daemon waits for
+        // them.
         let daemon = self.daemon.as_ref().unwrap_or(&self.site.daemon);
         daemon.signal(Signal::TERM);
         daemon.wait_gone();

@@ -1,4 +1,5 @@
-//! The shape of the source tree, checked: who may import whom, that each file says what it owns, where unsafe may be.
+//! The shape of the source tree, checked: who may import whom, that each file says what it owns,
+//! where unsafe may be.
 //!
 //! Reads manifests and sources as text; must not know what is in them beyond that.
 
@@ -21,7 +22,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-wan", &[]),
 ];
 
-/// Where unsafe code may be: one crate of the product, and one file of the emulator, which depends on no crate of the product.
+/// Where unsafe code may be: one crate of the product, and one file of the emulator, which depends
+/// on no crate of the product.
 const UNSAFE_HOMES: &[&str] = &["crates/longhaul-sys", "crates/longhaul-wan/src/ffi.rs"];
 
 #[test]
@@ -89,7 +91,8 @@ fn unsafe_code_is_told_from_talk_about_it() {
     }
 }
 
-/// Reports, and fails nothing: long files are split when an idea shows where. See it with `--nocapture`.
+/// Reports, and fails nothing: long files are split when an idea shows where. See it with
+/// `--nocapture`.
 #[test]
 fn the_longest_files_are_listed() {
     let mut lengths: Vec<_> = sources().into_iter().map(|file| (read(&file).lines().count(), file)).collect();
@@ -100,7 +103,8 @@ fn the_longest_files_are_listed() {
     }
 }
 
-/// Whether a line begins unsafe code: the word alone, followed by what it can apply to. Line comments do not count.
+/// Whether a line begins unsafe code: the word alone, followed by what it can apply to. Line
+/// comments do not count.
 fn opens_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     code.match_indices("unsafe").any(|(at, word)| {
@@ -110,7 +114,8 @@ fn opens_unsafe(line: &str) -> bool {
     })
 }
 
-/// The crates of ours among a manifest's dependencies, for any target; those for tests alone do not count.
+/// The crates of ours among a manifest's dependencies, for any target; those for tests alone do not
+/// count.
 fn imports(manifest: &toml::Table) -> BTreeSet<String> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     let tables = targets.into_iter().flat_map(toml::Table::values).filter_map(toml::Value::as_table);

@@ -1,6 +1,8 @@
-//! Links that break and are made good: lanes replaced, sessions dialled again, daemons that come back.
+//! Links that break and are made good: lanes replaced, sessions dialled again, daemons that come
+//! back.
 //!
-//! A proxy holds the payload, so that "in the middle" is a state and not a moment; then it cuts, and lets go.
+//! A proxy holds the payload, so that "in the middle" is a state and not a moment; then it cuts,
+//! and lets go.
 
 use std::path::Path;
 
@@ -59,7 +61,8 @@ fn redials(outcome: &Outcome) -> usize {
     faults.len()
 }
 
-/// A tree with something of everything, of which a file of chunks is still under way when others have settled.
+/// A tree with something of everything, of which a file of chunks is still under way when others
+/// have settled.
 fn make_tree(top: &Path) -> u64 {
     for n in 0..30 {
         files::make(top.join(format!("small/{n}")), n, 1000 + n as usize);

@@ -1,4 +1,5 @@
-//! Manifests: that they have every file which stands, go where they are told to, and replace nothing that is not theirs.
+//! Manifests: that they have every file which stands, go where they are told to, and replace
+//! nothing that is not theirs.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;

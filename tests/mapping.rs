@@ -1,4 +1,5 @@
-//! Where sources go: the rules of slashes, existing directories and several sources, the same each way and in a dry run.
+//! Where sources go: the rules of slashes, existing directories and several sources, the same each
+//! way and in a dry run.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,8 +1,8 @@
-//! What is on the medium, not in the cache: disks that lose power or have bad sectors, file systems that sync
-//! in their own ways. Needs root.
+//! What is on the medium, not in the cache: disks that lose power or have bad sectors, file systems
+//! that sync in their own ways. Needs root.
 //!
-//! Devices and file systems are the fixture's (`fixture/device`). Here stands what is asserted of all of
-//! them.
+//! Devices and file systems are the fixture's (`fixture/device`). Here stands what is asserted of
+//! all of them.
 
 mod cuts;
 mod sectors;

@@ -1,4 +1,5 @@
-//! What a person reads when the network says no: cause, host, what to do, once; and the exit codes of it.
+//! What a person reads when the network says no: cause, host, what to do, once; and the exit codes
+//! of it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::fixture::{Host, Outcome, Site, files};
 use crate::hostile::proxy::Proxy;
 
-/// The port of a service that nobody runs (RFC 1078): a free one could be taken by a test beside this one.
+/// The port of a service that nobody runs (RFC 1078): a free one could be taken by a test beside
+/// this one.
 fn nobody() -> String {
     "127.0.0.1:1".to_owned()
 }
@@ -101,7 +103,8 @@ fn a_congestion_control_that_the_kernel_lacks_is_named_with_those_that_it_has() 
 fn datagrams_that_are_dropped_end_a_run_over_quic_soon_and_the_port_is_named_once() {
     let site = Site::new();
     files::make(site.client.path("f"), 1, 10);
-    // TCP gets through to the daemon; what comes over UDP at the same port is taken by nobody, and nothing says so.
+    // TCP gets through to the daemon; what comes over UDP at the same port is taken by nobody, and
+    // nothing says so.
     let (proxy, _silent) = loop {
         let proxy = Proxy::start(site.daemon.addr().parse().unwrap(), |_, _| None);
         if let Ok(silent) = UdpSocket::bind(proxy.addr()) {

@@ -1,7 +1,8 @@
-//! What an operator writes, damaged: config files, known hosts, keys and locations are read or refused, and nothing panics.
+//! What an operator writes, damaged: config files, known hosts, keys and locations are read or
+//! refused, and nothing panics.
 //!
-//! The seeds and the parsers are those of the fuzz target `settings`, which takes minutes to build; this plays a hundred thousand
-//! inputs in each run of the tests. Drawn from fixed seeds.
+//! The seeds and the parsers are those of the fuzz target `settings`, which takes minutes to build;
+//! this plays a hundred thousand inputs in each run of the tests. Drawn from fixed seeds.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +58,8 @@ impl Dice {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
     }
 
-    /// `seed` with some of it changed, left out, doubled or taken from `other`; its first byte, which names the parser, stays.
+    /// `seed` with some of it changed, left out, doubled or taken from `other`; its first byte,
+    /// which names the parser, stays.
     fn damage(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..1 + self.below(4) {

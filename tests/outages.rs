@@ -1,5 +1,5 @@
-//! A network that goes away and comes back: namespaces joined by a link that is taken down in the middle of a transfer. Needs
-//! root.
+//! A network that goes away and comes back: namespaces joined by a link that is taken down in the
+//! middle of a transfer. Needs root.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

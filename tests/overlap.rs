@@ -1,4 +1,5 @@
-//! Sources and destinations that overlap: a directory copied into itself, a file copied onto itself.
+//! Sources and destinations that overlap: a directory copied into itself, a file copied onto
+//! itself.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,6 @@
-//! The commands that the README tells people to type, typed as they stand there, and the file that it tells them to write: only
-//! names of hosts, keys and directories are exchanged for the test's own.
+//! The commands that the README tells people to type, typed as they stand there, and the file that
+//! it tells them to write: only names of hosts, keys and directories are exchanged for the test's
+//! own.
 
 use std::fs;
 use std::path::{Path, PathBuf};

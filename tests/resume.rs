@@ -1,7 +1,8 @@
-//! The same command run again continues: whatever ended it, whoever sends to the path, with whatever options.
+//! The same command run again continues: whatever ended it, whoever sends to the path, with
+//! whatever options.
 //!
-//! A proxy holds the payload, so that part of a file is durable and the rest is not; what the client was told to be durable
-//! must not be sent again. See `resume/scene.rs`.
+//! A proxy holds the payload, so that part of a file is durable and the rest is not; what the
+//! client was told to be durable must not be sent again. See `resume/scene.rs`.
 
 pub(crate) mod scene;
 mod shutdown;
@@ -51,7 +52,8 @@ fn what_an_earlier_session_brought_is_verified_on_the_disk_too() {
         let end = if direction == Direction::Push { site.root() } else { site.client.dir().to_owned() };
         let left = tree::leftovers(&end).into_iter().map(|name| end.join(name));
         let temp = left.filter(|path| path.is_file()).find(|path| path.parent() == Some(&end)).unwrap();
-        // In place: the file is still the one that was written. Some of these chunks are held, others are sent again.
+        // In place: the file is still the one that was written. Some of these chunks are held,
+        // others are sent again.
         let file = std::fs::File::options().read(true).write(true).open(temp).unwrap();
         for chunk in 0..6 {
             let mut byte = [0];
@@ -155,7 +157,8 @@ fn of_a_source_that_changed_only_what_differs_is_sent() {
         let mut scene = Scene::new(direction);
         files::make(scene.source(), 1, LEN);
         let durable = scene.die(scene.run("f", "f"), Death::ClientKilled);
-        // A byte of the first chunk, which was among the first to arrive, and one of the last, which was not.
+        // A byte of the first chunk, which was among the first to arrive, and one of the last,
+        // which was not.
         let source = std::fs::File::options().write(true).open(scene.source()).unwrap();
         source.write_all_at(b"!", 5).unwrap();
         source.write_all_at(b"!", LEN as u64 - 1).unwrap();

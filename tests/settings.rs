@@ -142,8 +142,8 @@ fn a_full_standard_output_is_an_error() {
     assert!(!outcome.stderr.is_empty() && !outcome.stderr.contains("panicked"), "{outcome}");
 }
 
-/// Moves 24 MiB through lanes that are held after 12, where the receiver syncs after `bytes` or a minute; gives what is durable
-/// once `told` takes a progress event.
+/// Moves 24 MiB through lanes that are held after 12, where the receiver syncs after `bytes` or a
+/// minute; gives what is durable once `told` takes a progress event.
 fn durable_when(direction: Direction, bytes: &str, told: impl Fn(&serde_json::Value) -> bool) -> u64 {
     let gate = Gate::default();
     let holding = gate.clone();

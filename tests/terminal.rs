@@ -1,4 +1,5 @@
-//! What a person sees: the bar on terminals of all widths, labels and their colour, and what the last lines say of a run.
+//! What a person sees: the bar on terminals of all widths, labels and their colour, and what the
+//! last lines say of a run.
 
 use rustix::process::Signal;
 

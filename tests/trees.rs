@@ -1,4 +1,5 @@
-//! What a tree can hold: names of any bytes, nothing at all, links, depth, holes, modes and times, and what is never sent.
+//! What a tree can hold: names of any bytes, nothing at all, links, depth, holes, modes and times,
+//! and what is never sent.
 
 use std::ffi::OsStr;
 use std::fs;

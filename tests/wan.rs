@@ -1,5 +1,5 @@
-//! Two hosts that are far from each other: what long, lossy, narrow and broken paths do to transfers, and what they must not.
-//! The paths are `longhaul-wan`'s. Needs root.
+//! Two hosts that are far from each other: what long, lossy, narrow and broken paths do to
+//! transfers, and what they must not. The paths are `longhaul-wan`'s. Needs root.
 
 mod quic;
 

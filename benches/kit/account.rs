@@ -1,5 +1,5 @@
-//! Owns the account of a run's seconds. Takes what had passed over the wire at each moment; gives what the time went into. Must
-//! not know who sent it.
+//! Owns the account of a run's seconds. Takes what had passed over the wire at each moment; gives
+//! what the time went into. Must not know who sent it.
 
 use serde::Serialize;
 
@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn every_second_is_accounted_for() {
-        // 8 bit/s: a byte a second. Two seconds late at the start, one in between, half a second at the end.
+        // 8 bit/s: a byte a second. Two seconds late at the start, one in between, half a second at
+        // the end.
         let points = [(0.0, 0), (2.0, 0), (5.0, 3), (10.0, 7), (12.0, 8), (14.0, 10)];
         let samples = points.map(|(t_s, bytes)| Sample { t_s, bytes });
         let account = Account::of(&samples, 9, 8);

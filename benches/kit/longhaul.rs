@@ -111,7 +111,8 @@ impl Longhaul {
         }
     }
 
-    /// A push of `source` (its contents, if it ends in a slash) into a directory beneath the daemon's root.
+    /// A push of `source` (its contents, if it ends in a slash) into a directory beneath the
+    /// daemon's root.
     pub(crate) fn push(&self, daemon: &Daemon, protect: &str, source: &Path, dir: &str) -> Command {
         self.push_to(daemon, &daemon.addr, protect, source, dir)
     }

@@ -10,10 +10,12 @@ pub(crate) struct Options {
     /// Small amounts and two rounds: shows that the bench works, not how fast anything is
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Rounds; each runs every contender once, every other one in reverse order [default: 5, with --quick 2]
+    /// Rounds; each runs every contender once, every other one in reverse order [default: 5, with
+    /// --quick 2]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// A directory on the disk to measure, for test data that is removed at the end [default: beneath target/]
+    /// A directory on the disk to measure, for test data that is removed at the end [default:
+    /// beneath target/]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// What cargo says to a bench.
@@ -22,8 +24,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The options, or none when this is no `cargo bench`: `cargo test --all-targets` runs benches too, and means no
-    /// measurement.
+    /// The options, or none when this is no `cargo bench`: `cargo test --all-targets` runs benches
+    /// too, and means no measurement.
     pub(crate) fn parse() -> Option<Options> {
         let options = <Options as Parser>::parse();
         options.is_bench().then_some(options)

@@ -1,4 +1,5 @@
-//! Child processes and what they cost: CPU time and peak memory as the kernel counts them, in `/proc`.
+//! Child processes and what they cost: CPU time and peak memory as the kernel counts them, in
+//! `/proc`.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -113,7 +114,8 @@ impl Drop for Kept {
 /// CPU seconds of a process and of those of its children that it has buried.
 pub(crate) fn cpu_s(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name in parentheses may hold anything; behind it: state, and as the 12th to 15th field the times.
+    // The name in parentheses may hold anything; behind it: state, and as the 12th to 15th field
+    // the times.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(4);
     Ok(fields.map(|ticks| ticks.parse::<u64>()).sum::<Result<u64, _>>()? as f64 / TICKS_PER_S)
 }

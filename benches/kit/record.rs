@@ -1,4 +1,5 @@
-//! Raw results: one JSON line per run in `target/bench/NAME.jsonl`, with the facts of the host and the date.
+//! Raw results: one JSON line per run in `target/bench/NAME.jsonl`, with the facts of the host and
+//! the date.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! Rounds of contenders on one course, each round in the reverse order of the last, so that what drifts favours nobody.
+//! Rounds of contenders on one course, each round in the reverse order of the last, so that what
+//! drifts favours nobody.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ pub(crate) struct Course {
     pub(crate) files: u64,
     /// What is read, made cold before each run; none if nothing is.
     pub(crate) source: Option<PathBuf>,
-    /// Where a fresh directory is made for each run and checked afterwards; none if nothing is written.
+    /// Where a fresh directory is made for each run and checked afterwards; none if nothing is
+    /// written.
     pub(crate) target: Option<PathBuf>,
     /// What becomes of it then.
     pub(crate) arrived: Arrived,
@@ -33,15 +35,17 @@ pub(crate) struct Course {
 pub(crate) enum Arrived {
     /// It is removed at once: there is no room for all of it.
     Removed,
-    /// It stays until the end. ext4 without a journal gives the inode of a file that was removed to no other for a minute, and
-    /// looks at each of them again for every file it makes: whoever comes after a removal would pay for it.
+    /// It stays until the end. ext4 without a journal gives the inode of a file that was removed to
+    /// no other for a minute, and looks at each of them again for every file it makes: whoever
+    /// comes after a removal would pay for it.
     Kept,
 }
 
 /// One who does it.
 pub(crate) struct Contender<'a> {
     pub(crate) name: &'static str,
-    /// A command that loads the programs, run after the caches were emptied: their loading is not what is measured.
+    /// A command that loads the programs, run after the caches were emptied: their loading is not
+    /// what is measured.
     pub(crate) warm_up: Option<Command>,
     pub(crate) go: Go<'a>,
 }

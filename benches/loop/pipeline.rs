@@ -1,5 +1,5 @@
-//! The limit that our own disk engine sets: direct reads and writes overlapped, committed and synced as a transfer would,
-//! but without network and digest.
+//! The limit that our own disk engine sets: direct reads and writes overlapped, committed and
+//! synced as a transfer would, but without network and digest.
 
 use std::ops::ControlFlow;
 use std::path::Path;

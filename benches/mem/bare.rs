@@ -1,4 +1,5 @@
-//! The limit of `mem`: per lane one thread that hashes and sends and one that receives and hashes, and nothing else.
+//! The limit of `mem`: per lane one thread that hashes and sends and one that receives and hashes,
+//! and nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,8 @@
-//! A relay between client and daemon that says when the first byte of payload comes by, and holds it there.
+//! A relay between client and daemon that says when the first byte of payload comes by, and holds
+//! it there.
 //!
-//! In: the daemon's address. Out: an address to push to, and of the first unit on any `safe` lane the moment, and what it is.
-//! Knows of the protocol only how a lane begins.
+//! In: the daemon's address. Out: an address to push to, and of the first unit on any `safe` lane
+//! the moment, and what it is. Knows of the protocol only how a lane begins.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -57,7 +58,8 @@ fn relay(client: TcpStream, daemon: SocketAddr, tell: Sender<First>) -> Result<(
     Ok(())
 }
 
-/// Passes on what the client says, but for a lane's payload: there it stops, and the lane stands still.
+/// Passes on what the client says, but for a lane's payload: there it stops, and the lane stands
+/// still.
 fn pass(mut client: TcpStream, mut daemon: TcpStream, tell: &Sender<First>) -> Result<()> {
     let (mut seen, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {

@@ -1,7 +1,8 @@
-//! The floor of `small`: what the file system itself takes for as many files to come into being safely.
+//! The floor of `small`: what the file system itself takes for as many files to come into being
+//! safely.
 //!
-//! Temporaries created, written and given their metadata by a thread per processor; then all of it synced, all renamed, all
-//! synced again. Reads nothing, sends nothing, hashes nothing.
+//! Temporaries created, written and given their metadata by a thread per processor; then all of it
+//! synced, all renamed, all synced again. Reads nothing, sends nothing, hashes nothing.
 
 use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io::Write;
@@ -14,7 +15,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, anyhow};
 use rustix::fs::syncfs;
 
-/// Makes `files` files of `len` bytes in `dirs` directories beneath `target`, all of them durable at the end.
+/// Makes `files` files of `len` bytes in `dirs` directories beneath `target`, all of them durable
+/// at the end.
 pub(crate) fn write(target: &Path, files: u64, dirs: u64, len: usize) -> Result<()> {
     let (top, bytes) = (File::open(target)?, vec![7; len]);
     let dir = |n: u64| target.join(format!("d{n:04}"));

@@ -1,4 +1,5 @@
-//! Owns which paths are measured, and what is aimed at on each. Takes the command line; must not know how anything is run.
+//! Owns which paths are measured, and what is aimed at on each. Takes the command line; must not
+//! know how anything is run.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use serde::{Serialize, Serializer};
 
 use crate::kit::Options;
 
-/// Goodput over emulated paths. Without a choice: all of what docs/BENCHMARKS.md lists; with one, the product of what is chosen
+/// Goodput over emulated paths. Without a choice: all of what docs/BENCHMARKS.md lists; with one,
+/// the product of what is chosen
 #[derive(Debug, Parser)]
 pub(crate) struct Plan {
     #[command(flatten)]
@@ -28,10 +30,12 @@ pub(crate) struct Plan {
     /// Only the small files
     #[arg(long)]
     small: bool,
-    /// Only QUIC at a rate, and what that does to a TCP connection beside it; with --loss, at these only
+    /// Only QUIC at a rate, and what that does to a TCP connection beside it; with --loss, at these
+    /// only
     #[arg(long)]
     quic: bool,
-    /// An option for the push of the large file, as in `--with=--transport --with=quic`; may be repeated [default: none]
+    /// An option for the push of the large file, as in `--with=--transport --with=quic`; may be
+    /// repeated [default: none]
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) with: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Owns the emulated path with a daemon at its far end. Takes a case; gives a push that runs at the near end, and what was
-//! counted on the way. Must not know what is moved.
+//! Owns the emulated path with a daemon at its far end. Takes a case; gives a push that runs at the
+//! near end, and what was counted on the way. Must not know what is moved.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Owns a TCP connection as any program has it, under cubic, that sends as much as it can beside what is measured. Takes a path;
-//! gives what it carried between two moments. Must not know what else is on the path.
+//! Owns a TCP connection as any program has it, under cubic, that sends as much as it can beside
+//! what is measured. Takes a path; gives what it carried between two moments. Must not know what
+//! else is on the path.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

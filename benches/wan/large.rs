@@ -1,4 +1,5 @@
-//! Owns one push of the large file: runs it over its path, watches the wire and both processes, and gives the figures.
+//! Owns one push of the large file: runs it over its path, watches the wire and both processes, and
+//! gives the figures.
 
 use std::fs;
 use std::time::{Duration, Instant};

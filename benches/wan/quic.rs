@@ -1,5 +1,5 @@
-//! Owns QUIC lanes at a rate that was asked for: whether they hold it on the wire, and what they do to a TCP connection beside
-//! them, with and without loss.
+//! Owns QUIC lanes at a rate that was asked for: whether they hold it on the wire, and what they do
+//! to a TCP connection beside them, with and without loss.
 
 use std::fs;
 use std::thread;

@@ -1,4 +1,5 @@
-//! Owns what a push said about itself. Takes its events; gives what limited it and what it decided, for people and for the record.
+//! Owns what a push said about itself. Takes its events; gives what limited it and what it decided,
+//! for people and for the record.
 
 use std::collections::BTreeMap;
 

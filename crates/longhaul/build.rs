@@ -1,7 +1,8 @@
 //! Names the commit that a release was built from, for `--version`.
 //!
-//! In: the repository, if this is built from one. Out: the variable `LONGHAUL_BUILT_FROM` to the compiler. A tarball has no
-//! commit; neither does a debug build, which would have to be made anew after each one. Nothing that fails here fails the build.
+//! In: the repository, if this is built from one. Out: the variable `LONGHAUL_BUILT_FROM` to the
+//! compiler. A tarball has no commit; neither does a debug build, which would have to be made anew
+//! after each one. Nothing that fails here fails the build.
 
 use std::env;
 use std::path::Path;
@@ -19,7 +20,8 @@ fn main() {
     println!("cargo::rustc-env=LONGHAUL_BUILT_FROM={commit}");
 }
 
-/// The commit of the repository whose top this workspace is; one that only lies around it is another's.
+/// The commit of the repository whose top this workspace is; one that only lies around it is
+/// another's.
 fn commit() -> Option<String> {
     let top = git(&["rev-parse", "--show-toplevel"])?;
     let workspace = Path::new(&env::var("CARGO_MANIFEST_DIR").ok()?).join("../..").canonicalize().ok()?;

@@ -1,5 +1,6 @@
-//! What the fuzz targets share: an allocator that counts, so that "no more memory than it paid for" is checked with every
-//! input, the reading of a stream of control messages, and what waits for a peer that reads nothing.
+//! What the fuzz targets share: an allocator that counts, so that "no more memory than it paid for"
+//! is checked with every input, the reading of a stream of control messages, and what waits for a
+//! peer that reads nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +35,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs `run`; the process aborts, which libFuzzer reports, if it ever holds more than `bytes` at once.
+/// Runs `run`; the process aborts, which libFuzzer reports, if it ever holds more than `bytes` at
+/// once.
 pub fn within<T>(bytes: usize, run: impl FnOnce() -> T) -> T {
     HELD.store(0, Ordering::Relaxed);
     LIMIT.store(bytes, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! A lane header. What decodes encodes to the same bytes, and can be hashed as a lane does before anyone has judged it.
+//! A lane header. What decodes encodes to the same bytes, and can be hashed as a lane does before
+//! anyone has judged it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

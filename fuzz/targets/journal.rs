@@ -1,6 +1,7 @@
-//! A journal as it may lie on a disk. What is believed fits its files, is a sound journal by itself, and goes on; the memory
-//! goes with the bytes. The first byte says how large the pieces are, and whether the checks are made right first, so that
-//! what stands behind them is reached as well.
+//! A journal as it may lie on a disk. What is believed fits its files, is a sound journal by
+//! itself, and goes on; the memory goes with the bytes. The first byte says how large the pieces
+//! are, and whether the checks are made right first, so that what stands behind them is reached as
+//! well.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -53,7 +54,8 @@ fn goes_on(replayed: Replayed, bytes: &[u8]) {
     assert!(again.files.is_empty() && again.opened == replayed.opened);
 }
 
-/// The records in `bytes` (length, kind, body and eight bytes each), with the checks that they must have.
+/// The records in `bytes` (length, kind, body and eight bytes each), with the checks that they must
+/// have.
 fn checked(bytes: &[u8]) -> Vec<u8> {
     let id = JournalId([3; 16]);
     let key = blake3::derive_key("longhaul 1 journal record check", &id.0);

@@ -1,4 +1,5 @@
-//! A path beneath a root, or a list of them. What is accepted cannot leave it, and comes apart and together again.
+//! A path beneath a root, or a list of them. What is accepted cannot leave it, and comes apart and
+//! together again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

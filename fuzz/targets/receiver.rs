@@ -1,6 +1,6 @@
-//! The receiver's machine against whatever a sender may say, with a disk that does everything at once and lanes that bring
-//! whatever was declared: it ends the session or goes on. Each input is played twice: the second time by a sender that reads
-//! nothing of what it is told.
+//! The receiver's machine against whatever a sender may say, with a disk that does everything at
+//! once and lanes that bring whatever was declared: it ends the session or goes on. Each input is
+//! played twice: the second time by a sender that reads nothing of what it is told.
 #![no_main]
 
 use std::sync::Arc;
@@ -118,7 +118,8 @@ fn landed(declared: &Declared) -> Landed {
     Landed { ticket, piece, computed: declared.digest, declared: None, rows }
 }
 
-/// Of every other file something is held, of the same version or of another; of the others some stand.
+/// Of every other file something is held, of the same version or of another; of the others some
+/// stand.
 fn surveyed(held: &Held) -> Surveyed {
     let EntryKind::File { len, .. } = held.entry.kind else { return Seen::Absent.into() };
     let source = match held.id.0 % 4 {

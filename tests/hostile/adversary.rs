@@ -1,9 +1,10 @@
-//! Peers that only take. They never read what is said to them and never take what a lane carries, and they say whatever makes the
-//! other side remember most.
+//! Peers that only take. They never read what is said to them and never take what a lane carries,
+//! and they say whatever makes the other side remember most.
 //!
-//! Each attack goes on for five seconds against a real daemon or a real client of its own, which must stay small whatever comes,
-//! and a daemon serves its honest clients on. What a test asserts is the peak of the process's memory (VmHWM); the curve is printed,
-//! `cargo test --test main adversary -- --nocapture` shows it.
+//! Each attack goes on for five seconds against a real daemon or a real client of its own, which
+//! must stay small whatever comes, and a daemon serves its honest clients on. What a test asserts
+//! is the peak of the process's memory (VmHWM); the curve is printed, `cargo test --test main
+//! adversary -- --nocapture` shows it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -69,7 +70,8 @@ fn client_stays_small_whatever_a_daemon_makes_it_owe() {
     }
 }
 
-/// What every session may keep besides its buffers is claimed from the memory of all: one key's many sessions come to no more than that.
+/// What every session may keep besides its buffers is claimed from the memory of all: one key's
+/// many sessions come to no more than that.
 #[test]
 fn daemon_stays_small_whatever_as_many_sessions_as_one_key_may_have_make_it_owe() {
     let site = Site::with(DaemonConfig::default().line("[limits]\nsessions = 64\nmemory = '1GiB'"));
@@ -228,7 +230,8 @@ fn flood(speech: &mut Speech, until: Instant, bytes: &[u8]) {
     while speech.force(bytes, until) {}
 }
 
-/// Pushes pages of entries that fail or are no files, as fast as a daemon may well have asked for them.
+/// Pushes pages of entries that fail or are no files, as fast as a daemon may well have asked for
+/// them.
 fn pages(site: &Site, until: Instant, make: fn(u64) -> Entry) {
     let mut client = client(site);
     client.agree(push_to("data", ""));
@@ -264,7 +267,8 @@ fn unsent(n: u64) -> Entry {
     entry(&format!("{n}"), EntryKind::Unsent { failure: Some(FaultCode::Io), why: "".into() })
 }
 
-/// Wants all chunks of the first file, of so many bytes as a power of two or as was agreed, and says the same of each at once.
+/// Wants all chunks of the first file, of so many bytes as a power of two or as was agreed, and
+/// says the same of each at once.
 fn want_and_judge(speech: &mut Speech, until: Instant, log2: Option<u8>, finding: Finding) {
     let file = offered(speech, 1)[0];
     if let Some(chunk) = log2.map(|log2| ChunkSize::from_log2(log2).unwrap()) {
@@ -283,7 +287,8 @@ fn want_and_judge(speech: &mut Speech, until: Instant, log2: Option<u8>, finding
     }
 }
 
-/// Says of one file after the other that one chunk in two is held: in more pieces than a sender remembers of all files together.
+/// Says of one file after the other that one chunk in two is held: in more pieces than a sender
+/// remembers of all files together.
 fn hold_in_pieces(speech: &mut Speech, until: Instant) {
     let chunk = ChunkSize::from_log2(20).unwrap();
     let part = |n| TreePart { start: ChunkIndex(n), chunks: 1, digest: Digest::Cv([7; 32]) };
@@ -298,7 +303,8 @@ fn hold_in_pieces(speech: &mut Speech, until: Instant) {
     }
 }
 
-/// Has the sender tell its pages until there were so many files, and wants these. Gives them, and reads nothing from then on.
+/// Has the sender tell its pages until there were so many files, and wants these. Gives them, and
+/// reads nothing from then on.
 fn offered(speech: &mut Speech, count: usize) -> Vec<FileId> {
     speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: "".into() }));
     let mut files = Vec::new();
@@ -318,7 +324,8 @@ fn offered(speech: &mut Speech, count: usize) -> Vec<FileId> {
     files
 }
 
-/// Names directories that are never ended, each with a path as long as there is. Reads what it is told, so that its credit grows.
+/// Names directories that are never ended, each with a path as long as there is. Reads what it is
+/// told, so that its credit grows.
 fn directories(speech: &mut Speech, until: Instant) {
     let mut dir = String::new();
     let mut deep = Vec::new();
@@ -386,7 +393,8 @@ fn resident(pid: i32, field: &str) -> Option<u64> {
 const LASTING: Duration = Duration::from_secs(5);
 /// An attack that must not outrun its credit goes a step so often.
 const PACE: Duration = Duration::from_millis(8);
-/// Most that a process may come to hold: an idle daemon of this build has 20 MiB or so, and one session's bounds are some more.
+/// Most that a process may come to hold: an idle daemon of this build has 20 MiB or so, and one
+/// session's bounds are some more.
 const PEAK_MIB_MAX: u64 = 96;
 /// As many sessions as one key may have of 64.
 const SESSIONS: usize = 48;
@@ -394,7 +402,8 @@ const SESSIONS: usize = 48;
 const SESSIONS_PEAK_MIB_MAX: u64 = 512;
 /// The length of a file without content.
 const DEEP: u64 = 64 << 30;
-/// Files that are held in pieces: a sender remembers 131,072 pieces, and one chunk in two of each of these is 32,768.
+/// Files that are held in pieces: a sender remembers 131,072 pieces, and one chunk in two of each
+/// of these is 32,768.
 const HELD_FILES: usize = 8;
 /// Names in the directory that is listed, and those who list it.
 const NAMES: u64 = 20_000;

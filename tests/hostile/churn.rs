@@ -1,5 +1,5 @@
-//! Floods: connections by the thousand each second over a long path, which say nothing, or something and no more. Who means well
-//! gets in meanwhile, from the same address and from others.
+//! Floods: connections by the thousand each second over a long path, which say nothing, or
+//! something and no more. Who means well gets in meanwhile, from the same address and from others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -168,8 +168,8 @@ fn lanes_by_the_thousand_that_prove_nothing_keep_nobody_out() {
 
 #[test]
 fn hellos_by_the_thousand_keep_nobody_out() {
-    // Each costs a key exchange: on a machine that cannot make as many as are asked for, those that share the address wait in the
-    // same queue as the flood, and some of them for too long.
+    // Each costs a key exchange: on a machine that cannot make as many as are asked for, those that
+    // share the address wait in the same queue as the flood, and some of them for too long.
     assert_lists_on("client hellos", &client_hello(), &[Honest::Elsewhere]);
 }
 

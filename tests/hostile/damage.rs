@@ -1,4 +1,5 @@
-//! Bytes that change on the way. On a `safe` lane: wanted again, or given up; never believed. On a `private` one: over another lane.
+//! Bytes that change on the way. On a `safe` lane: wanted again, or given up; never believed. On a
+//! `private` one: over another lane.
 
 use longhaul_core::{BundleId, ChunkIndex, ChunkSize, DigestKind, FileId, Unit};
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece};
@@ -120,8 +121,8 @@ fn alter_header(
     }
 }
 
-/// After what was done to a `safe` lane on the way, either an exact copy stands and the run says so, or nothing does and
-/// the run says that a retry may help, or that the bytes did not match.
+/// After what was done to a `safe` lane on the way, either an exact copy stands and the run says
+/// so, or nothing does and the run says that a retry may help, or that the bytes did not match.
 #[track_caller]
 fn assert_right_or_refused(wired: &Wired, direction: Direction, engine: &str, what: &str) {
     let context = format!("{what}, {direction:?}, engine {engine}");
@@ -167,7 +168,8 @@ fn bytes_that_are_promised_or_sent_and_never_come_do_not_hang_the_session() {
             // The lane was given up, and what it kept went over another.
             0 if !what.ends_with("longer") => wired.assert_copied(direction, &context),
             5 => wired.assert_absent(direction, &context),
-            // Where another unit follows, its bytes fill what was promised: that is damage, each time over another lane.
+            // Where another unit follows, its bytes fill what was promised: that is damage, each
+            // time over another lane.
             6 if what.ends_with("longer") => wired.assert_absent(direction, &context),
             _ => panic!("{context}"),
         }

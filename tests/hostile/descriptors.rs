@@ -1,4 +1,5 @@
-//! Daemons that may open too few files: they say so when they start, and a session that runs out of them ends and goes on later.
+//! Daemons that may open too few files: they say so when they start, and a session that runs out of
+//! them ends and goes on later.
 
 use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, files, tree};
 

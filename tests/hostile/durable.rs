@@ -1,7 +1,9 @@
-//! The promise of durability as the kernel sees it: the order of writes, syncs and renames, taken from `strace`.
+//! The promise of durability as the kernel sees it: the order of writes, syncs and renames, taken
+//! from `strace`.
 //!
-//! For every final name: all writes and metadata of its temporary -> a sync that covers them -> the rename -> a sync of the
-//! directory, and of the directory above each that was made -> only then the word that it is committed.
+//! For every final name: all writes and metadata of its temporary -> a sync that covers them -> the
+//! rename -> a sync of the directory, and of the directory above each that was made -> only then
+//! the word that it is committed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -158,7 +160,8 @@ fn check(make: impl Fn(&Path)) {
         let host = Host::new();
         make(&host.path("from"));
         let trace = Trace::of_copy(&host, engine, "from/", "new/above/to/");
-        // The ring's writes are no system calls of their own; its order is the machine's, which is the same for both.
+        // The ring's writes are no system calls of their own; its order is the machine's, which is
+        // the same for both.
         assert_promise(&trace, &host.path("new/above/to"), engine == "threads", &format!("engine {engine}"));
         let (sent, stands) = (Tree::of(host.path("from")).beneath(), Tree::of(host.path("new/above/to")).beneath());
         crate::fixture::tree::assert_same(&sent, &stands, engine);

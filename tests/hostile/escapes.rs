@@ -1,5 +1,5 @@
-//! Names that lead out of a root: `..`, absolute, reserved, and symbolic links as leaf and as parent. Nothing outside changes,
-//! nothing outside is read.
+//! Names that lead out of a root: `..`, absolute, reserved, and symbolic links as leaf and as
+//! parent. Nothing outside changes, nothing outside is read.
 
 use std::fs;
 use std::path::PathBuf;
@@ -50,7 +50,8 @@ impl Prison {
     }
 }
 
-/// Names that no honest peer can say: how it would be said honestly, what is exchanged in that, and for what.
+/// Names that no honest peer can say: how it would be said honestly, what is exchanged in that, and
+/// for what.
 const FORGERIES: &[(&str, &[u8], &[u8])] = &[
     ("QQ", b"QQ", b".."),
     ("QQ/outside/new", b"QQ/", b"../"),

@@ -1,4 +1,5 @@
-//! Roots on a file system that takes several spellings of a name for one: whose files are whose, and which is which.
+//! Roots on a file system that takes several spellings of a name for one: whose files are whose,
+//! and which is which.
 //!
 //! The file system is one of the fixture's own, over FUSE. Needs root.
 
@@ -84,7 +85,8 @@ fn what_one_client_left_unfinished_another_neither_sees_nor_forges_where_names_f
     tree::assert_same(&Tree::of(alice.path("f")), &Tree::of(root.join("f")), "what alice resumed");
 }
 
-/// Sends small files one page after the other, each when what came before has its outcome; gives the outcomes.
+/// Sends small files one page after the other, each when what came before has its outcome; gives
+/// the outcomes.
 fn send_in_turn(client: &mut Client, names: &[(&str, &[u8])]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for (n, (name, bytes)) in names.iter().enumerate() {

@@ -1,6 +1,8 @@
-//! A meddler that understands `safe` lanes: skips the join, shows each header and the payload behind it to an editor.
+//! A meddler that understands `safe` lanes: skips the join, shows each header and the payload
+//! behind it to an editor.
 //!
-//! It follows the honest headers, whatever the editor makes of them, so that only what is meant to be altered is.
+//! It follows the honest headers, whatever the editor makes of them, so that only what is meant to
+//! be altered is.
 
 use std::sync::{Arc, Mutex};
 

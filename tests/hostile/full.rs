@@ -1,4 +1,5 @@
-//! Targets that have no room or take no writes: small file systems of their own, mounted from an image. Needs root.
+//! Targets that have no room or take no writes: small file systems of their own, mounted from an
+//! image. Needs root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,8 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // Lazily: a daemon of the test may still be on its way out. The loop device goes with the mount.
+        // Lazily: a daemon of the test may still be on its way out. The loop device goes with the
+        // mount.
         tool("umount", &["-l", self.mount.to_str().unwrap()]);
     }
 }
@@ -179,7 +181,8 @@ fn a_full_disk_that_is_freed_takes_the_rest() {
             fs::remove_file(&ballast).unwrap();
             let outcome = filling.run();
             assert_eq!(outcome.code, 0, "{context}: {outcome}");
-            // Not all that was there room for: what waited to be written may have been the first of it.
+            // Not all that was there room for: what waited to be written may have been the first of
+            // it.
             let resumed = outcome.summary()["bytes_resumed"].as_u64().unwrap();
             assert!(resumed > 0, "{context}: {resumed}: {outcome}");
             assert!(fs::read(&filling.target).unwrap() == files::bytes(1, 15 << 20), "{context}");
@@ -188,7 +191,8 @@ fn a_full_disk_that_is_freed_takes_the_rest() {
     }
 }
 
-/// The one fault for want of room says on which file system of which host, and `what`; it is said once.
+/// The one fault for want of room says on which file system of which host, and `what`; it is said
+/// once.
 #[track_caller]
 fn assert_named(outcome: &Outcome, what: &str, context: &str) {
     let faults = outcome.events_of("fault");

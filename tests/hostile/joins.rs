@@ -1,4 +1,5 @@
-//! Lanes that try to join a session they do not belong to: recorded, reflected, unproved, unprotected, late.
+//! Lanes that try to join a session they do not belong to: recorded, reflected, unproved,
+//! unprotected, late.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! Who may not: keys that are unknown or changed, roots that are not there, rights that are not given. Exit 4, nothing written.
+//! Who may not: keys that are unknown or changed, roots that are not there, rights that are not
+//! given. Exit 4, nothing written.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Transfers that are cut off in the middle and not tried again: control connections that break, ends that die, users who
-//! give up. (What is tried again stands in `links` at the top.)
+//! Transfers that are cut off in the middle and not tried again: control connections that break,
+//! ends that die, users who give up. (What is tried again stands in `links` at the top.)
 //!
 //! The proxy holds the payload, so that "in the middle" is a state and not a moment.
 
@@ -32,7 +32,8 @@ fn ways() -> impl Iterator<Item = (Direction, &'static str, &'static str)> {
     pairs.zip(engines().iter().cycle()).map(|((direction, protect), engine)| (direction, protect, *engine))
 }
 
-/// What stands at the receiving end while the gate is closed: one temporary, and not the final name.
+/// What stands at the receiving end while the gate is closed: one temporary, and not the final
+/// name.
 fn assert_under_way(wired: &Wired, direction: Direction) {
     let to = wired.end(direction, End::To);
     let beside = tree::leftovers(to.parent().unwrap());

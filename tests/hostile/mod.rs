@@ -1,7 +1,9 @@
-//! What the world does to a transfer: peers that lie, links that break, disks that fill up, sources that move.
+//! What the world does to a transfer: peers that lie, links that break, disks that fill up, sources
+//! that move.
 //!
-//! Takes hosts and daemons from the fixture and puts something between or in place of them: a [`proxy`] on the way, a
-//! [`peer`] that follows no rules. Whatever happens, no wrong file may stand, and the daemon serves on.
+//! Takes hosts and daemons from the fixture and puts something between or in place of them: a
+//! [`proxy`] on the way, a [`peer`] that follows no rules. Whatever happens, no wrong file may
+//! stand, and the daemon serves on.
 
 mod adversary;
 mod bench;
@@ -66,7 +68,8 @@ impl Wired {
         Wired { site, proxy }
     }
 
-    /// Puts `f` at the sending end: a file of `len` bytes, or whatever `make` makes under that path.
+    /// Puts `f` at the sending end: a file of `len` bytes, or whatever `make` makes under that
+    /// path.
     pub(crate) fn source(&self, direction: Direction, make: impl FnOnce(&std::path::Path)) {
         make(&self.end(direction, End::From));
     }
@@ -99,7 +102,8 @@ impl Wired {
         }
     }
 
-    /// Fails if the target holds anything else than an exact copy, or if anything temporary is left at either end.
+    /// Fails if the target holds anything else than an exact copy, or if anything temporary is left
+    /// at either end.
     #[track_caller]
     pub(crate) fn assert_copied(&self, direction: Direction, context: &str) {
         let (from, to) = (self.end(direction, End::From), self.end(direction, End::To));

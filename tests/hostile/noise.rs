@@ -1,4 +1,5 @@
-//! Connections that are none: rubbish, other protocols, half a handshake, silence, by the hundred. Who means well gets in.
+//! Connections that are none: rubbish, other protocols, half a handshake, silence, by the hundred.
+//! Who means well gets in.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -81,7 +82,8 @@ fn who_does_not_speak_longhaul_is_cut_off_in_time_and_hurts_nobody() {
     assert_serves(&site, "noise that hangs up");
 }
 
-/// So many connections are more than the daemon greets at once, and more than a runtime has threads to wait with.
+/// So many connections are more than the daemon greets at once, and more than a runtime has threads
+/// to wait with.
 const CROWD: usize = 700;
 
 #[test]

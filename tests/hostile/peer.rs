@@ -1,6 +1,8 @@
-//! Peers that speak the protocol but not its rules: a control connection that says what a test wants, lanes that carry it.
+//! Peers that speak the protocol but not its rules: a control connection that says what a test
+//! wants, lanes that carry it.
 //!
-//! Built on the crates, not on the program. [`Speech`] is either end's control channel; [`Client`] is one that dialled.
+//! Built on the crates, not on the program. [`Speech`] is either end's control channel; [`Client`]
+//! is one that dialled.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -53,8 +55,8 @@ impl Speech {
         let _ = self.runtime.block_on(said);
     }
 
-    /// Says anything at all, and says whether it was taken: not if the other side has ended the connection, or reads nothing
-    /// before `until`.
+    /// Says anything at all, and says whether it was taken: not if the other side has ended the
+    /// connection, or reads nothing before `until`.
     pub(super) fn force(&mut self, bytes: &[u8], until: Instant) -> bool {
         let writer = &mut self.control.writer;
         let said = async {
@@ -97,7 +99,8 @@ impl Speech {
         }
     }
 
-    /// Hears out the session and gives the name of the code it was refused with, or what it ended with instead.
+    /// Hears out the session and gives the name of the code it was refused with, or what it ended
+    /// with instead.
     pub(super) fn end(&mut self) -> String {
         let mut last = "nothing";
         let refused = self.hear_until(|message| match message {
@@ -405,7 +408,8 @@ pub(super) fn rel(path: &str) -> RelPath {
     RelPath::new(path).expect("a path")
 }
 
-/// A message in which the bytes `from` were exchanged for `to`, of the same length: what no encoder of ours would say.
+/// A message in which the bytes `from` were exchanged for `to`, of the same length: what no encoder
+/// of ours would say.
 pub(super) fn forged(message: &Message, from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len(), "lengths stand before the bytes");
     let mut bytes = message.encode();

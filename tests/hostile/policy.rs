@@ -19,8 +19,8 @@ fn dir(path: &str, mode: u32) -> [Entry; 2] {
     kinds.map(|kind| Entry { meta, ..entry(path, kind) })
 }
 
-/// Has a client of the tests' own send the top of the root, a directory and an empty file, all of this mode, and waits for the
-/// outcomes.
+/// Has a client of the tests' own send the top of the root, a directory and an empty file, all of
+/// this mode, and waits for the outcomes.
 fn send_modes(site: &Site, mode: u32) {
     let mut client = super::client(site);
     client.agree(push_to("data", ""));

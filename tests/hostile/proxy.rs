@@ -1,6 +1,8 @@
-//! A TCP proxy between a client and a daemon: knows control connections from lanes, shows bytes to a meddler, cuts lines.
+//! A TCP proxy between a client and a daemon: knows control connections from lanes, shows bytes to
+//! a meddler, cuts lines.
 //!
-//! The client dials it for everything. What it changes is decided by the tests; it knows nothing of files or sessions.
+//! The client dials it for everything. What it changes is decided by the tests; it knows nothing of
+//! files or sessions.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,8 +27,8 @@ pub(crate) enum Way {
     ToClient,
 }
 
-/// Sees everything that goes one way over one connection. What it leaves in `bytes` goes on; while it does not return,
-/// nothing does.
+/// Sees everything that goes one way over one connection. What it leaves in `bytes` goes on; while
+/// it does not return, nothing does.
 pub(crate) trait Meddler: Send {
     fn pass(&mut self, bytes: &mut Vec<u8>);
 }
@@ -65,7 +67,8 @@ struct Link {
 }
 
 impl Proxy {
-    /// Listens on a free port and passes everything on to `daemon`, through the meddlers that `make` makes.
+    /// Listens on a free port and passes everything on to `daemon`, through the meddlers that
+    /// `make` makes.
     pub(crate) fn start(
         daemon: SocketAddr,
         make: impl Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync + 'static,
@@ -86,7 +89,8 @@ impl Proxy {
                     return;
                 }
                 let shared = accepting.clone();
-                // A connection that breaks is what the tests are about: both ends notice for themselves.
+                // A connection that breaks is what the tests are about: both ends notice for
+                // themselves.
                 std::thread::spawn(move || drop(carry(&shared, stream)));
             }
         });
@@ -108,7 +112,8 @@ impl Proxy {
         self.shared.links.lock().expect("links").iter().find(|link| link.kind == kind).expect("a connection").cut();
     }
 
-    /// The client loses all connections, and the daemon hears nothing of that: its ends stay open and silent.
+    /// The client loses all connections, and the daemon hears nothing of that: its ends stay open
+    /// and silent.
     pub(crate) fn desert(&self) {
         for link in self.shared.links.lock().expect("links").iter() {
             link.deserted.store(true, Ordering::Release);
@@ -185,7 +190,8 @@ fn recognise(client: &mut TcpStream) -> std::io::Result<(Kind, Vec<u8>)> {
     }
 }
 
-/// Passes on what comes `from` one end, and its end too; while the daemon is `deserted`, nothing and no end.
+/// Passes on what comes `from` one end, and its end too; while the daemon is `deserted`, nothing
+/// and no end.
 fn pump(
     first: Vec<u8>,
     mut from: TcpStream,

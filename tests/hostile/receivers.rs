@@ -1,4 +1,5 @@
-//! Receivers that want what they may not, or judge what was not sent: the daemon ends that session and serves on.
+//! Receivers that want what they may not, or judge what was not sent: the daemon ends that session
+//! and serves on.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, PAGE_ENTRIES_MAX};
@@ -29,7 +30,8 @@ fn offer(c: &mut Client) {
     c.speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: "".into() }));
 }
 
-/// Offers, hears all pages, and wants everything that has content. Gives the id of the file that comes in chunks.
+/// Offers, hears all pages, and wants everything that has content. Gives the id of the file that
+/// comes in chunks.
 fn wanting(c: &mut Client) -> FileId {
     offer(c);
     let mut large = None;

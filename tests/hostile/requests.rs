@@ -1,4 +1,5 @@
-//! Requests that contradict themselves or ask for what there is not: the daemon refuses them and serves on.
+//! Requests that contradict themselves or ask for what there is not: the daemon refuses them and
+//! serves on.
 
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{ChunkSize, Role};

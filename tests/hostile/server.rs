@@ -1,5 +1,6 @@
-//! A daemon that lies to a client that pulls from it: names that were not asked for, ways out of the destination, numbers that
-//! cannot be, silence. The client ends in bounded time, and writes only what it asked for, where it asked for it.
+//! A daemon that lies to a client that pulls from it: names that were not asked for, ways out of
+//! the destination, numbers that cannot be, silence. The client ends in bounded time, and writes
+//! only what it asked for, where it asked for it.
 
 use std::fs;
 use std::thread;
@@ -14,7 +15,8 @@ use super::peer::{CHUNK, Server, Speech, entry, file, forged, page, send_bundle}
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Host, Outcome, files};
 
-/// Runs the client's `pull` of `source` to `got/` against a server that does `serve` with its control connection.
+/// Runs the client's `pull` of `source` to `got/` against a server that does `serve` with its
+/// control connection.
 fn pull(host: &Host, words: &[&str], source: &str, serve: impl FnOnce(&Server, Speech) + Send) -> Outcome {
     let server = Server::start();
     let url = format!("lh://{}/data/{source}", server.addr());

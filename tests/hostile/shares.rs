@@ -1,4 +1,5 @@
-//! Clients that take and do not use: what one key holds leaves room for others, and what does not move ends.
+//! Clients that take and do not use: what one key holds leaves room for others, and what does not
+//! move ends.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,8 @@ fn shared(lines: &str) -> (Site, Host) {
     (Site::with(config), other)
 }
 
-/// Sessions of one key that carry nothing, each with a lane, as many as are welcome up to `most`; and the code of the refusal.
+/// Sessions of one key that carry nothing, each with a lane, as many as are welcome up to `most`;
+/// and the code of the refusal.
 fn idle_sessions(site: &Site, host: &Host, most: usize, transfer: &Transfer) -> (Vec<Client>, Option<String>) {
     let mut held = Vec::new();
     while held.len() < most {
@@ -43,7 +45,8 @@ fn idle_sessions_of_one_key_leave_a_quarter_for_others() {
 #[test]
 fn sessions_that_carry_nothing_do_not_hold_the_daemons_memory() {
     let (site, other) = shared("[limits]\nsessions = 64\nmemory = '1GiB'");
-    // A quarter of a GiB each would be four, and four more of those that keep room for lanes over QUIC none at all.
+    // A quarter of a GiB each would be four, and four more of those that keep room for lanes over
+    // QUIC none at all.
     let (held, refused) = idle_sessions(&site, &other, 30, &push_to("data", "taken"));
     assert_eq!((held.len(), refused), (30, None), "{}", site.daemon.log());
     let mut quic = push_to("data", "taken too");

@@ -1,4 +1,5 @@
-//! A lane that falls silent in the middle of a unit while everything else lives: the peer on control, and TCP's acknowledgements.
+//! A lane that falls silent in the middle of a unit while everything else lives: the peer on
+//! control, and TCP's acknowledgements.
 
 use std::sync::Mutex;
 

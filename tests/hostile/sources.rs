@@ -1,5 +1,5 @@
-//! Sources that do not hold still: they grow, shrink, are written to, replaced or removed while they are sent. None of that is
-//! committed, and the run says so.
+//! Sources that do not hold still: they grow, shrink, are written to, replaced or removed while
+//! they are sent. None of that is committed, and the run says so.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -12,7 +12,8 @@ use super::proxy::{Gate, Kind, hold_after};
 use super::{Direction, End, Wired};
 use crate::fixture::{PROTECTIONS, engines, files, tree};
 
-/// More than sockets and the sender's buffers hold, so that the reading is not over when the gate closes.
+/// More than sockets and the sender's buffers hold, so that the reading is not over when the gate
+/// closes.
 const LEN: usize = 32 << 20;
 
 /// What happens to a source.
@@ -82,7 +83,8 @@ fn a_source_that_vanishes_before_it_is_opened_fails_alone() {
     }
 }
 
-/// Removes a source while another is being read; false if it was open by then, which is another case.
+/// Removes a source while another is being read; false if it was open by then, which is another
+/// case.
 fn vanishes_unopened(engine: &str) -> bool {
     let (wired, gate) = holding(Direction::Push);
     let client = &wired.site.client;

@@ -1,4 +1,5 @@
-//! Words of a daemon: whatever it says, it writes on no terminal but what it is, and passes for no word of ours.
+//! Words of a daemon: whatever it says, it writes on no terminal but what it is, and passes for no
+//! word of ours.
 
 use std::thread;
 
@@ -70,7 +71,8 @@ fn advice_of_a_daemon_is_quoted_as_the_daemons() {
 
 #[test]
 fn what_a_daemon_says_of_itself_cannot_move_the_cursor() {
-    // The wire's texts are clean when they are made; only what no encoder of ours says can hold another.
+    // The wire's texts are clean when they are made; only what no encoder of ours says can hold
+    // another.
     let refusal = Message::Refuse(Fault::new(FaultCode::Busy, Blame::Local, "AAAAAAAA").hint("BBBBBBBB"));
     let mut bytes = forged(&refusal, b"AAAAAAAA", b"\x1b[2J\r\nx\x07");
     let at = bytes.windows(8).position(|window| window == b"BBBBBBBB").expect("the hint");

@@ -1,5 +1,5 @@
-//! What of a tree has come to a destination for good, as the disk has it: final names, which must be right, and chunks that
-//! journals speak of.
+//! What of a tree has come to a destination for good, as the disk has it: final names, which must
+//! be right, and chunks that journals speak of.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,9 +22,11 @@ impl Kept {
     }
 }
 
-/// Looks at `dest`, which is to become `source`; fails if any final name holds anything but what it is to hold.
+/// Looks at `dest`, which is to become `source`; fails if any final name holds anything but what it
+/// is to hold.
 ///
-/// Journals first: a file that is committed meanwhile is then found under its name, and counted as that.
+/// Journals first: a file that is committed meanwhile is then found under its name, and counted as
+/// that.
 #[track_caller]
 pub(crate) fn kept(source: &Path, dest: &Path) -> Kept {
     let held = held_in(dest);
@@ -35,7 +37,8 @@ pub(crate) fn kept(source: &Path, dest: &Path) -> Kept {
     Kept { standing, journalled }
 }
 
-/// The chunks that the journals hold of each file, by path beneath the journal's directory; the most of any of them.
+/// The chunks that the journals hold of each file, by path beneath the journal's directory; the
+/// most of any of them.
 fn held_in(dest: &Path) -> Vec<(String, u64)> {
     let mut held: Vec<(String, u64)> = Vec::new();
     for shelf in [dest.join(".longhaul"), dest.parent().unwrap().join(".longhaul")] {

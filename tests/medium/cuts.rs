@@ -1,10 +1,10 @@
-//! Power that is cut at random moments of a push, again and again, while the disk holds writes in a volatile
-//! cache.
+//! Power that is cut at random moments of a push, again and again, while the disk holds writes in a
+//! volatile cache.
 //!
-//! After every cut, as the medium has it: each final name is absent or holds exactly what the source does;
-//! whatever was said to be committed stands, and whatever was said to be durable stands or is journalled.
-//! Then the same command completes, whatever the next cut does to it. `CUTS` says how many cuts each file
-//! system has, `CUTS_SEED` which ones.
+//! After every cut, as the medium has it: each final name is absent or holds exactly what the
+//! source does; whatever was said to be committed stands, and whatever was said to be durable
+//! stands or is journalled. Then the same command completes, whatever the next cut does to it.
+//! `CUTS` says how many cuts each file system has, `CUTS_SEED` which ones.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,8 @@ impl Outage {
         let client = Host::new();
         make_source(&client.path("src"));
         let source = Tree::of(client.path("src"));
-        // XFS takes a block of metadata for as new as its header says, so that one of several sectors that is
-        // torn can keep it from being mounted. ext4 and btrfs bear that.
+        // XFS takes a block of metadata for as new as its header says, so that one of several
+        // sectors that is torn can keep it from being mounted. ext4 and btrfs bear that.
         let sector = if kind == Kind::Xfs { SectorSize::Page } else { SectorSize::Small };
         let volume = Volume::new(kind, sector);
         Outage { client, source, volume, random: Random(seed), mode, promised: BTreeSet::new(), cuts: 0 }
@@ -61,8 +61,8 @@ impl Outage {
         self.volume.disk().cut(percent, &mut self.random);
     }
 
-    /// Runs the command until a moment at which the power is cut, or a little after its end; true if it had
-    /// ended well.
+    /// Runs the command until a moment at which the power is cut, or a little after its end; true
+    /// if it had ended well.
     fn run_and_cut(&mut self) -> bool {
         let rate = *self.random.one_of(&["12MB/s", "20MB/s", "40MB/s"]);
         let longest = *self.random.one_of(&[100, 300, 800, 1600]);
@@ -86,8 +86,8 @@ impl Outage {
         outcome.code == 0
     }
 
-    /// Runs the command to its end, which is a good one; what it made outlives a cut right after it. Then
-    /// begins anew.
+    /// Runs the command to its end, which is a good one; what it made outlives a cut right after
+    /// it. Then begins anew.
     fn complete(&mut self) {
         let outcome = self.finish();
         let context = format!("{:?}, after cut {}: {}", self.mode, self.cuts, outcome.stderr);
@@ -95,8 +95,8 @@ impl Outage {
         self.cut();
         self.volume.reopen();
         tree::assert_same(&self.source.clone().beneath(), &standing(&self.dest()).beneath(), &context);
-        // The removal of a journal that nobody needs is not synced: if it comes back, the next run removes it
-        // again.
+        // The removal of a journal that nobody needs is not synced: if it comes back, the next run
+        // removes it again.
         let again = self.finish();
         assert_eq!(again.counts().0, 0, "{context}, and again: {again}");
         std::fs::remove_dir_all(self.dest()).unwrap();

@@ -1,7 +1,9 @@
-//! Sectors that take no write: the errors of written-back pages come late, once, and to whoever asks first.
+//! Sectors that take no write: the errors of written-back pages come late, once, and to whoever
+//! asks first.
 //!
-//! Whatever is said to be committed is on the medium all the same; and once the disk is healed the same
-//! command brings the rest, and is not misled by files of the right size and time that hold zeros.
+//! Whatever is said to be committed is on the medium all the same; and once the disk is healed the
+//! same command brings the rest, and is not misled by files of the right size and time that hold
+//! zeros.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,8 +17,8 @@ use super::{assert_kept, promised, standing};
 const FILE_BYTES: usize = 4096;
 /// Where the fault lasts, one file in so many has a bad sector.
 const LASTING_EVERY: usize = 200;
-/// Where it passes, all files from this one on do, in the order in which they are sent: these are staged
-/// while the batch before them is made durable, and written back with it.
+/// Where it passes, all files from this one on do, in the order in which they are sent: these are
+/// staged while the batch before them is made durable, and written back with it.
 const PASSING_FROM: usize = 1200;
 /// How fast files come: two seconds for 4000 of them, a quarter of which makes a batch.
 const RATE: &str = "8MB/s";
@@ -31,8 +33,8 @@ enum Target {
 }
 
 impl Target {
-    /// How many files are sent. An overlay has each of them synced by itself, which takes the disk many
-    /// writes.
+    /// How many files are sent. An overlay has each of them synced by itself, which takes the disk
+    /// many writes.
     fn files(self) -> usize {
         if self == Target::Overlay { 1000 } else { 4000 }
     }

@@ -1,4 +1,5 @@
-//! What journals vouch for: each chunk that one has is in the temporary that it names, or the file stands.
+//! What journals vouch for: each chunk that one has is in the temporary that it names, or the file
+//! stands.
 
 use std::path::{Path, PathBuf};
 

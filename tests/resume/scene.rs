@@ -1,7 +1,8 @@
-//! A transfer that is stopped in its middle: held at a gate once part of it is durable, ended in one of several ways, and
-//! run again.
+//! A transfer that is stopped in its middle: held at a gate once part of it is durable, ended in
+//! one of several ways, and run again.
 //!
-//! Takes sites and proxies from the fixture and from `hostile`; gives [`Scene`] and what is asserted of a continued run.
+//! Takes sites and proxies from the fixture and from `hostile`; gives [`Scene`] and what is
+//! asserted of a continued run.
 
 use rustix::process::Signal;
 
@@ -82,7 +83,8 @@ impl Scene {
         Scene { wired, gate, direction, again: None }
     }
 
-    /// Moves a name of one end to a name of the other through the proxy: two lanes, chunks of 1 MiB, one try.
+    /// Moves a name of one end to a name of the other through the proxy: two lanes, chunks of 1
+    /// MiB, one try.
     pub(crate) fn run(&self, from: &str, to: &str) -> Run {
         let far = |name: &str| format!("lh://{}/data/{name}", self.wired.proxy.addr());
         let run = match self.direction {
@@ -93,7 +95,8 @@ impl Scene {
         run.args(["--lanes", "2", "--chunk-size", "1MiB", "--memory", "16MiB"])
     }
 
-    /// Starts it, and waits until more than `beyond` bytes are durable; gives how many the client was told of.
+    /// Starts it, and waits until more than `beyond` bytes are durable; gives how many the client
+    /// was told of.
     pub(crate) fn start(&self, run: Run, beyond: u64) -> (Running, u64) {
         let running = run.start();
         self.gate.wait_reached();

@@ -1,4 +1,5 @@
-//! A file system that goes away in the middle of a transfer, as it does with its disk, and comes back. Needs root.
+//! A file system that goes away in the middle of a transfer, as it does with its disk, and comes
+//! back. Needs root.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,8 @@ impl Xfs {
         tool("umount", &[self.mount.to_str().unwrap()]);
     }
 
-    /// From now on nothing is written any more, the log that was not yet written neither; every operation fails.
+    /// From now on nothing is written any more, the log that was not yet written neither; every
+    /// operation fails.
     fn shut_down(&self) {
         tool("xfs_io", &["-x", "-c", "shutdown", self.mount.to_str().unwrap()]);
     }
@@ -44,7 +46,8 @@ impl Xfs {
 
 impl Drop for Xfs {
     fn drop(&mut self) {
-        // Lazily: a daemon of the test may still be on its way out. The loop device goes with the mount.
+        // Lazily: a daemon of the test may still be on its way out. The loop device goes with the
+        // mount.
         tool("umount", &["-l", self.mount.to_str().unwrap()]);
     }
 }

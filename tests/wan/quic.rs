@@ -1,4 +1,5 @@
-//! Lanes over QUIC on long paths: what they survive, the rate that they keep, and when the program goes over to them by itself.
+//! Lanes over QUIC on long paths: what they survive, the rate that they keep, and when the program
+//! goes over to them by itself.
 
 use super::*;
 
@@ -42,8 +43,8 @@ fn a_hole_that_opens_under_a_standing_connection_is_gone_around_by_quic() {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn more_packets_may_be_missing_at_a_time_than_a_stream_may_have_gaps() {
-    // 500 Mbit/s x 200 ms hold 8,600 packets of 1500 bytes: when a third is lost, near 2,900 are missing behind each other before the
-    // first can be repaired.
+    // 500 Mbit/s x 200 ms hold 8,600 packets of 1500 bytes: when a third is lost, near 2,900 are
+    // missing behind each other before the first can be repaired.
     let mut link = Link { mtu: 1500, ..Link::even(Path::default()) };
     link.apply(&"rate=500Mbit/s,rtt=200ms".parse::<Change>().unwrap());
     let far = Far::over(Wan::new(&Config { links: vec![link], ..Config::default() }).unwrap(), "");
@@ -76,7 +77,8 @@ fn a_rate_is_kept_on_the_wire_by_quic_on_a_path_that_loses() {
         let running = run.arg(far.daemon.url("data/f")).start();
         running.wait_event(|event| event["bytes_sent"].as_u64().filter(|sent| *sent > 30 << 20));
         let rate = far.wire_rate(&running, 60 << 20);
-        // Of payload: headers, encryption and repairs come on top. How near a busy machine comes from below is the bench's to tell.
+        // Of payload: headers, encryption and repairs come on top. How near a busy machine comes
+        // from below is the bench's to tell.
         assert!((20e6 * 0.5..20e6 * 1.05).contains(&rate), "{lanes} lanes: {rate:.0} bytes/s on the wire");
         assert_eq!(running.finish().code, 0);
     }
@@ -124,7 +126,8 @@ fn where_tcp_is_held_back_the_program_goes_over_to_quic_by_itself_in_either_dire
         let running = far.run(verb).args(FEW_LANES).args(ends).start();
         if direction == Direction::Push {
             decision(&running, &["+4 over quic"]);
-            // What they carry by the time they are judged depends on the machine: four times what TCP does, or more.
+            // What they carry by the time they are judged depends on the machine: four times what
+            // TCP does, or more.
             decision(&running, &["quic", "tcp and quic"]);
         }
         let outcome = running.finish();

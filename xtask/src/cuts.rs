@@ -1,5 +1,5 @@
-//! `cargo xtask cuts`: the end-to-end tests that cut the power of a disk at random moments, with as many cuts
-//! as one likes.
+//! `cargo xtask cuts`: the end-to-end tests that cut the power of a disk at random moments, with as
+//! many cuts as one likes.
 //!
 //! Runs the tests, which need root; must not know what they assert.
 

@@ -1,7 +1,9 @@
-//! `cargo xtask dist`: the program as it is handed out, and its debug information in a file beside it.
+//! `cargo xtask dist`: the program as it is handed out, and its debug information in a file beside
+//! it.
 //!
-//! In: the sources. Out: `target/dist/longhaul`, stripped, and `target/dist/longhaul.debug`, which gdb and perf find by the link
-//! in the program if both lie in one directory. Needs `objcopy` (Debian: binutils).
+//! In: the sources. Out: `target/dist/longhaul`, stripped, and `target/dist/longhaul.debug`, which
+//! gdb and perf find by the link in the program if both lie in one directory. Needs `objcopy`
+//! (Debian: binutils).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! `cargo xtask kills`: the end-to-end test that kills either end at random moments, with as many kills as one likes.
+//! `cargo xtask kills`: the end-to-end test that kills either end at random moments, with as many
+//! kills as one likes.
 //!
 //! Runs the test; must not know what it asserts.
 

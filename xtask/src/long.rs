@@ -1,5 +1,5 @@
-//! `cargo xtask long`: every check that is played from seeds, for as long as a night allows and with seeds that were not
-//! played before.
+//! `cargo xtask long`: every check that is played from seeds, for as long as a night allows and
+//! with seeds that were not played before.
 //!
 //! Runs the other chores one after the other; must not know what they assert.
 

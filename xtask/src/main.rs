@@ -19,19 +19,26 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", arg_required_else_help = true)]
 enum Xtask {
-    /// Cut the power of a disk in mid-transfer at random moments, and see that what was committed is on it (needs root)
+    /// Cut the power of a disk in mid-transfer at random moments, and see that what was committed
+    /// is on it (needs root)
     Cuts(cuts::CutsArgs),
-    /// Build the program as it is handed out: stripped, with its debug information in a file beside it
+    /// Build the program as it is handed out: stripped, with its debug information in a file beside
+    /// it
     Dist,
-    /// Kill real clients and daemons in mid-transfer at random moments, and see that what they promised is kept
+    /// Kill real clients and daemons in mid-transfer at random moments, and see that what they
+    /// promised is kept
     Kills(kills::KillsArgs),
-    /// Play everything that is played from seeds for long: simulated worlds, media, power cuts, kills
+    /// Play everything that is played from seeds for long: simulated worlds, media, power cuts,
+    /// kills
     Long(long::LongArgs),
-    /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a promise
+    /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a
+    /// promise
     Medium(medium::MediumArgs),
-    /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print the README's table
+    /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print
+    /// the README's table
     Peers(peers::PeersArgs),
-    /// Play both machines in simulated worlds, a seed each, and print what led to the first broken promise
+    /// Play both machines in simulated worlds, a seed each, and print what led to the first broken
+    /// promise
     Sim(sim::SimArgs),
 }
 

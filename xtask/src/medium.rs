@@ -1,4 +1,5 @@
-//! `cargo xtask medium`: the engine's worlds on a medium that loses, tears and fails, as many as one likes.
+//! `cargo xtask medium`: the engine's worlds on a medium that loses, tears and fails, as many as
+//! one likes.
 //!
 //! Runs the test; must not know what it asserts.
 

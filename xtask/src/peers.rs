@@ -1,5 +1,5 @@
-//! `cargo xtask peers`: the same file and the same tree moved over loopback by several tools, each as its users would run it,
-//! cold source, a final sync of the target counted for all.
+//! `cargo xtask peers`: the same file and the same tree moved over loopback by several tools, each
+//! as its users would run it, cold source, a final sync of the target counted for all.
 //!
 //! Prints the table of the README and records raw runs as the benches do. Must not judge.
 
@@ -46,7 +46,8 @@ struct Peer<'a> {
     push: Push<'a>,
 }
 
-/// Gives the command that moves a file, or the contents of a directory, into the directory `run` of the target.
+/// Gives the command that moves a file, or the contents of a directory, into the directory `run` of
+/// the target.
 type Push<'a> = Box<dyn Fn(&Path, Kind) -> Command + 'a>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! `cargo xtask sim`: plays worlds of the simulator, each from one seed, and prints what happened in one that fails.
+//! `cargo xtask sim`: plays worlds of the simulator, each from one seed, and prints what happened
+//! in one that fails.
 //!
 //! Must not know what is checked.
 

@@ -4,14 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{ChunkIndex, ChunkSize, FileOffset};
 
-/// The geometry of one file: its frozen length and its chunk size. The chunk size belongs to the file, not to the session.
+/// The geometry of one file: its frozen length and its chunk size. The chunk size belongs to the
+/// file, not to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkMap {
     len: u64,
     size: ChunkSize,
 }
 
-/// What a chunk's digest is, fixed by its file's length: the whole file's root, or a chaining value of its tree.
+/// What a chunk's digest is, fixed by its file's length: the whole file's root, or a chaining value
+/// of its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DigestKind {
     /// The file is this one chunk (or empty).

@@ -1,7 +1,8 @@
-//! How coarsely file systems keep times, and whether two times may be one that was kept by two of them.
+//! How coarsely file systems keep times, and whether two times may be one that was kept by two of
+//! them.
 //!
-//! Pure: [`Clock`] is told by who knows the file system. A copy gets its source's time, cut to what its file system keeps; and
-//! the source may be such a copy itself.
+//! Pure: [`Clock`] is told by who knows the file system. A copy gets its source's time, cut to what
+//! its file system keeps; and the source may be such a copy itself.
 
 use crate::manifest::Mtime;
 
@@ -10,7 +11,8 @@ use crate::manifest::Mtime;
 pub enum Clock {
     /// All of it, to the nanosecond.
     Exact,
-    /// All of it, or whole seconds: ext4, by the size of its inodes, of which its type says nothing.
+    /// All of it, or whole seconds: ext4, by the size of its inodes, of which its type says
+    /// nothing.
     ExactOrSeconds,
     /// Hundredths of a second: exFAT.
     Centiseconds,
@@ -27,8 +29,8 @@ impl Clock {
         given == shown || self.units().iter().any(|unit| given.cut_to(*unit) == shown)
     }
 
-    /// Whether a file that shows `stands` there has the time of a source, at the coarser clock of both. The source's clock is
-    /// not known; but what its system stamped as `ctime`, that keeps.
+    /// Whether a file that shows `stands` there has the time of a source, at the coarser clock of
+    /// both. The source's clock is not known; but what its system stamped as `ctime`, that keeps.
     pub fn is_same(self, source: Mtime, ctime: Mtime, stands: Mtime) -> bool {
         let is_kept = |unit: &&i128| ctime.cut_to(**unit) == ctime;
         self.shows(source, stands) || UNITS.iter().filter(is_kept).any(|unit| stands.cut_to(*unit) == source)
@@ -57,7 +59,8 @@ impl Mtime {
 }
 
 const SECOND: i128 = 1_000_000_000;
-/// What file systems keep beside nanoseconds: NTFS and CIFS; network file systems of microseconds; exFAT; ext3, NFS 2, sshfs; FAT.
+/// What file systems keep beside nanoseconds: NTFS and CIFS; network file systems of microseconds;
+/// exFAT; ext3, NFS 2, sshfs; FAT.
 const UNITS: [i128; 5] = [100, 1_000, SECOND / 100, SECOND, 2 * SECOND];
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Digests: BLAKE3 of a chunk, and its place in the digest of the whole file.
 //!
-//! Takes bytes from the lanes and geometry from [`ChunkMap`](crate::ChunkMap); gives one [`Digest`] per chunk, and through
-//! [`RootMerger`] the root that `b3sum` prints. Must not know files, buffers, peers or threads.
+//! Takes bytes from the lanes and geometry from [`ChunkMap`](crate::ChunkMap); gives one [`Digest`]
+//! per chunk, and through [`RootMerger`] the root that `b3sum` prints. Must not know files,
+//! buffers, peers or threads.
 
 mod merge;
 
@@ -17,7 +18,8 @@ use crate::units::FileOffset;
 /// A BLAKE3 output. Bare only where its kind is beyond doubt; everywhere else it is a [`Digest`].
 pub type Hash32 = [u8; 32];
 
-/// What a chunk hashes to. The kind is part of the value, so that a chaining value never passes for a file's digest.
+/// What a chunk hashes to. The kind is part of the value, so that a chaining value never passes for
+/// a file's digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Digest {
     /// The digest of a whole file (or bundle), as `b3sum` prints it.
@@ -64,10 +66,12 @@ pub struct ChunkHasher {
 }
 
 impl ChunkHasher {
-    /// A hasher for the chunk at `start`, whose digest shall be of `kind` (both as its `ChunkMap` says).
+    /// A hasher for the chunk at `start`, whose digest shall be of `kind` (both as its `ChunkMap`
+    /// says).
     ///
     /// # Panics
-    /// When `start` is not a multiple of 1 KiB, or not 0 for a root: such a chunk comes from no `ChunkMap`.
+    /// When `start` is not a multiple of 1 KiB, or not 0 for a root: such a chunk comes from no
+    /// `ChunkMap`.
     pub fn new(kind: DigestKind, start: FileOffset) -> ChunkHasher {
         let mut state = blake3::Hasher::new();
         match kind {
@@ -80,7 +84,8 @@ impl ChunkHasher {
     /// Hashes the next bytes.
     ///
     /// # Panics
-    /// When a chaining value gets more bytes than a subtree at its start can hold, which is never less than the chunk.
+    /// When a chaining value gets more bytes than a subtree at its start can hold, which is never
+    /// less than the chunk.
     pub fn update(&mut self, bytes: &[u8]) {
         self.state.update(bytes);
     }
@@ -106,7 +111,8 @@ impl ChunkHasher {
     /// The digest of all bytes given.
     ///
     /// # Panics
-    /// When a chaining value is asked of no bytes: only an empty file has an empty chunk, and that is a root.
+    /// When a chaining value is asked of no bytes: only an empty file has an empty chunk, and that
+    /// is a root.
     pub fn finish(self) -> Digest {
         match self.kind {
             DigestKind::Root => Digest::Root(*self.state.finalize().as_bytes()),
@@ -125,7 +131,8 @@ pub fn digest_of(bytes: &[u8], kind: DigestKind, start: FileOffset) -> Digest {
     hasher.finish()
 }
 
-/// Long enough for the widest SIMD of BLAKE3 (16 KiB at once), short enough to stay in the first cache levels.
+/// Long enough for the widest SIMD of BLAKE3 (16 KiB at once), short enough to stay in the first
+/// cache levels.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[cfg(test)]

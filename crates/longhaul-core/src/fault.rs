@@ -1,5 +1,6 @@
-//! What went wrong, in the form that people, scripts and the other side get it: a stable code, whose fault, whether a
-//! retry can help, what it concerns, what to do next. Crates turn their own errors into this at their boundary.
+//! What went wrong, in the form that people, scripts and the other side get it: a stable code,
+//! whose fault, whether a retry can help, what it concerns, what to do next. Crates turn their own
+//! errors into this at their boundary.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -90,11 +91,13 @@ pub struct Fault {
     pub blame: Blame,
     /// What it concerns: a path, an address; escaped for people. May be empty.
     pub object: PlainText,
-    /// What happened and why, one line, lower case, no full stop. Where it names the object, that stands in single quotes.
+    /// What happened and why, one line, lower case, no full stop. Where it names the object, that
+    /// stands in single quotes.
     pub message: PlainText,
     /// What to do next. May be empty.
     pub hint: PlainText,
-    /// The side that says all this: this process by default, the peer for what was read off the wire.
+    /// The side that says all this: this process by default, the peer for what was read off the
+    /// wire.
     #[serde(skip, default = "Author::of_what_is_read")]
     pub author: Author,
 }
@@ -177,8 +180,9 @@ impl Fault {
         self
     }
 
-    /// Whether the message names the object: in quotes, as the letters of a name may occur in any word. An address, or a path
-    /// of several names, is no word of any text: it may stand without them.
+    /// Whether the message names the object: in quotes, as the letters of a name may occur in any
+    /// word. An address, or a path of several names, is no word of any text: it may stand without
+    /// them.
     pub fn names_object(&self) -> bool {
         let (message, object) = (self.message.as_str(), self.object.as_str());
         let is_word = !object.contains(['/', ':']);
@@ -192,8 +196,8 @@ impl Fault {
             })
     }
 
-    /// The same fault of an object that this host knows by a longer name: the whole path of what the other side, or a part of the
-    /// program, knows from some directory on.
+    /// The same fault of an object that this host knows by a longer name: the whole path of what
+    /// the other side, or a part of the program, knows from some directory on.
     #[must_use]
     pub fn renamed(mut self, whole: impl fmt::Display) -> Fault {
         let whole = PlainText::of(whole);
@@ -265,14 +269,16 @@ impl FaultCode {
         }
     }
 
-    /// Whether what was received of a file that failed so may be continued by a later session. A ticket that ran out or a server
-    /// that failed over is mended within the hour, and what took days to arrive is still good: only where the final name itself
-    /// is unfit, or what came is not to be trusted, nothing is kept.
+    /// Whether what was received of a file that failed so may be continued by a later session. A
+    /// ticket that ran out or a server that failed over is mended within the hour, and what took
+    /// days to arrive is still good: only where the final name itself is unfit, or what came is not
+    /// to be trusted, nothing is kept.
     pub const fn keeps_partial(self) -> bool {
         !matches!(self, FaultCode::Usage | FaultCode::Exists | FaultCode::InTheWay | FaultCode::Protocol)
     }
 
-    /// Whether a target that failed so will fail for every other file as well, so that the session ends.
+    /// Whether a target that failed so will fail for every other file as well, so that the session
+    /// ends.
     pub const fn ends_session(self) -> bool {
         matches!(self, FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Exhausted)
     }

@@ -1,7 +1,8 @@
-//! What of a tree is sent: rules in the order given, the first that matches decides, as rsync has them.
+//! What of a tree is sent: rules in the order given, the first that matches decides, as rsync has
+//! them.
 //!
-//! Takes [`Rule`]s from the command line or a request; gives the scan a [`Filter`] to ask about each path on its way down.
-//! Must not know the tree: it sees one path at a time, as bytes.
+//! Takes [`Rule`]s from the command line or a request; gives the scan a [`Filter`] to ask about
+//! each path on its way down. Must not know the tree: it sees one path at a time, as bytes.
 
 mod pattern;
 
@@ -26,10 +27,12 @@ pub enum RuleKind {
 
 /// One `--include` or `--exclude`.
 ///
-/// `*` and `?` stay within a name, `**` crosses `/`, brackets hold ASCII characters and `[:classes:]` and never match `/`.
-/// A leading `/` ties the pattern to the top of the transfer, otherwise it may begin at any name of the path; it always
-/// reaches to the path's end. A trailing `/` means directories only; a trailing `/***` the directory and all within.
-/// `\` takes the next character as it is, in a pattern with `*`, `?` or `[`; in one without it is a character like any.
+/// `*` and `?` stay within a name, `**` crosses `/`, brackets hold ASCII characters and
+/// `[:classes:]` and never match `/`. A leading `/` ties the pattern to the top of the transfer,
+/// otherwise it may begin at any name of the path; it always reaches to the path's end. A trailing
+/// `/` means directories only; a trailing `/***` the directory and all within. `\` takes the next
+/// character as it is, in a pattern with `*`, `?` or `[`; in one without it is a character like
+/// any.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rule {
     /// What a match decides.
@@ -38,8 +41,8 @@ pub struct Rule {
     pub pattern: Pattern,
 }
 
-/// The text of a filter's pattern, which may name a file of any characters and so is kept as it is. It travels as bytes, like
-/// a path, and is shown [`Escaped`] only.
+/// The text of a filter's pattern, which may name a file of any characters and so is kept as it is.
+/// It travels as bytes, like a path, and is shown [`Escaped`] only.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct Pattern(String);
@@ -117,8 +120,8 @@ impl Filter {
     /// Makes the rules ready, in their order.
     ///
     /// # Errors
-    /// [`FilterError`] with the first pattern that does not parse, is one too many, or is with those before it too
-    /// much to compile.
+    /// [`FilterError`] with the first pattern that does not parse, is one too many, or is with
+    /// those before it too much to compile.
     pub fn new(rules: Vec<Rule>) -> Result<Filter, FilterError> {
         let mut globs = GlobSetBuilder::new();
         let mut decisions = Vec::with_capacity(rules.len());
@@ -149,10 +152,11 @@ impl Filter {
         &self.rules
     }
 
-    /// Whether to send `path`, beneath the top of the transfer; `is_dir` for a directory, not for a link to one.
+    /// Whether to send `path`, beneath the top of the transfer; `is_dir` for a directory, not for a
+    /// link to one.
     ///
-    /// Ask from the top down and do not enter a directory that is not sent: what lies in it is judged by its own
-    /// path alone. The top itself is always sent, and so is what no rule matches.
+    /// Ask from the top down and do not enter a directory that is not sent: what lies in it is
+    /// judged by its own path alone. The top itself is always sent, and so is what no rule matches.
     pub fn verdict(&self, path: &RelPath, is_dir: bool) -> bool {
         self.verdict_of_bytes(path.as_bytes(), is_dir)
     }
@@ -169,7 +173,8 @@ impl Filter {
     }
 }
 
-/// Translated patterns in all. Patterns may come from a peer; this bounds what compiling and matching them costs.
+/// Translated patterns in all. Patterns may come from a peer; this bounds what compiling and
+/// matching them costs.
 const GLOB_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The words of longhaul: ids, units, limits, the manifest, the map of chunks, the digest tree, filters.
+//! The words of longhaul: ids, units, limits, the manifest, the map of chunks, the digest tree,
+//! filters.
 //!
 //! Pure: no clock, file, socket or thread. Everything above imports it; it imports nothing of ours.
 

@@ -1,7 +1,7 @@
 //! What a sender says it has: one [`Entry`] per name, in the order of a depth-first walk.
 //!
-//! A directory comes before what lies in it and again, as [`EntryKind::DirEnd`], after all of it: only then can its
-//! times and mode be set for good. Neither side ever holds the whole manifest.
+//! A directory comes before what lies in it and again, as [`EntryKind::DirEnd`], after all of it:
+//! only then can its times and mode be set for good. Neither side ever holds the whole manifest.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,8 @@ pub enum EntryKind {
     File {
         /// Its length when it was scanned, in bytes; frozen for this transfer.
         len: u64,
-        /// Whether its blocks are fewer than its length: chunks in holes then travel without payload.
+        /// Whether its blocks are fewer than its length: chunks in holes then travel without
+        /// payload.
         sparse: bool,
         /// Which version of it this is: a receiver that holds part of it compares.
         inode: Inode,
@@ -41,9 +42,11 @@ pub enum EntryKind {
         /// What it points to, as it is.
         target: Vec<u8>,
     },
-    /// Something that is not sent: it stands in the manifest so that the receiver's side hears of it.
+    /// Something that is not sent: it stands in the manifest so that the receiver's side hears of
+    /// it.
     Unsent {
-        /// The code of the failure; none where it is no failure (a fifo, a socket, a device, a link that is not wanted).
+        /// The code of the failure; none where it is no failure (a fifo, a socket, a device, a link
+        /// that is not wanted).
         failure: Option<FaultCode>,
         /// What it is, or what went wrong with it, for people.
         why: PlainText,
@@ -70,8 +73,9 @@ pub struct Meta {
     pub mtime: Mtime,
 }
 
-/// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds. One with a whole second of
-/// nanoseconds or more is none, and is not read: some such numbers are orders to the system (`UTIME_NOW`, `UTIME_OMIT`).
+/// A point in time as file systems keep it: seconds since 1970 (may be negative) and nanoseconds.
+/// One with a whole second of nanoseconds or more is none, and is not read: some such numbers are
+/// orders to the system (`UTIME_NOW`, `UTIME_OMIT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "MtimeRead")]
 pub struct Mtime {
@@ -101,8 +105,8 @@ impl TryFrom<MtimeRead> for Mtime {
 }
 
 impl Mtime {
-    /// What a system says of a file. Nanoseconds that make a second or more, as a server of files may send them, are cut to the
-    /// last one of it.
+    /// What a system says of a file. Nanoseconds that make a second or more, as a server of files
+    /// may send them, are cut to the last one of it.
     pub fn said(secs: i64, nanos: u32) -> Mtime {
         Mtime { secs, nanos: nanos.min(NANOS_PER_SECOND - 1) }
     }
@@ -139,7 +143,7 @@ pub enum IfExists {
     Replace,
     /// That file fails.
     Fail,
-    /// Same size: digests are compared on both sides, and chunks that differ are sent into a new file that replaces it;
-    /// where none does: skip. Another size: replace.
+    /// Same size: digests are compared on both sides, and chunks that differ are sent into a new
+    /// file that replaces it; where none does: skip. Another size: replace.
     Verify,
 }

@@ -1,7 +1,8 @@
 //! Paths beneath a root: the only form in which a name travels between hosts or reaches the disk.
 //!
-//! A [`RelPath`] cannot be absolute, climb, hide a NUL or name what is reserved to us; whoever holds one may
-//! hand it to the confined walk in `disk`. Bytes are kept as they are; only [`Escaped`] changes them, for people.
+//! A [`RelPath`] cannot be absolute, climb, hide a NUL or name what is reserved to us; whoever
+//! holds one may hand it to the confined walk in `disk`. Bytes are kept as they are; only
+//! [`Escaped`] changes them, for people.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,7 +11,8 @@ use crate::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use crate::reserved::is_reserved;
 use crate::text::is_deceptive;
 
-/// A path beneath a root: components of 1 to 255 bytes joined by `/`, at most 4095 bytes, any bytes but NUL and `/`.
+/// A path beneath a root: components of 1 to 255 bytes joined by `/`, at most 4095 bytes, any bytes
+/// but NUL and `/`.
 ///
 /// The empty path is the root itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -201,9 +203,9 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// Shows bytes to a person on one line: [deceptive](is_deceptive) characters (controls, separators of lines, marks of direction
-/// and all that shows nothing), backslashes and bytes that are not UTF-8 as `\xNN`; the rest as it is. Cannot move a cursor or
-/// forge a log line.
+/// Shows bytes to a person on one line: [deceptive](is_deceptive) characters (controls, separators
+/// of lines, marks of direction and all that shows nothing), backslashes and bytes that are not
+/// UTF-8 as `\xNN`; the rest as it is. Cannot move a cursor or forge a log line.
 pub struct Escaped<'a>(pub &'a [u8]);
 
 impl fmt::Display for Escaped<'_> {

@@ -1,7 +1,9 @@
-//! A long list of paths in one run of bytes: what `--files-from` names, a million of them in little more than their bytes.
+//! A long list of paths in one run of bytes: what `--files-from` names, a million of them in little
+//! more than their bytes.
 //!
-//! In: paths in any order from whoever reads a list, or parts of one in its order from a peer. Out: the paths in order, and
-//! whether a path lies in one of them or above one. Reads no file and knows no session.
+//! In: paths in any order from whoever reads a list, or parts of one in its order from a peer. Out:
+//! the paths in order, and whether a path lies in one of them or above one. Reads no file and knows
+//! no session.
 
 use std::cmp::Ordering;
 
@@ -58,7 +60,8 @@ impl PathList {
     /// Whether `path` is one of them or lies beneath one.
     pub fn covers(&self, path: &RelPath) -> bool {
         let at = self.position(path.as_bytes());
-        // Between a path and what lies in it there is nothing else: the one before is the only one that can hold it.
+        // Between a path and what lies in it there is nothing else: the one before is the only one
+        // that can hold it.
         self.starts_at(at, path.as_bytes()) || self.before(at).is_some_and(|last| lies_in(path.as_bytes(), last))
     }
 
@@ -68,7 +71,8 @@ impl PathList {
         split(&self.bytes[at..]).next().is_some_and(|next| lies_in(next, path.as_bytes()))
     }
 
-    /// Its bytes in parts of at most `bytes_max`, which hold whole paths; one part without any for an empty list.
+    /// Its bytes in parts of at most `bytes_max`, which hold whole paths; one part without any for
+    /// an empty list.
     pub fn parts(&self, bytes_max: usize) -> impl Iterator<Item = &[u8]> {
         let mut rest = Some(&self.bytes[..]);
         std::iter::from_fn(move || {

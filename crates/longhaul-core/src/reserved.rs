@@ -1,7 +1,9 @@
-//! Which names are ours, however a file system spells them: `.longhaul` and everything that begins so.
+//! Which names are ours, however a file system spells them: `.longhaul` and everything that begins
+//! so.
 //!
-//! In: one component of a path, any bytes. Out: a verdict. Knows no disk: a directory may tell no upper from lower case where
-//! the one above it does, so a spelling that any file system is known to take for one of our names is refused on all of them.
+//! In: one component of a path, any bytes. Out: a verdict. Knows no disk: a directory may tell no
+//! upper from lower case where the one above it does, so a spelling that any file system is known
+//! to take for one of our names is refused on all of them.
 //!
 //! | spelling | taken for the plain one by |
 //! |---|---|
@@ -36,7 +38,8 @@ fn folds_to_prefix(name: &[u8]) -> bool {
     false
 }
 
-/// The rest of `wanted` behind a character that folds to its beginning. `None` if the character folds to something else.
+/// The rest of `wanted` behind a character that folds to its beginning. `None` if the character
+/// folds to something else.
 fn after(wanted: &[u8], c: char) -> Option<&[u8]> {
     match c {
         '\u{33ca}' => wanted.strip_prefix(b"ha"),
@@ -45,8 +48,8 @@ fn after(wanted: &[u8], c: char) -> Option<&[u8]> {
     }
 }
 
-/// The lower case ASCII character that a character becomes by compatibility decomposition and case folding, as far as it can
-/// be one of the prefix.
+/// The lower case ASCII character that a character becomes by compatibility decomposition and case
+/// folding, as far as it can be one of the prefix.
 fn folded(c: char) -> Option<u8> {
     let code = u32::from(c);
     let letter = |first: u32| Some(b'a' + ((code - first) % 26) as u8);
@@ -72,8 +75,8 @@ fn folded(c: char) -> Option<u8> {
     }
 }
 
-/// Whether file systems that ignore characters ignore this one: Unicode's property Default_Ignorable_Code_Point, and what had it
-/// in earlier versions.
+/// Whether file systems that ignore characters ignore this one: Unicode's property
+/// Default_Ignorable_Code_Point, and what had it in earlier versions.
 fn is_ignored(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -82,12 +85,13 @@ fn is_ignored(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether it is a name of eight characters that a file system makes up for one of ours: what fits of its letters and a number
-/// (`LONGHA~1`, `LONGH~10`), or two of them, four hexadecimal digits of a hash or of the time, and a number (`LO12AB~1`).
+/// Whether it is a name of eight characters that a file system makes up for one of ours: what fits
+/// of its letters and a number (`LONGHA~1`, `LONGH~10`), or two of them, four hexadecimal digits of
+/// a hash or of the time, and a number (`LO12AB~1`).
 ///
-/// One of those digits must be a decimal one, or words (`LOADED~1`) would be ours. Of the names that are made up so one in fifty has
-/// none; they come only where others of ours have taken the cut names, and lead to a temporary, never to the shelf, which is
-/// compared with what is entered.
+/// One of those digits must be a decimal one, or words (`LOADED~1`) would be ours. Of the names
+/// that are made up so one in fifty has none; they come only where others of ours have taken the
+/// cut names, and lead to a temporary, never to the shelf, which is compared with what is entered.
 fn is_short_name(name: &[u8]) -> bool {
     let Some(tilde) = name.iter().position(|&b| b == b'~').filter(|_| name.len() == SHORT_NAME_BYTES) else {
         return false;

@@ -1,7 +1,7 @@
 //! What a client may do at a root of a daemon.
 //!
-//! In: the daemon's configuration, or a listing of roots. Out: [`Rights`] to whoever grants or shows them. Knows neither roots
-//! nor clients.
+//! In: the daemon's configuration, or a listing of roots. Out: [`Rights`] to whoever grants or
+//! shows them. Knows neither roots nor clients.
 
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -9,9 +9,9 @@ use std::fmt;
 
 /// A set of granted rights; nothing by default.
 ///
-/// On the wire it is the list of [their names](Rights::names), in that order and each once. What names anything else does not
-/// parse, so that a daemon can have nothing shown in their place: rights that are added later are told to peers alone that
-/// speak a version which knows them.
+/// On the wire it is the list of [their names](Rights::names), in that order and each once. What
+/// names anything else does not parse, so that a daemon can have nothing shown in their place:
+/// rights that are added later are told to peers alone that speak a version which knows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// List and get.

@@ -1,13 +1,15 @@
 //! [`SourceStamp`]: which version of a source file a transfer began with.
 //!
-//! Taken by the sending side from the open file, kept in the receiver's journal; equal stamps mean that what was received of
-//! the one is good for the other. Knows nothing of how it is read from a file or sent.
+//! Taken by the sending side from the open file, kept in the receiver's journal; equal stamps mean
+//! that what was received of the one is good for the other. Knows nothing of how it is read from a
+//! file or sent.
 
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::Mtime;
 
-/// The identity of a source file. Equal in every field: nothing was written to it between. Fields are only ever appended.
+/// The identity of a source file. Equal in every field: nothing was written to it between. Fields
+/// are only ever appended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStamp {
     /// Length in bytes.
@@ -22,13 +24,15 @@ pub struct SourceStamp {
     pub ino: u64,
 }
 
-/// Identity of a file on this host's disks, whatever it is called and whatever is written to it. Fields are only ever appended.
+/// Identity of a file on this host's disks, whatever it is called and whatever is written to it.
+/// Fields are only ever appended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileNode {
     /// Device (`st_dev`). The same file system may have another number after it was mounted again.
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// Birth time. `None` where the system does not say: then an inode that was freed and used again looks the same.
+    /// Birth time. `None` where the system does not say: then an inode that was freed and used
+    /// again looks the same.
     pub born: Option<Mtime>,
 }

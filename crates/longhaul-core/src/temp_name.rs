@@ -1,5 +1,5 @@
-//! Names that are ours on a disk: [`SessionTag`], by which a session's journal and temporaries know each other, and
-//! [`TempName`], what a file is called until it is committed.
+//! Names that are ours on a disk: [`SessionTag`], by which a session's journal and temporaries know
+//! each other, and [`TempName`], what a file is called until it is committed.
 //!
 //! Pure: randomness is an argument. Who lists, opens and removes such names is `disk`'s business.
 

@@ -1,8 +1,10 @@
-//! Text that is shown to people: [`PlainText`], which shows nothing but itself, and [`Word`], a name that a peer may say.
+//! Text that is shown to people: [`PlainText`], which shows nothing but itself, and [`Word`], a
+//! name that a peer may say.
 //!
-//! In: text from anywhere, a peer's too. Out: the same without a character that moves a cursor, begins a line, turns the
-//! direction of writing or shows nothing at all. Both types hold to that when they are read off the wire, so that no message
-//! can have another text in it. Names of files are bytes and stay as they are: [`Escaped`](crate::Escaped) shows them.
+//! In: text from anywhere, a peer's too. Out: the same without a character that moves a cursor,
+//! begins a line, turns the direction of writing or shows nothing at all. Both types hold to that
+//! when they are read off the wire, so that no message can have another text in it. Names of files
+//! are bytes and stay as they are: [`Escaped`](crate::Escaped) shows them.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -14,10 +16,12 @@ mod deceptive;
 
 pub use deceptive::is_deceptive;
 
-/// One line of text for people, without a [deceptive](is_deceptive) character: such a one stands in it as `\xNN`, byte by byte.
-/// Backslashes stay as they are, as what quotes a name has escaped it already.
+/// One line of text for people, without a [deceptive](is_deceptive) character: such a one stands in
+/// it as `\xNN`, byte by byte. Backslashes stay as they are, as what quotes a name has escaped it
+/// already.
 ///
-/// On the wire it is a string, cut to [`PEER_TEXT_BYTES_MAX`] bytes by whoever writes it and by whoever reads it.
+/// On the wire it is a string, cut to [`PEER_TEXT_BYTES_MAX`] bytes by whoever writes it and by
+/// whoever reads it.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlainText(String);
 
@@ -105,8 +109,9 @@ impl<'de> Deserialize<'de> for PlainText {
     }
 }
 
-/// A name that a peer says and that is looked up here, of a root or of a congestion control: at most 255 bytes without a
-/// [deceptive](is_deceptive) character. One with such a character, which nobody gave, does not parse.
+/// A name that a peer says and that is looked up here, of a root or of a congestion control: at
+/// most 255 bytes without a [deceptive](is_deceptive) character. One with such a character, which
+/// nobody gave, does not parse.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "&str")]
 pub struct Word(String);

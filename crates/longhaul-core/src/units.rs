@@ -39,7 +39,8 @@ impl ByteCount {
 }
 
 impl ChunkSize {
-    /// 4 MiB: in earlier trials of direct I/O, 1 MiB cost two to three times the CPU per byte and 8 MiB saved nothing.
+    /// 4 MiB: in earlier trials of direct I/O, 1 MiB cost two to three times the CPU per byte and 8
+    /// MiB saved nothing.
     pub const DEFAULT: ChunkSize = ChunkSize { log2: 22 };
 
     /// `2^log2` bytes, if the digest tree allows chunks of that size.
@@ -168,9 +169,9 @@ pub enum RateError {
     },
 }
 
-/// Reads a rate, bytes/s: `kbit/s`, `Mbit/s`, `Gbit/s`, `Tbit/s` or `kbps`, `Mbps`, `Gbps`, `Tbps`; `kB/s`, `MB/s`, `GB/s`, `TB/s`
-/// decimal; `KiB/s`, `MiB/s`, `GiB/s`, `TiB/s` binary. The unit must be written, and bits and bytes be told apart: `Gb/s` means
-/// either to somebody, and so does `G`.
+/// Reads a rate, bytes/s: `kbit/s`, `Mbit/s`, `Gbit/s`, `Tbit/s` or `kbps`, `Mbps`, `Gbps`, `Tbps`;
+/// `kB/s`, `MB/s`, `GB/s`, `TB/s` decimal; `KiB/s`, `MiB/s`, `GiB/s`, `TiB/s` binary. The unit must
+/// be written, and bits and bytes be told apart: `Gb/s` means either to somebody, and so does `G`.
 ///
 /// # Errors
 /// [`RateError`] when the text is no such rate, or does not fit 64 bits.
@@ -204,7 +205,8 @@ pub fn parse_rate(text: &str) -> Result<u64, RateError> {
     if bytes.is_finite() && (0.0..9e18).contains(&bytes) { Ok(bytes.round() as u64) } else { Err(fail()) }
 }
 
-/// The decimal prefix of what may be a rate and does not say of what: `M`, `MB`, `Mb`, `MiB`, `Mb/s`, `MBps`.
+/// The decimal prefix of what may be a rate and does not say of what: `M`, `MB`, `Mb`, `MiB`,
+/// `Mb/s`, `MBps`.
 fn prefix_alone(unit: &str) -> Option<&'static str> {
     let unit = unit.to_ascii_lowercase();
     let prefix = ["b/s", "ib", "bps", "b", "bit", "bits", "/s"].iter().find_map(|tail| unit.strip_suffix(tail));

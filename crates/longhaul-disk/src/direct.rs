@@ -1,7 +1,9 @@
-//! An open file together with what is known of direct I/O on it: asked for, offered, refused at the first request.
+//! An open file together with what is known of direct I/O on it: asked for, offered, refused at the
+//! first request.
 //!
 //! [`Handle`] is what the engines read and write through; [`SourceFile`](crate::SourceFile) and
-//! [`TargetFile`](crate::TargetFile) each wrap one. Knows nothing of trees and names but for messages.
+//! [`TargetFile`](crate::TargetFile) each wrap one. Knows nothing of trees and names but for
+//! messages.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,11 +51,11 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Takes a file that was opened plainly with `flags`, and asks for direct I/O on it as `mode` says and the file system
-    /// takes. Also gives what `statx` says of the file.
+    /// Takes a file that was opened plainly with `flags`, and asks for direct I/O on it as `mode`
+    /// says and the file system takes. Also gives what `statx` says of the file.
     ///
-    /// `O_NONBLOCK` among `flags` guards the opening only (a fifo put in place of the file would block) and is off
-    /// afterwards: with it, a ring may answer "try again".
+    /// `O_NONBLOCK` among `flags` guards the opening only (a fifo put in place of the file would
+    /// block) and is off afterwards: with it, a ring may answer "try again".
     pub(crate) fn adopt(
         fd: OwnedFd,
         path: PathText,
@@ -107,7 +109,8 @@ impl Handle {
         }
     }
 
-    /// Leaves direct I/O for good, or fails where it is required. Several requests may find out at the same time.
+    /// Leaves direct I/O for good, or fails where it is required. Several requests may find out at
+    /// the same time.
     pub(crate) fn fall_back(&self, why: &'static str) -> Result<(), DiskError> {
         if self.required {
             return Err(DiskError::NoDirect { path: self.path.clone(), why });

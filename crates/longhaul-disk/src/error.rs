@@ -1,6 +1,8 @@
-//! What goes wrong at a disk: which call, on which path, and why, with the system's own error kept as the source.
+//! What goes wrong at a disk: which call, on which path, and why, with the system's own error kept
+//! as the source.
 //!
-//! Gives [`DiskError`] to the engine, and through [`DiskError::fault`] the form that people and peers get.
+//! Gives [`DiskError`] to the engine, and through [`DiskError::fault`] the form that people and
+//! peers get.
 
 use std::fmt;
 use std::io;
@@ -144,7 +146,8 @@ pub enum DiskError {
         /// The journal.
         path: PathText,
     },
-    /// It was written and synced, but another sync failed at the same time, which may have told of its data.
+    /// It was written and synced, but another sync failed at the same time, which may have told of
+    /// its data.
     #[error("'{path}' is not believed to be on the disk: the disk failed to write something at the same time")]
     Doubted {
         /// The file.
@@ -246,8 +249,8 @@ impl DiskError {
         DiskError::Call { call, path: path.into(), source: source.into() }
     }
 
-    /// The same at a source, where a handle that a server knows no more means that the file is gone. At a target it is a failure
-    /// of the target.
+    /// The same at a source, where a handle that a server knows no more means that the file is
+    /// gone. At a target it is a failure of the target.
     pub(crate) fn at_source(self) -> DiskError {
         match self {
             DiskError::Call { path, source, .. } if source.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
@@ -314,8 +317,8 @@ impl DiskError {
         }
     }
 
-    /// The same as people know its path: that is given beneath a directory which they call `prefix`; empty where no name of theirs
-    /// goes before it.
+    /// The same as people know its path: that is given beneath a directory which they call
+    /// `prefix`; empty where no name of theirs goes before it.
     #[must_use]
     pub(crate) fn beneath(mut self, prefix: &[u8]) -> DiskError {
         if let Some(path) = self.path_mut() {
@@ -441,7 +444,8 @@ impl ErrorKind {
     }
 }
 
-/// Whether all processes of the host together have too many files open, which no limit of one of them mends.
+/// Whether all processes of the host together have too many files open, which no limit of one of
+/// them mends.
 fn is_full_host(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NFILE.raw_os_error())
 }
@@ -469,7 +473,8 @@ fn kind_of(error: &io::Error) -> ErrorKind {
         Errno::LOOP => ErrorKind::Escape,
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV => ErrorKind::Unsupported,
         Errno::NAMETOOLONG | Errno::FBIG => ErrorKind::TooLong,
-        // Not ENOMEM: there are file systems that say it of one file alone, again and again, and the next file is well.
+        // Not ENOMEM: there are file systems that say it of one file alone, again and again, and
+        // the next file is well.
         Errno::MFILE | Errno::NFILE => ErrorKind::Exhausted,
         _ => ErrorKind::Io,
     }

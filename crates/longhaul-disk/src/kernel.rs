@@ -1,10 +1,11 @@
-//! The system calls by which this crate changes a target's file system and makes it durable: all of them, and no other
-//! module makes one of its own.
+//! The system calls by which this crate changes a target's file system and makes it durable: all of
+//! them, and no other module makes one of its own.
 //!
-//! Takes descriptors and names from the target and the shelf; gives what the system answers. An [`Interposer`] may stand
-//! between the two: it sees each call before and after, may refuse it, and may answer a sync in the system's place. So a
-//! test plays a medium that loses, tears and fails beneath the real code. Without one a call costs a comparison more than
-//! the bare call. Knows nothing of temporaries, journals or their order.
+//! Takes descriptors and names from the target and the shelf; gives what the system answers. An
+//! [`Interposer`] may stand between the two: it sees each call before and after, may refuse it, and
+//! may answer a sync in the system's place. So a test plays a medium that loses, tears and fails
+//! beneath the real code. Without one a call costs a comparison more than the bare call. Knows
+//! nothing of temporaries, journals or their order.
 
 #![allow(clippy::disallowed_methods, reason = "this is the one place for these calls")]
 
@@ -25,16 +26,19 @@ pub trait Interposer: Debug + Send + Sync {
     /// A call is about to be made: says what becomes of it.
     fn begin(&self, call: &Call<'_>) -> Passage;
 
-    /// A call that was let through came back: with the file that it made, if it made one, or the system's error.
+    /// A call that was let through came back: with the file that it made, if it made one, or the
+    /// system's error.
     fn end(&self, token: u64, outcome: Result<Option<InodeId>, Errno>);
 
-    /// Reads what the medium holds of a file, for those who read past the page cache. `None`: the file itself is read.
+    /// Reads what the medium holds of a file, for those who read past the page cache. `None`: the
+    /// file itself is read.
     fn read_medium(&self, file: InodeId, offset: u64, into: &mut [u8]) -> Option<usize>;
 
     /// The type of the file system as `statfs` says it (`f_type`). `None`: the system is asked.
     fn file_system_type(&self) -> Option<u64>;
 
-    /// The error that the system gives to whoever asks for a lock, where it has none to give. `None`: the system is asked.
+    /// The error that the system gives to whoever asks for a lock, where it has none to give.
+    /// `None`: the system is asked.
     fn refuses_locks(&self) -> Option<Errno> {
         None
     }
@@ -186,7 +190,8 @@ impl Kernel {
         fstatvfs(fd).map(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
-    /// Reads what the medium holds of a file, where something stands before the system that knows it.
+    /// Reads what the medium holds of a file, where something stands before the system that knows
+    /// it.
     pub(crate) fn read_medium(&self, fd: impl AsFd, offset: u64, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         let Some(interposer) = &self.interposer else { return Ok(None) };
         Ok(interposer.read_medium(inode_of(fd)?, offset, into))
@@ -197,8 +202,8 @@ impl Kernel {
         self.interposer.as_ref().and_then(|interposer| interposer.refuses_locks())
     }
 
-    /// Has an empty file written in place on a file system that copies on write, so that room reserved for it is used. Nothing
-    /// where that cannot be had, or needs not be asked for.
+    /// Has an empty file written in place on a file system that copies on write, so that room
+    /// reserved for it is used. Nothing where that cannot be had, or needs not be asked for.
     pub(crate) fn write_in_place(&self, fd: impl AsFd) {
         if self.interposer.is_none() && fs::fstatfs(&fd).is_ok_and(|stat| stat.f_type == BTRFS) {
             let flags = fs::ioctl_getflags(&fd).unwrap_or(fs::IFlags::empty());
@@ -298,8 +303,8 @@ impl Kernel {
         self.pass(call, || fs::fchmod(&fd, mode), unmade)
     }
 
-    /// Sets permission bits through a descriptor that was opened as a mere place: by way of the kernel's link to it, which
-    /// leads nowhere else.
+    /// Sets permission bits through a descriptor that was opened as a mere place: by way of the
+    /// kernel's link to it, which leads nowhere else.
     pub(crate) fn chmod_place(&self, fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
         let call = || Ok(Call::SetMode { file: inode_of(&fd)?, bits: mode.as_raw_mode() });
         self.pass(call, || fs::chmodat(CWD, by_number(&fd), mode, AtFlags::empty()), unmade)

@@ -1,7 +1,9 @@
-//! Whether a destination of this host lies in a directory that is to be sent: its scan would find what was just written.
+//! Whether a destination of this host lies in a directory that is to be sent: its scan would find
+//! what was just written.
 //!
-//! Takes paths as the operator named them; gives the way from the one down to the other. Directories are told by device and
-//! inode, so neither links nor bind mounts hide one in the other. Makes and changes nothing; knows nothing of filters.
+//! Takes paths as the operator named them; gives the way from the one down to the other.
+//! Directories are told by device and inode, so neither links nor bind mounts hide one in the
+//! other. Makes and changes nothing; knows nothing of filters.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -14,8 +16,9 @@ use crate::source::SourceSpec;
 use crate::stat::{dev_of, type_of};
 use crate::walk::Dir;
 
-/// The way down from the directory that `source` names to `dest`, which need not exist yet: the root if they are the same, or
-/// if the names between cannot be told. None if `dest` does not lie in it, or `source` is no directory.
+/// The way down from the directory that `source` names to `dest`, which need not exist yet: the
+/// root if they are the same, or if the names between cannot be told. None if `dest` does not lie
+/// in it, or `source` is no directory.
 pub fn way_into(source: &SourceSpec, dest: &Path) -> Option<RelPath> {
     let top = directory_of(source)?;
     let (dir, missing) = deepest_standing(dest)?;
@@ -26,7 +29,8 @@ pub fn way_into(source: &SourceSpec, dest: &Path) -> Option<RelPath> {
 /// Which directory it is.
 type DirectoryId = (u64, u64);
 
-/// The directory that a scan of `source` begins with. A link is sent as one unless its content was asked for.
+/// The directory that a scan of `source` begins with. A link is sent as one unless its content was
+/// asked for.
 fn directory_of(source: &SourceSpec) -> Option<DirectoryId> {
     let is_name = !source.contents && source.path.file_name().is_some();
     let flags = if is_name { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
@@ -34,7 +38,8 @@ fn directory_of(source: &SourceSpec) -> Option<DirectoryId> {
     (type_of(&stat) == FileType::Directory).then(|| place(&stat))
 }
 
-/// The directory that stands at `path`, or the nearest above it that does, and the names that are missing then, the last first.
+/// The directory that stands at `path`, or the nearest above it that does, and the names that are
+/// missing then, the last first.
 fn deepest_standing(path: &Path) -> Option<(Dir, Vec<PathBuf>)> {
     let mut missing = Vec::new();
     let mut at = path;
@@ -92,7 +97,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// The way into `source` from a top with `a/b/c`, `ab` and the file `a/f` in it, and links to `a` and `a/b`.
+    /// The way into `source` from a top with `a/b/c`, `ab` and the file `a/f` in it, and links to
+    /// `a` and `a/b`.
     fn way(source: &str, contents: bool, dest: &str) -> Option<String> {
         let top = tempfile::tempdir().expect("tempdir");
         std::fs::create_dir_all(top.path().join("a/b/c")).expect("dirs");

@@ -1,9 +1,11 @@
-//! What the system says of a file, in our words: [`Identity`], [`Standing`], times. Pure conversions.
+//! What the system says of a file, in our words: [`Identity`], [`Standing`], times. Pure
+//! conversions.
 
 use longhaul_core::{Clock, FileNode, Inode, Meta, Mtime};
 use rustix::fs::{FileType, Stat, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
 
-/// Which file this is and which version of it: equal before and after a read means that nothing was written between.
+/// Which file this is and which version of it: equal before and after a read means that nothing was
+/// written between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Device (`st_dev`).

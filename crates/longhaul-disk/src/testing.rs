@@ -1,4 +1,5 @@
-//! What the tests of this crate share: scratch file systems, synchronous requests, a pattern that no shift leaves alone.
+//! What the tests of this crate share: scratch file systems, synchronous requests, a pattern that
+//! no shift leaves alone.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! A served directory tree: held by its root, looked into without following any link beneath it.
 //!
-//! Gives standings and listings to the service, and starting points to [`FsSource`](crate::FsSource) and
-//! [`FsTarget`](crate::FsTarget). Holds nothing open but the root, as it lives as long as the daemon.
+//! Gives standings and listings to the service, and starting points to
+//! [`FsSource`](crate::FsSource) and [`FsTarget`](crate::FsTarget). Holds nothing open but the
+//! root, as it lives as long as the daemon.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -56,8 +57,8 @@ impl Tree {
     }
 
     /// Removes from the directory at `path` the temporaries that are orphans: see
-    /// [`TargetTree::sweep`](crate::TargetTree::sweep). On return they are gone for good, also those that were removed before and
-    /// not synced.
+    /// [`TargetTree::sweep`](crate::TargetTree::sweep). On return they are gone for good, also
+    /// those that were removed before and not synced.
     ///
     /// # Errors
     /// As [`Tree::stat`].
@@ -76,7 +77,8 @@ impl Tree {
     }
 }
 
-/// What stands at `path` beneath the root of `walk`; none if it or a directory above it does not exist.
+/// What stands at `path` beneath the root of `walk`; none if it or a directory above it does not
+/// exist.
 pub(crate) fn examine(walk: &Walk, path: &RelPath) -> Result<Option<Standing>, DiskError> {
     let outcome = if path.is_root() {
         standing(walk.root().as_ref(), b".", Clock::Unknown)

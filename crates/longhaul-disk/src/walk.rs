@@ -1,8 +1,9 @@
-//! The one place that turns a [`RelPath`] into a directory: component by component from a held root, never through a
-//! symbolic link.
+//! The one place that turns a [`RelPath`] into a directory: component by component from a held
+//! root, never through a symbolic link.
 //!
-//! Gives open directories, on which everybody else calls `*at()` with a single name. A directory stays what it was when
-//! it was opened, whatever is renamed or linked in its place later. Keeps a bounded number of them open.
+//! Gives open directories, on which everybody else calls `*at()` with a single name. A directory
+//! stays what it was when it was opened, whatever is renamed or linked in its place later. Keeps a
+//! bounded number of them open.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -72,8 +73,8 @@ impl Dir {
         }
     }
 
-    /// Whether the shelf of this directory is at a place: a name that led there would be another spelling of the shelf's, of a kind
-    /// that no rule about names knows.
+    /// Whether the shelf of this directory is at a place: a name that led there would be another
+    /// spelling of the shelf's, of a kind that no rule about names knows.
     pub(crate) fn has_shelf_at(&self, place: (u64, u64)) -> bool {
         statat(&self.fd, RESERVED_PREFIX, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| crate::stat::place_of(&stat) == place)
@@ -111,8 +112,8 @@ impl Dir {
         }
     }
 
-    /// Sees to it that `name` in this directory is the directory `place`, which has the path `at`; where that is not known, that
-    /// a directory stands there.
+    /// Sees to it that `name` in this directory is the directory `place`, which has the path `at`;
+    /// where that is not known, that a directory stands there.
     pub(crate) fn check_below(&self, name: &[u8], place: Option<(u64, u64)>, at: &RelPath) -> Result<(), DiskError> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if place.is_some_and(|place| crate::stat::place_of(&stat) == place) => Ok(()),
@@ -193,7 +194,8 @@ impl Walk {
         Ok((self.descend(&bytes[..slash])?, name))
     }
 
-    /// Opens the directory at `bytes` from the root down, starting behind the deepest ancestor that is held already.
+    /// Opens the directory at `bytes` from the root down, starting behind the deepest ancestor that
+    /// is held already.
     fn descend(&self, bytes: &[u8]) -> Result<Arc<Dir>, DiskError> {
         let (mut dir, mut done) = self.deepest_cached(bytes);
         for name in bytes[done..].split(|&b| b == b'/').filter(|name| !name.is_empty()) {
@@ -254,15 +256,17 @@ impl Cache {
     }
 }
 
-/// Whether a file system may take a name for the shelf's: every spelling of it that any is known to take has its first letter, behind
-/// dots and blanks at most, or is made up with a `~`, or is no ASCII. To look for the shelf beside each other name would be a call
-/// over the network for each directory.
+/// Whether a file system may take a name for the shelf's: every spelling of it that any is known to
+/// take has its first letter, behind dots and blanks at most, or is made up with a `~`, or is no
+/// ASCII. To look for the shelf beside each other name would be a call over the network for each
+/// directory.
 fn may_be_alias(name: &[u8]) -> bool {
     let letter = |name: &[u8]| name.iter().find(|b| !matches!(b, b'.' | b' ')).map(u8::to_ascii_lowercase);
     !name.is_ascii() || name.contains(&b'~') || letter(name) == letter(RESERVED_PREFIX)
 }
 
-/// The clock of a file system by its type (`f_type`). Of one that another host or program keeps, only that knows.
+/// The clock of a file system by its type (`f_type`). Of one that another host or program keeps,
+/// only that knows.
 fn clock_of_type(file_system_type: u64) -> Clock {
     match file_system_type {
         EXT4 => Clock::ExactOrSeconds,
@@ -281,8 +285,9 @@ const TMPFS: u64 = 0x0102_1994;
 const F2FS: u64 = 0xF2F5_2010;
 const EXFAT: u64 = 0x2011_BAB0;
 const FAT: u64 = 0x4D44;
-/// Directories that a session keeps open beneath one root: a descriptor each, and enough for a tree's working set. Where a process
-/// may open few files it is an eighth of these: a copy has two such roots, and needs some hundred descriptors besides.
+/// Directories that a session keeps open beneath one root: a descriptor each, and enough for a
+/// tree's working set. Where a process may open few files it is an eighth of these: a copy has two
+/// such roots, and needs some hundred descriptors besides.
 pub(crate) fn cached_dirs_max() -> usize {
     let limit = longhaul_sys::nofile_limit().and_then(|limit| usize::try_from(limit / 8).ok());
     limit.map_or(CACHED_DIRS_MAX, |eighth| eighth.clamp(CACHED_DIRS_MIN, CACHED_DIRS_MAX))
@@ -395,7 +400,8 @@ mod tests {
         remove_deep(top.path());
     }
 
-    /// `remove_dir_all` keeps a descriptor per level, which a low limit forbids: go down in place instead.
+    /// `remove_dir_all` keeps a descriptor per level, which a low limit forbids: go down in place
+    /// instead.
     fn remove_deep(top: &Path) {
         while let Ok(entries) = std::fs::read_dir(top.join("dd")) {
             if entries.count() == 0 {

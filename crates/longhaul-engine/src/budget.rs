@@ -1,4 +1,5 @@
-//! Memory of one session side: how many chunk-sized slots, how many lanes they carry, and the I/O that fills them.
+//! Memory of one session side: how many chunk-sized slots, how many lanes they carry, and the I/O
+//! that fills them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +12,25 @@ use longhaul_sys::Slab;
 
 /// Buffers of a session side when nobody says otherwise.
 pub const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
-/// Lanes when nobody says otherwise: the number that filled a loopback in the prototype (research: 1 to 4 within noise).
+/// Lanes when nobody says otherwise: the number that filled a loopback in the prototype (research:
+/// 1 to 4 within noise).
 pub const LANES_DEFAULT: u32 = 4;
-/// Lanes at first when nobody says otherwise and the path is long: each connection begins with ten segments, so twice as many
-/// are a round trip ahead.
+/// Lanes at first when nobody says otherwise and the path is long: each connection begins with ten
+/// segments, so twice as many are a round trip ahead.
 pub(crate) const LANES_FAR: u32 = 8;
-/// Lanes over QUIC when nobody says otherwise: none is slowed down by what it loses, so that more of them serve the processors
-/// alone.
+/// Lanes over QUIC when nobody says otherwise: none is slowed down by what it loses, so that more
+/// of them serve the processors alone.
 pub(crate) const LANES_QUIC: u32 = 4;
-/// Lanes that a transfer may come to use when nobody says otherwise: a connection that a loss in a thousand keeps at a thirtieth
-/// of the path then still fills it with the others.
+/// Lanes that a transfer may come to use when nobody says otherwise: a connection that a loss in a
+/// thousand keeps at a thirtieth of the path then still fills it with the others.
 pub(crate) const LANES_AUTO_MAX: u32 = 32;
 /// From this round trip on a path is long.
 pub(crate) const FAR: Duration = Duration::from_millis(5);
-/// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its memory: one is filled while the
-/// other is hashed.
+/// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its
+/// memory: one is filled while the other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
-/// Threads that read skipped files for their roots, with a buffer each: what keeps a fast disk busy while as many cores hash.
+/// Threads that read skipped files for their roots, with a buffer each: what keeps a fast disk busy
+/// while as many cores hash.
 pub(crate) const DIGEST_SLOTS: usize = 4;
 /// Fewer slots than this cannot overlap reading, sending, receiving and writing.
 pub(crate) const SLOTS_MIN: u64 = 4;
@@ -56,8 +59,9 @@ pub(crate) fn slots(memory: ByteCount, chunk: ChunkSize) -> Result<usize, Fault>
     Ok(usize::try_from(slots).unwrap_or(usize::MAX))
 }
 
-/// The memory of this host in bytes: no buffers can be larger. (What a cgroup allows is not looked at: it may be changed while a
-/// transfer runs, and pages of buffers that are never used count nowhere.)
+/// The memory of this host in bytes: no buffers can be larger. (What a cgroup allows is not looked
+/// at: it may be changed while a transfer runs, and pages of buffers that are never used count
+/// nowhere.)
 pub fn host_memory() -> ByteCount {
     let system = rustix::system::sysinfo();
     ByteCount((system.totalram as u64).saturating_mul(u64::from(system.mem_unit)))
@@ -84,7 +88,8 @@ pub(crate) fn largest_chunk(memory: ByteCount, chunk: ChunkSize) -> ChunkSize {
     largest.unwrap_or(chunk)
 }
 
-/// Bytes of a buffer through which skipped files are read: a request of 4 MiB is enough for any disk.
+/// Bytes of a buffer through which skipped files are read: a request of 4 MiB is enough for any
+/// disk.
 pub(crate) fn digest_bytes(chunk: ChunkSize) -> u64 {
     chunk.bytes().min(ChunkSize::DEFAULT.bytes())
 }
@@ -99,7 +104,8 @@ pub(crate) fn lanes(wanted: u32, slots: usize) -> u32 {
     wanted.min(LANES_MAX).min(u32::try_from(slots / 2).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Of `slots`, those that are left for buffers where lanes over QUIC keep payload in this process as well.
+/// Of `slots`, those that are left for buffers where lanes over QUIC keep payload in this process
+/// as well.
 pub(crate) fn beside_windows(slots: usize) -> usize {
     (slots / 2).max(SLOTS_MIN as usize / 2)
 }
@@ -139,9 +145,10 @@ pub(crate) struct MemoryPlan {
 }
 
 impl SessionBuffers {
-    /// Fills the buffers that the sender of a measurement will use, all with the same noise: what is read again, into another
-    /// buffer, must be what it was. Nothing on the way can make less of noise, and the pages are there: untouched, all of them
-    /// would be one page of zeros, that is always in cache.
+    /// Fills the buffers that the sender of a measurement will use, all with the same noise: what
+    /// is read again, into another buffer, must be what it was. Nothing on the way can make less of
+    /// noise, and the pages are there: untouched, all of them would be one page of zeros, that is
+    /// always in cache.
     pub(crate) fn fill_with_noise(&self) {
         let mut slots: Vec<_> = std::iter::from_fn(|| self.slab.try_claim()).collect();
         let Some((first, others)) = slots.split_first_mut() else { return };
@@ -177,12 +184,14 @@ impl SessionBuffers {
     }
 }
 
-/// Requests in flight per disk when nobody says otherwise: 8 fill the disks measured, and leave half of the slots to lanes.
+/// Requests in flight per disk when nobody says otherwise: 8 fill the disks measured, and leave
+/// half of the slots to lanes.
 const DEPTH_DEFAULT: usize = 8;
 
-/// Slots that keep a disk and lanes busy: what is being read, and three for each lane (one on its way, two that wait, so
-/// that a hiccup of the disk is not felt). A sender that reads further ahead only touches memory that is cold in every
-/// cache: a fifth of its CPU time went into clearing pages for that.
+/// Slots that keep a disk and lanes busy: what is being read, and three for each lane (one on its
+/// way, two that wait, so that a hiccup of the disk is not felt). A sender that reads further ahead
+/// only touches memory that is cold in every cache: a fifth of its CPU time went into clearing
+/// pages for that.
 pub(crate) fn sender_slots(depth: usize, lanes: u32) -> usize {
     depth + 3 * lanes as usize
 }

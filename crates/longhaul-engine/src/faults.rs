@@ -22,8 +22,9 @@ pub(crate) fn net_fault(error: &NetError) -> Fault {
     Fault::new(code, blame, words(error)).hint(hint(error))
 }
 
-/// Why no control connection came about, as a fault. Who answers in the place of a daemon may be gone later, as one that is
-/// away; in the middle of a run the same holds of a name that was found before.
+/// Why no control connection came about, as a fault. Who answers in the place of a daemon may be
+/// gone later, as one that is away; in the middle of a run the same holds of a name that was found
+/// before.
 pub(crate) fn dial_fault(error: &NetError, again: bool) -> Fault {
     let fault = net_fault(error);
     let passing = |message: &str| Fault::new(FaultCode::Unreachable, Blame::Path, message).hint(&fault.hint);
@@ -106,7 +107,8 @@ fn open_port(protocol: &str, peer: &str) -> String {
     format!("{protocol} port {port}")
 }
 
-/// The error of a lane that was joined as a fault: what breaks its protection then is damage on the way.
+/// The error of a lane that was joined as a fault: what breaks its protection then is damage on the
+/// way.
 pub(crate) fn lane_fault(error: &NetError) -> Fault {
     let fault = net_fault(error);
     match error.kind() {

@@ -1,6 +1,7 @@
 //! Names of a directory as listings tell them: the next page of them, in the wire's words.
 //!
-//! In: a lister of the disk's. Out: entries for a message or for the caller. Knows neither who asks nor how it is told.
+//! In: a lister of the disk's. Out: entries for a message or for the caller. Knows neither who asks
+//! nor how it is told.
 
 use longhaul_core::Fault;
 use longhaul_core::limits::PAGE_BYTES_MAX;
@@ -26,5 +27,6 @@ fn listed(name: Vec<u8>, standing: Standing) -> Listed {
 
 /// Names in one message: what is held of them besides their bytes stays below 200 KiB.
 const PAGE_NAMES: usize = 1000;
-/// Names of a directory that are held between pages, in bytes, where there is memory for it: see [`Lister`] for what less costs.
+/// Names of a directory that are held between pages, in bytes, where there is memory for it: see
+/// [`Lister`] for what less costs.
 pub(crate) const NAMES_BYTES: usize = 16 << 20;

@@ -1,7 +1,8 @@
-//! Where a transfer's names come from and go to on this host: sources opened, the destination resolved.
+//! Where a transfer's names come from and go to on this host: sources opened, the destination
+//! resolved.
 //!
-//! In: paths as the user or a peer gave them. Out: trees for a session, and the mapping of names. The rules are rsync's;
-//! `tests/mapping.rs` shows them.
+//! In: paths as the user or a peer gave them. Out: trees for a session, and the mapping of names.
+//! The rules are rsync's; `tests/mapping.rs` shows them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -66,8 +67,9 @@ pub(crate) struct Opening {
     pub(crate) may_modify: bool,
 }
 
-/// How sources are placed at a destination. A directory keeps its name beneath it, whether it exists or not, so that the same
-/// command means the same when it is run again; so do several sources, and whatever goes to a destination with a slash.
+/// How sources are placed at a destination. A directory keeps its name beneath it, whether it
+/// exists or not, so that the same command means the same when it is run again; so do several
+/// sources, and whatever goes to a destination with a slash.
 pub(crate) fn placing(slash: bool, sources: usize, contents: bool, shape: &Shape) -> Placing {
     let one_file = sources == 1 && !contents && !matches!(shape, Shape::Directory);
     if one_file && !slash { Placing::BeneathIfDir } else { Placing::Beneath }
@@ -97,7 +99,8 @@ pub(crate) fn local_sources(
     Ok((Arc::new(source), shape))
 }
 
-/// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether what lies in it is meant.
+/// A path beneath a root that a daemon serves: the root's name, its tree, the path, and whether
+/// what lies in it is meant.
 pub(crate) type ServedSource = (Word, Arc<Tree>, RelPath, bool);
 
 /// Opens sources beneath served trees, likewise.
@@ -121,8 +124,8 @@ pub(crate) fn served_sources(
     Ok((Arc::new(source), shape))
 }
 
-/// Refuses sources of which two would go under one name: whichever came later would meet the other, or replace it. Where all
-/// top-level names differ, nothing deeper can meet either.
+/// Refuses sources of which two would go under one name: whichever came later would meet the other,
+/// or replace it. Where all top-level names differ, nothing deeper can meet either.
 fn refuse_same_name(source: &FsSource, wanted: &ScanWish, shown: impl Fn(usize) -> String) -> Result<(), Fault> {
     let Some(SameName { name, sources: (first, second) }) = source.same_name(&wanted.request()) else {
         return Ok(());
@@ -138,7 +141,8 @@ fn spec(source: &LocalSource) -> SourceSpec {
     SourceSpec { path: source.path.clone(), contents: source.contents }
 }
 
-/// A destination on this host, resolved: sessions of one run go to the same place, whatever the first of them made there.
+/// A destination on this host, resolved: sessions of one run go to the same place, whatever the
+/// first of them made there.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalSite {
     dir: PathBuf,
@@ -159,7 +163,8 @@ impl LocalSite {
         Ok(LocalSite { dir: dir.to_owned(), landing, opening, run: nonce()? })
     }
 
-    /// The same for the one source that turned out to be a directory: it keeps its name beneath the destination.
+    /// The same for the one source that turned out to be a directory: it keeps its name beneath the
+    /// destination.
     pub(crate) fn for_directory(&self, dest: &LocalDest) -> LocalSite {
         match self.is_renamed() {
             true => LocalSite { dir: dest.path.clone(), landing: Landing::beneath(), ..self.clone() },
@@ -198,7 +203,8 @@ impl LocalSite {
     }
 }
 
-/// A destination that a library user opened, whose sessions are written down as those of one that a command names.
+/// A destination that a library user opened, whose sessions are written down as those of one that a
+/// command names.
 pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Result<Destination, Fault> {
     let (direct, dry_run) = (settings.io, settings.dry_run);
     let opening = Opening { direct, dry_run, placing: Placing::Beneath, may_modify: true };
@@ -231,7 +237,8 @@ fn written(
     Ok(Destination { tree, landing, place: base.clone(), base, ledger: Some(Arc::new(ledger)), presence })
 }
 
-/// The directory that names go to, and the name that the one source takes there if it does not keep its own.
+/// The directory that names go to, and the name that the one source takes there if it does not keep
+/// its own.
 fn landing_at(dest: &LocalDest, placing: Placing) -> Result<(&Path, Option<&OsStr>), Fault> {
     if placing == Placing::Beneath || is_directory(&dest.path) {
         return Ok((&dest.path, None));
@@ -241,8 +248,8 @@ fn landing_at(dest: &LocalDest, placing: Placing) -> Result<(&Path, Option<&OsSt
     Ok((parent, Some(name)))
 }
 
-/// Refuses to copy a directory onto or into itself, where the scan would find its own output and never end. A destination that
-/// is not `asked` for may lie in its source. Makes nothing.
+/// Refuses to copy a directory onto or into itself, where the scan would find its own output and
+/// never end. A destination that is not `asked` for may lie in its source. Makes nothing.
 pub(crate) fn refuse_into_itself(
     sources: &[LocalSource],
     dest: &LocalDest,
@@ -302,8 +309,8 @@ fn absent(e: longhaul_disk::DiskError) -> Result<Option<Standing>, longhaul_disk
     if e.kind() == longhaul_disk::ErrorKind::NotFound { Ok(None) } else { Err(e) }
 }
 
-/// Where a path that the user gave leads, links followed, and whether anything stands there. What is still to come may have no
-/// name yet; its directory must.
+/// Where a path that the user gave leads, links followed, and whether anything stands there. What
+/// is still to come may have no name yet; its directory must.
 pub(crate) fn resolved(path: &Path) -> Result<(PathBuf, bool), Fault> {
     if let Ok(place) = std::fs::canonicalize(path) {
         return Ok((place, true));

@@ -1,6 +1,7 @@
 //! Random bytes from the operating system: nonces, secrets of runs, names of temporaries.
 //!
-//! Takes nothing. Gives bytes that nobody can foretell, or the fault that there are none. Knows nobody who asks.
+//! Takes nothing. Gives bytes that nobody can foretell, or the fault that there are none. Knows
+//! nobody who asks.
 
 use longhaul_core::{Blame, Fault, FaultCode};
 

@@ -1,4 +1,5 @@
-//! Threads for blocking file work that is not chunk I/O: each pool runs its jobs in the order given, `n` at a time.
+//! Threads for blocking file work that is not chunk I/O: each pool runs its jobs in the order
+//! given, `n` at a time.
 
 use crossbeam_channel::{Sender, unbounded};
 use longhaul_core::{Blame, Fault, FaultCode};

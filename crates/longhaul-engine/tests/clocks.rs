@@ -1,4 +1,5 @@
-//! What is skipped as the same by its time, on file systems that keep times more coarsely than they are given.
+//! What is skipped as the same by its time, on file systems that keep times more coarsely than they
+//! are given.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::fs::{File, FileTimes};

@@ -1,4 +1,5 @@
-//! Abandoned partials are looked for as a daemon starts and each hour, in time that passes only here.
+//! Abandoned partials are looked for as a daemon starts and each hour, in time that passes only
+//! here.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! A sync that fails: what the medium lost fails, what it has is committed, and nothing is believed unread.
+//! A sync that fails: what the medium lost fails, what it has is committed, and nothing is believed
+//! unread.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::collections::HashSet;
@@ -86,7 +87,8 @@ impl Losing {
 
 const LOST: &[u8] = b"the medium loses this";
 const CONTENT_BYTES: usize = 1000;
-/// More than are kept open, so that they are synced with their file system; few enough to be staged before a batch waits no longer.
+/// More than are kept open, so that they are synced with their file system; few enough to be staged
+/// before a batch waits no longer.
 const FILES: usize = 80;
 
 struct Nobody;
@@ -103,7 +105,8 @@ fn content(n: usize) -> Vec<u8> {
     bytes
 }
 
-/// Copies files in several directories to a file system of which these syncs fail; gives the report and how many names stand.
+/// Copies files in several directories to a file system of which these syncs fail; gives the report
+/// and how many names stand.
 async fn copy(failing: Failing) -> (Report, usize) {
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));

@@ -1,4 +1,5 @@
-//! A destination that is moved away in the middle of a run: what was called committed is not where it was sent, so the run fails.
+//! A destination that is moved away in the middle of a run: what was called committed is not where
+//! it was sent, so the run fails.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use longhaul_disk::{Call, DirectMode, FsSource, FsTarget, InodeId, Interposer, P
 use longhaul_engine::{Event, FileStatus, Observer, Report, Settings, Stop, run_between};
 use rustix::io::Errno;
 
-/// Moves a directory away as the first file is about to get its name, and perhaps makes another in its place.
+/// Moves a directory away as the first file is about to get its name, and perhaps makes another in
+/// its place.
 #[derive(Debug)]
 struct Mover {
     at: PathBuf,

@@ -1,5 +1,5 @@
-//! Reading back what was written, on a destination whose medium keeps something else; comparing what stands, where somebody
-//! else writes to it.
+//! Reading back what was written, on a destination whose medium keeps something else; comparing
+//! what stands, where somebody else writes to it.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::collections::BTreeMap;
@@ -163,8 +163,8 @@ impl Observer for Nobody {
     fn event(&self, _event: Event) {}
 }
 
-/// Copies files of these lengths to a destination that changes the byte at `offset` so many times; gives the report and
-/// whether each file stands, and stands as it was sent.
+/// Copies files of these lengths to a destination that changes the byte at `offset` so many times;
+/// gives the report and whether each file stands, and stands as it was sent.
 async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Report, BTreeMap<usize, Option<bool>>) {
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
@@ -185,8 +185,9 @@ async fn copy(verify: Verify, lens: &[usize], offset: u64, times: u32) -> (Repor
     (report, lens.iter().map(stands).collect())
 }
 
-/// Compares a file with itself, or with one that differs in its fourth chunk, while somebody changes a byte of its first chunk
-/// when it is looked at for the so manieth time; gives the report and what stands.
+/// Compares a file with itself, or with one that differs in its fourth chunk, while somebody
+/// changes a byte of its first chunk when it is looked at for the so manieth time; gives the report
+/// and what stands.
 async fn compare(len: usize, differs: bool, at_look: u32) -> (Report, Vec<u8>) {
     let scratch = tempfile::tempdir().expect("scratch");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));

@@ -1,4 +1,5 @@
-//! A file whose length, mode or time the system refuses to set when it is whole: it fails, and leaves nothing.
+//! A file whose length, mode or time the system refuses to set when it is whole: it fails, and
+//! leaves nothing.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::sync::Arc;

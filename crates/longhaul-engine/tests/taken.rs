@@ -1,5 +1,5 @@
-//! Names that turn up after they were looked at: files of a transfer that the destination takes for one another, and file systems
-//! that cannot rename without replacing.
+//! Names that turn up after they were looked at: files of a transfer that the destination takes for
+//! one another, and file systems that cannot rename without replacing.
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 
 use std::collections::HashSet;

@@ -1,12 +1,13 @@
 //! The listening port: finds out what each connection is, within a deadline and a budget.
 //!
-//! Owns the first bytes of every accepted connection. Takes sockets from the kernel; gives `engine` a [`Greeted`]: a control
-//! connection or a private lane whose peer has proved its key, or a safe lane that has proved nothing. Must not know which keys
-//! are welcome.
+//! Owns the first bytes of every accepted connection. Takes sockets from the kernel; gives `engine`
+//! a [`Greeted`]: a control connection or a private lane whose peer has proved its key, or a safe
+//! lane that has proved nothing. Must not know which keys are welcome.
 //!
-//! Connections wait in two kinds of seats, so that the cheap ones cannot push out the dear ones. One that has not said yet what it is,
-//! or was not answered yet, costs a descriptor: there is room for thousands, and whoever means well says at once what it is. One
-//! whose hello was answered has cost a key exchange, and needs a round trip. At both the source that has most gives way
+//! Connections wait in two kinds of seats, so that the cheap ones cannot push out the dear ones.
+//! One that has not said yet what it is, or was not answered yet, costs a descriptor: there is room
+//! for thousands, and whoever means well says at once what it is. One whose hello was answered has
+//! cost a key exchange, and needs a round trip. At both the source that has most gives way
 //! ([`crate::Seats`]), and hellos are answered in turn ([`turns`]).
 
 use std::future::Future;
@@ -45,7 +46,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `addr`; port 0 takes any free one. `[::]` serves IPv4 too, and only that where the host has no IPv6.
+    /// Listens at `addr`; port 0 takes any free one. `[::]` serves IPv4 too, and only that where
+    /// the host has no IPv6.
     ///
     /// # Errors
     /// [`NetError::Socket`] if the address is taken or is not this host's.
@@ -70,8 +72,9 @@ impl Listener {
         self.addr
     }
 
-    /// The next connection; hand it to [`greet`] in a task of its own. While the process has no descriptor or memory to spare,
-    /// it tries again every tenth of a second, and says so once a minute.
+    /// The next connection; hand it to [`greet`] in a task of its own. While the process has no
+    /// descriptor or memory to spare, it tries again every tenth of a second, and says so once a
+    /// minute.
     ///
     /// # Errors
     /// [`NetError::Socket`] if the listening socket itself is of no more use.
@@ -107,17 +110,18 @@ pub enum Greeted {
     Control(Control),
     /// An encrypted lane, and the key that its dialler proved; it must be its session's.
     PrivateLane(LaneStream, PublicKey),
-    /// A lane without encryption, from anyone at all, and the first [`crate::GreetLimits::opening_bytes`] that it says: they are
-    /// still to be received.
+    /// A lane without encryption, from anyone at all, and the first
+    /// [`crate::GreetLimits::opening_bytes`] that it says: they are still to be received.
     SafeLane(LaneStream, Vec<u8>),
 }
 
-/// Finds out what an accepted connection is. A lane comes back blocking and without deadline: set one for what it still has
-/// to prove.
+/// Finds out what an accepted connection is. A lane comes back blocking and without deadline: set
+/// one for what it still has to prove.
 ///
 /// # Errors
-/// [`NetError::NotLonghaul`], [`NetError::Tls`], [`NetError::Truncated`], [`NetError::Lost`]; [`NetError::TimedOut`] at the
-/// deadline of [`crate::GreetLimits`]; [`NetError::Crowded`] if too many newer connections came meanwhile.
+/// [`NetError::NotLonghaul`], [`NetError::Tls`], [`NetError::Truncated`], [`NetError::Lost`];
+/// [`NetError::TimedOut`] at the deadline of [`crate::GreetLimits`]; [`NetError::Crowded`] if too
+/// many newer connections came meanwhile.
 pub async fn greet(mut stream: TcpStream, tls: &ServerTls) -> Result<Greeted, NetError> {
     let addr = stream
         .peer_addr()
@@ -231,7 +235,8 @@ impl Greeting {
     }
 }
 
-/// Hears what a connection is, and waits for leave to spend something on it: one that goes before has cost next to nothing.
+/// Hears what a connection is, and waits for leave to spend something on it: one that goes before
+/// has cost next to nothing.
 async fn first_words(stream: &mut TcpStream, tls: &ServerTls, source: Source, peer: &str) -> Result<First, NetError> {
     let first = first_bytes(stream, peer).await?;
     if first == SAFE_MAGIC {

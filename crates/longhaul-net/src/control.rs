@@ -1,7 +1,7 @@
 //! Control connections: asynchronous TLS streams to a proved peer.
 //!
-//! Owns dialling them. Takes an address, an [`Identity`] and a [`PeerCheck`]; gives a [`Control`] to `engine`. Must not know
-//! what is said over them.
+//! Owns dialling them. Takes an address, an [`Identity`] and a [`PeerCheck`]; gives a [`Control`]
+//! to `engine`. Must not know what is said over them.
 
 use std::fmt;
 use std::io;
@@ -27,13 +27,15 @@ use crate::wire::{bind_error, canonical, connect_error, tune, tune_control};
 
 /// One authenticated control connection, either end.
 pub struct Control {
-    /// What the peer says. It ends in order only if the peer shut its writer down; else with `UnexpectedEof`.
+    /// What the peer says. It ends in order only if the peer shut its writer down; else with
+    /// `UnexpectedEof`.
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
     /// What is said to the peer. Flush it; shut it down to end in order.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
     /// The key that the peer proved to hold.
     pub peer_key: PublicKey,
-    /// A secret that both ends know and nobody else, different for each connection: the key of lane joins.
+    /// A secret that both ends know and nobody else, different for each connection: the key of lane
+    /// joins.
     pub exporter: [u8; 32],
     /// The other end.
     pub peer_addr: SocketAddr,
@@ -79,18 +81,20 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Dials `addr` (`host:port`, an IPv6 address in brackets): all addresses that the name stands for, a quarter of a second
-/// apart, the first to answer wins. Everything together has 10 s.
+/// Dials `addr` (`host:port`, an IPv6 address in brackets): all addresses that the name stands for,
+/// a quarter of a second apart, the first to answer wins. Everything together has 10 s.
 ///
 /// # Errors
-/// [`NetError::BadAddress`], [`NetError::UnknownHost`], [`NetError::Resolve`], [`NetError::Unreachable`] (of the last address
-/// that failed), [`NetError::NoAnswer`], [`NetError::Silent`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`], [`NetError::KeyRefused`],
-/// [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
+/// [`NetError::BadAddress`], [`NetError::UnknownHost`], [`NetError::Resolve`],
+/// [`NetError::Unreachable`] (of the last address that failed), [`NetError::NoAnswer`],
+/// [`NetError::Silent`], [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`],
+/// [`NetError::KeyRefused`], [`NetError::Tls`], [`NetError::Lost`], [`NetError::Truncated`].
 pub async fn dial_control(addr: &str, identity: &Identity, check: PeerCheck) -> Result<Control, NetError> {
     dial_control_over(addr, &[], identity, check).await
 }
 
-/// As [`dial_control`], over one of these paths: the first that answers, in their order; over the route if there are none.
+/// As [`dial_control`], over one of these paths: the first that answers, in their order; over the
+/// route if there are none.
 ///
 /// # Errors
 /// As [`dial_control`].
@@ -114,7 +118,8 @@ pub(crate) async fn dial_control_within(
     dial_within(addr, &[], identity, check, deadline).await
 }
 
-/// Each step has what the steps before it have left of the deadline, and what takes too long says so for itself.
+/// Each step has what the steps before it have left of the deadline, and what takes too long says
+/// so for itself.
 async fn dial_within(
     addr: &str,
     paths: &[NetPath],
@@ -183,7 +188,8 @@ fn reached(addr: &str, dialled: &[SocketAddr]) -> String {
     }
 }
 
-/// Where to connect from and to, in the order of the paths. A path to the route's own address takes those of its family.
+/// Where to connect from and to, in the order of the paths. A path to the route's own address takes
+/// those of its family.
 fn candidates(paths: &[NetPath], resolved: &[SocketAddr]) -> Vec<Candidate> {
     let port = resolved.first().map_or(0, SocketAddr::port);
     let of_path = |path: &NetPath| -> Vec<Candidate> {
@@ -202,8 +208,9 @@ fn candidates(paths: &[NetPath], resolved: &[SocketAddr]) -> Vec<Candidate> {
 /// A local address, if one was named, and the other end's.
 pub(crate) type Candidate = (Option<IpAddr>, SocketAddr);
 
-/// A control connection says so little that it can do with segments that pass everywhere: it must never be lost to a path that
-/// swallows larger ones. What the dialler announces holds for both ends.
+/// A control connection says so little that it can do with segments that pass everywhere: it must
+/// never be lost to a path that swallows larger ones. What the dialler announces holds for both
+/// ends.
 async fn connect((local, addr): Candidate) -> Result<TcpStream, NetError> {
     let failed = |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
@@ -216,8 +223,8 @@ async fn connect((local, addr): Candidate) -> Result<TcpStream, NetError> {
     socket.connect(addr).await.map_err(|e| connect_error(addr, e))
 }
 
-/// Connects to whichever answers first; each next address is tried when one has failed or [`STAGGER`] has passed, so that a
-/// dead IPv6 route does not cost the whole deadline.
+/// Connects to whichever answers first; each next address is tried when one has failed or
+/// [`STAGGER`] has passed, so that a dead IPv6 route does not cost the whole deadline.
 pub(crate) async fn connect_any(addr: &str, candidates: Vec<Candidate>) -> Result<TcpStream, NetError> {
     let mut waiting = candidates.into_iter();
     let mut under_way = JoinSet::new();

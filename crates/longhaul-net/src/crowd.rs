@@ -1,7 +1,8 @@
-//! Shares of a bounded number of seats: who gives one up when one more comes than there is room for.
+//! Shares of a bounded number of seats: who gives one up when one more comes than there is room
+//! for.
 //!
-//! In: members, by where they come from. Out: the one that has to go. Pure: knows no connections, no time and no chance.
-//! [`crate::Seats`] puts it between tasks.
+//! In: members, by where they come from. Out: the one that has to go. Pure: knows no connections,
+//! no time and no chance. [`crate::Seats`] puts it between tasks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -13,10 +14,11 @@ use crate::public_key::PublicKey;
 
 /// Where somebody comes from, as far as shares go: a host, which lies in a network.
 ///
-/// A host is an IPv4 address or an IPv6 /64, of which every host may use each address. (The default of OpenSSH's
-/// PerSourceNetBlockSize, /128, lets whoever has one /64 be as many sources as it likes.) A network is an IPv4 /24 or an IPv6 /48,
-/// the smallest that are routed by themselves and the largest that are given out for the asking: whoever has a whole one is one
-/// source all the same. A client's key is a source by itself, wherever it is shown.
+/// A host is an IPv4 address or an IPv6 /64, of which every host may use each address. (The default
+/// of OpenSSH's PerSourceNetBlockSize, /128, lets whoever has one /64 be as many sources as it
+/// likes.) A network is an IPv4 /24 or an IPv6 /48, the smallest that are routed by themselves and
+/// the largest that are given out for the asking: whoever has a whole one is one source all the
+/// same. A client's key is a source by itself, wherever it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// All who come from one host.
@@ -65,17 +67,19 @@ fn block(addr: IpAddr, v4_bits: u32, v6_bits: u32) -> IpAddr {
     }
 }
 
-/// Members of a bounded crowd. When one more comes than there are seats, the network that has most, and in it the host that
-/// has most, gives up its oldest member.
+/// Members of a bounded crowd. When one more comes than there are seats, the network that has most,
+/// and in it the host that has most, gives up its oldest member.
 ///
-/// The largest goes first, so that a flood takes seats from itself and from nobody who has fewer. Of its members the
-/// oldest goes, not the newest: with whom a flood shares an address (behind a NAT, or a tunnel), there is nothing to tell them
-/// apart by, and this way each of them has `seats / rate` seconds before it is its turn, where an honest one needs a round trip.
-/// If the newest went, whoever held all seats, which takes no rate at all, would keep everybody of the same address out
-/// until its deadline.
+/// The largest goes first, so that a flood takes seats from itself and from nobody who has fewer.
+/// Of its members the oldest goes, not the newest: with whom a flood shares an address (behind a
+/// NAT, or a tunnel), there is nothing to tell them apart by, and this way each of them has `seats
+/// / rate` seconds before it is its turn, where an honest one needs a round trip. If the newest
+/// went, whoever held all seats, which takes no rate at all, would keep everybody of the same
+/// address out until its deadline.
 ///
-/// Nobody is shut out for what others did from the same address (as by OpenSSH's PerSourcePenalties): that would let a
-/// single host lock out all who share its NAT, and nobody is the cheaper for it, as what a stranger costs is bounded here.
+/// Nobody is shut out for what others did from the same address (as by OpenSSH's
+/// PerSourcePenalties): that would let a single host lock out all who share its NAT, and nobody is
+/// the cheaper for it, as what a stranger costs is bounded here.
 #[derive(Debug)]
 pub(crate) struct Crowd<T> {
     seats: usize,
@@ -145,7 +149,8 @@ impl Group for BTreeSet<u64> {
     }
 }
 
-/// Groups by name, and in the order in which they give up members: of the largest, the one whose oldest is oldest is the last.
+/// Groups by name, and in the order in which they give up members: of the largest, the one whose
+/// oldest is oldest is the last.
 #[derive(Debug)]
 struct Groups<K, G> {
     len: usize,

@@ -1,7 +1,7 @@
 //! What can go wrong with a connection, a key or a key file, with the address or path in each.
 //!
-//! Takes I/O and TLS errors from every file of this crate and classifies them; gives `engine` a [`NetErrorKind`] to decide
-//! by. Must not know retries or exit codes.
+//! Takes I/O and TLS errors from every file of this crate and classifies them; gives `engine` a
+//! [`NetErrorKind`] to decide by. Must not know retries or exit codes.
 
 use std::io;
 use std::net::IpAddr;
@@ -250,7 +250,8 @@ pub enum Over {
 }
 
 impl Over {
-    /// Over UDP only lanes are dialled, from the control connection's own port: it is known that somebody is there.
+    /// Over UDP only lanes are dialled, from the control connection's own port: it is known that
+    /// somebody is there.
     fn silence(self, seconds: u64) -> String {
         match self {
             Over::Tcp => format!("in {seconds} s: a firewall that drops, or the wrong port"),
@@ -366,8 +367,8 @@ impl NetError {
         }
     }
 
-    /// Classifies an error of rustls after the handshake, when the peer has shown that it speaks longhaul. A dialler learns only
-    /// here that its key was refused.
+    /// Classifies an error of rustls after the handshake, when the peer has shown that it speaks
+    /// longhaul. A dialler learns only here that its key was refused.
     pub(crate) fn record(peer: &str, source: rustls::Error) -> NetError {
         let peer = peer.to_owned();
         match &source {
@@ -376,7 +377,8 @@ impl NetError {
         }
     }
 
-    /// Classifies the end of a QUIC connection. An alert of TLS travels as a code of QUIC's own (RFC 9001, section 4.8).
+    /// Classifies the end of a QUIC connection. An alert of TLS travels as a code of QUIC's own
+    /// (RFC 9001, section 4.8).
     pub(crate) fn quic(peer: &str, error: ConnectionError) -> NetError {
         let peer = peer.to_owned();
         let alert = |code: TransportErrorCode| {

@@ -1,7 +1,8 @@
 //! A hold on a lane for another thread, whatever the lane runs over.
 //!
-//! Takes sockets from `wire` and connections from `quic`, without keeping either open; gives `engine` a way to end a lane, to
-//! ask how it fares, and to steer how it sends. Must not know what a lane carries.
+//! Takes sockets from `wire` and connections from `quic`, without keeping either open; gives
+//! `engine` a way to end a lane, to ask how it fares, and to steer how it sends. Must not know what
+//! a lane carries.
 
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,8 +15,8 @@ use socket2::Socket;
 use crate::quic::QuicHandle;
 use crate::wire::{congestion, within_host};
 
-/// A hold on a lane for another thread: to end it, when blocked calls on it return, to ask how it fares, and to steer how it
-/// sends. Holding one does not keep the lane open.
+/// A hold on a lane for another thread: to end it, when blocked calls on it return, to ask how it
+/// fares, and to steer how it sends. Holding one does not keep the lane open.
 #[derive(Clone, Debug)]
 pub struct LaneHandle(HandleKind);
 
@@ -34,7 +35,8 @@ impl LaneHandle {
         LaneHandle(HandleKind::Quic(handle))
     }
 
-    /// Closes both directions. The lane's own calls then give [`crate::NetError::Closed`]; the peer sees a truncated stream.
+    /// Closes both directions. The lane's own calls then give [`crate::NetError::Closed`]; the peer
+    /// sees a truncated stream.
     pub fn close(&self) {
         match &self.0 {
             HandleKind::Socket { socket, closed, .. } => {
@@ -48,8 +50,9 @@ impl LaneHandle {
         }
     }
 
-    /// How long ago payload came in on this lane, read or not: as the kernel knows it, or over QUIC as this was last asked. None
-    /// for a lane that is gone or runs between two ends in this process.
+    /// How long ago payload came in on this lane, read or not: as the kernel knows it, or over QUIC
+    /// as this was last asked. None for a lane that is gone or runs between two ends in this
+    /// process.
     pub fn quiet(&self) -> Option<Duration> {
         match &self.0 {
             HandleKind::Socket { .. } => longhaul_sys::tcp::quiet(&*self.upgrade()?).ok(),
@@ -57,8 +60,9 @@ impl LaneHandle {
         }
     }
 
-    /// What is known of the lane as a sender. None for one that is gone or runs between two ends in this process. A lane over
-    /// QUIC says it in the same terms, as far as they have a meaning there.
+    /// What is known of the lane as a sender. None for one that is gone or runs between two ends in
+    /// this process. A lane over QUIC says it in the same terms, as far as they have a meaning
+    /// there.
     pub fn state(&self) -> Option<ConnectionState> {
         match &self.0 {
             HandleKind::Socket { .. } => longhaul_sys::tcp::state(&*self.upgrade()?).ok(),
@@ -66,8 +70,9 @@ impl LaneHandle {
         }
     }
 
-    /// Bytes that it sent and had acknowledged, or received, until now or until it was gone: of one that ended in order all that
-    /// it was given, though some were still on their way. Zero for a pair within this process.
+    /// Bytes that it sent and had acknowledged, or received, until now or until it was gone: of one
+    /// that ended in order all that it was given, though some were still on their way. Zero for a
+    /// pair within this process.
     pub fn carried(&self) -> u64 {
         match (self.state(), &self.0) {
             (Some(state), _) => state.acked + state.received,
@@ -76,8 +81,9 @@ impl LaneHandle {
         }
     }
 
-    /// Lets the lane send no faster than so many bytes a second, from now on; none takes the limit away. Over TCP the kernel
-    /// paces (see [`longhaul_sys::tcp::set_pace`]), over QUIC the lane's own bucket; a pair within this process stays as it is.
+    /// Lets the lane send no faster than so many bytes a second, from now on; none takes the limit
+    /// away. Over TCP the kernel paces (see [`longhaul_sys::tcp::set_pace`]), over QUIC the lane's
+    /// own bucket; a pair within this process stays as it is.
     pub fn set_pace(&self, bytes_per_s: Option<u64>) {
         match &self.0 {
             HandleKind::Socket { .. } => {
@@ -89,15 +95,16 @@ impl LaneHandle {
         }
     }
 
-    /// Lets so many bytes wait at this end, unread or not acknowledged, from now on. For lanes over QUIC, which keep them in this
-    /// process; the kernel's buffers see to TCP.
+    /// Lets so many bytes wait at this end, unread or not acknowledged, from now on. For lanes over
+    /// QUIC, which keep them in this process; the kernel's buffers see to TCP.
     pub fn set_window(&self, bytes: usize) {
         if let HandleKind::Quic(quic) = &self.0 {
             quic.set_window(bytes);
         }
     }
 
-    /// Has the lane use another congestion control from now on; false if there is none of this name.
+    /// Has the lane use another congestion control from now on; false if there is none of this
+    /// name.
     pub fn set_congestion(&self, name: &str) -> bool {
         match &self.0 {
             HandleKind::Socket { .. } => {
@@ -131,8 +138,9 @@ impl LaneHandle {
         }
     }
 
-    /// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is, or when the
-    /// lane runs within this process. See [`longhaul_sys::tcp::unacknowledged`].
+    /// How long the other host has acknowledged nothing, while data is on its way to it; none when
+    /// nothing is, or when the lane runs within this process. See
+    /// [`longhaul_sys::tcp::unacknowledged`].
     pub fn unacknowledged(&self) -> Option<Duration> {
         match &self.0 {
             HandleKind::Socket { .. } => longhaul_sys::tcp::unacknowledged(&*self.upgrade()?).ok()?,

@@ -1,7 +1,9 @@
-//! The TLS handshake of a private lane, without I/O: bytes in, bytes out, at the end keys and a proved peer.
+//! The TLS handshake of a private lane, without I/O: bytes in, bytes out, at the end keys and a
+//! proved peer.
 //!
-//! Owns rustls's unbuffered connection until it is done. Takes configurations from `tls` and bytes from whoever drives it
-//! (blocking in `lane`, asynchronous in `accept`, in memory in `pair`); gives [`Secured`] to `private`. Must not know sockets.
+//! Owns rustls's unbuffered connection until it is done. Takes configurations from `tls` and bytes
+//! from whoever drives it (blocking in `lane`, asynchronous in `accept`, in memory in `pair`);
+//! gives [`Secured`] to `private`. Must not know sockets.
 
 use std::sync::Arc;
 
@@ -72,7 +74,8 @@ impl Handshake {
         self.received.extend_from_slice(bytes);
     }
 
-    /// Goes as far as it can. Whatever the result, `say` then holds bytes for the peer (an alert, if it failed).
+    /// Goes as far as it can. Whatever the result, `say` then holds bytes for the peer (an alert,
+    /// if it failed).
     pub(crate) fn advance(&mut self, say: &mut Vec<u8>) -> Result<HandshakeTurn, rustls::Error> {
         loop {
             let (discard, next) = match &mut self.side {
@@ -115,8 +118,9 @@ impl Handshake {
         self.side
     }
 
-    /// After an error rustls still holds the alert that tells the peer why. It is asked only while it has something to send: then
-    /// it does not look at what was heard, which it would take amiss after an error.
+    /// After an error rustls still holds the alert that tells the peer why. It is asked only while
+    /// it has something to send: then it does not look at what was heard, which it would take amiss
+    /// after an error.
     fn say_alert(&mut self, say: &mut Vec<u8>) {
         loop {
             let (_, next) = match &mut self.side {
@@ -148,7 +152,8 @@ fn absorb<D>(
             encode(|out| chunk.encode(out), say)?;
             Ok(Next::Again)
         }
-        // The bytes go out before anything else is heard: `advance` returns only when the peer has to speak.
+        // The bytes go out before anything else is heard: `advance` returns only when the peer has
+        // to speak.
         ConnectionState::TransmitTlsData(transmit) => {
             transmit.done();
             Ok(Next::Again)

@@ -1,7 +1,7 @@
 //! The private Ed25519 key that is this side's identity.
 //!
-//! Owns the identity's file. Takes paths from whoever knows where configuration lies; gives the key to `tls`. Must not know which
-//! peers are trusted.
+//! Owns the identity's file. Takes paths from whoever knows where configuration lies; gives the key
+//! to `tls`. Must not know which peers are trusted.
 
 #![allow(
     clippy::disallowed_methods,
@@ -47,11 +47,13 @@ impl Identity {
         Identity::from_pkcs8(der.as_ref()).ok_or(NetError::Crypto { doing: "use a new Ed25519 key" })
     }
 
-    /// Reads the one in `path`: PEM, PKCS #8, as `openssl genpkey -algorithm ed25519` writes it too.
+    /// Reads the one in `path`: PEM, PKCS #8, as `openssl genpkey -algorithm ed25519` writes it
+    /// too.
     ///
     /// # Errors
-    /// [`NetError::KeyFile`] if it cannot be read (the source tells a missing file), [`NetError::IdentityExposed`] if group
-    /// or others may do anything with it, [`NetError::IdentityKind`] and [`NetError::IdentityFormat`] if it is something else.
+    /// [`NetError::KeyFile`] if it cannot be read (the source tells a missing file),
+    /// [`NetError::IdentityExposed`] if group or others may do anything with it,
+    /// [`NetError::IdentityKind`] and [`NetError::IdentityFormat`] if it is something else.
     pub fn load(path: &Path) -> Result<Identity, NetError> {
         let failed = |source| NetError::KeyFile { path: path.to_owned(), doing: "read the identity", source };
         // Opening a pipe would wait for somebody who writes.
@@ -63,7 +65,8 @@ impl Identity {
         if mode & 0o077 != 0 {
             return Err(NetError::IdentityExposed { path: path.to_owned(), mode });
         }
-        // Nothing of it stays in memory that is given back; room for all of it, as a buffer that grows leaves copies.
+        // Nothing of it stays in memory that is given back; room for all of it, as a buffer that
+        // grows leaves copies.
         let mut pem = Zeroizing::new(Vec::with_capacity(IDENTITY_BYTES_MAX as usize + 1));
         file.take(IDENTITY_BYTES_MAX).read_to_end(&mut pem).map_err(failed)?;
         PrivatePkcs8KeyDer::from_pem_slice(&pem)
@@ -73,7 +76,8 @@ impl Identity {
             .ok_or_else(|| NetError::IdentityFormat { path: path.to_owned() })
     }
 
-    /// Writes it to `path`, which must not exist, with mode 0600; missing directories above are made with mode 0700.
+    /// Writes it to `path`, which must not exist, with mode 0600; missing directories above are
+    /// made with mode 0700.
     ///
     /// # Errors
     /// [`NetError::KeyFile`], with `AlreadyExists` in its source if there is a file.

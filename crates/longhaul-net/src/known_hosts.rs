@@ -1,7 +1,7 @@
 //! Which daemon is known by which key: the file of lines `host:port lhk1:...`, with `#` comments.
 //!
-//! Owns that format. Takes its path from the settings; gives pinned keys to whoever dials. Must not decide whether an unknown
-//! host is trusted.
+//! Owns that format. Takes its path from the settings; gives pinned keys to whoever dials. Must not
+//! decide whether an unknown host is trusted.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,7 +17,8 @@ use crate::error::NetError;
 use crate::keys::make_parents;
 use crate::public_key::PublicKey;
 
-/// The known hosts of one file. Names are compared without regard to case; an IPv6 address stands in brackets.
+/// The known hosts of one file. Names are compared without regard to case; an IPv6 address stands
+/// in brackets.
 #[derive(Debug)]
 pub struct KnownHosts {
     path: PathBuf,
@@ -36,8 +37,9 @@ impl KnownHosts {
     /// Reads the file; a missing one knows nobody.
     ///
     /// # Errors
-    /// [`NetError::KnownHostLine`] for a line that is not `host:port lhk1:...`, [`NetError::KnownHostConflict`] for a host with
-    /// two keys, [`NetError::KeyFile`] if the file cannot be read.
+    /// [`NetError::KnownHostLine`] for a line that is not `host:port lhk1:...`,
+    /// [`NetError::KnownHostConflict`] for a host with two keys, [`NetError::KeyFile`] if the file
+    /// cannot be read.
     pub fn load(path: &Path) -> Result<KnownHosts, NetError> {
         let bytes = match fs::read(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -57,12 +59,12 @@ impl KnownHosts {
         self.known.iter().find(|known| known.host == name).map(|known| known.key)
     }
 
-    /// Adds a line to the file (made with mode 0600 if it is new) and remembers it. A host that is known by this very key
-    /// already stays as it is.
+    /// Adds a line to the file (made with mode 0600 if it is new) and remembers it. A host that is
+    /// known by this very key already stays as it is.
     ///
     /// # Errors
-    /// [`NetError::KnownHostConflict`] if it is known by another key, [`NetError::BadAddress`] if the host cannot stand in
-    /// such a line, [`NetError::KeyFile`] if the file cannot be written.
+    /// [`NetError::KnownHostConflict`] if it is known by another key, [`NetError::BadAddress`] if
+    /// the host cannot stand in such a line, [`NetError::KeyFile`] if the file cannot be written.
     pub fn append(&mut self, host: &str, port: u16, key: PublicKey) -> Result<(), NetError> {
         let bad = || NetError::BadAddress { addr: format!("{host}:{port}") };
         let host = canonical(host, port).ok_or_else(bad)?;

@@ -1,7 +1,8 @@
 //! Lanes: full-duplex byte streams for payload, blocking, used by one thread each.
 //!
-//! Owns dialling, the two protections and the two transports behind one set of calls. Takes addresses and keys from `engine`; gives it bytes
-//! received straight into its buffers. Must not know frames, chunks or how a lane joins a session.
+//! Owns dialling, the two protections and the two transports behind one set of calls. Takes
+//! addresses and keys from `engine`; gives it bytes received straight into its buffers. Must not
+//! know frames, chunks or how a lane joins a session.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,11 +23,13 @@ use crate::wire::{Congestion, LaneOptions, More, Want, Wire};
 pub enum Protection {
     /// Encrypted and authenticated.
     Private,
-    /// Neither: whoever is on the way can read and change it. That every chunk is verified is the business of those above.
+    /// Neither: whoever is on the way can read and change it. That every chunk is verified is the
+    /// business of those above.
     Safe,
 }
 
-/// Either end of a lane. Dropping it without [`LaneStream::finish`] tells the peer that something went wrong.
+/// Either end of a lane. Dropping it without [`LaneStream::finish`] tells the peer that something
+/// went wrong.
 pub struct LaneStream(LaneKind);
 
 /// What it runs over.
@@ -37,11 +40,13 @@ enum LaneKind {
 }
 
 impl LaneStream {
-    /// Dials a lane without encryption. The options' deadline still holds until [`LaneStream::set_deadline`] is called.
+    /// Dials a lane without encryption. The options' deadline still holds until
+    /// [`LaneStream::set_deadline`] is called.
     ///
     /// # Errors
-    /// [`NetError::Unreachable`], [`NetError::TimedOut`], [`NetError::Congestion`], [`NetError::Socket`]. As long as the deadline
-    /// holds, whatever waits for the other end may give [`NetError::Swallowed`].
+    /// [`NetError::Unreachable`], [`NetError::TimedOut`], [`NetError::Congestion`],
+    /// [`NetError::Socket`]. As long as the deadline holds, whatever waits for the other end may
+    /// give [`NetError::Swallowed`].
     pub fn dial_safe(addr: SocketAddr, options: &LaneOptions) -> Result<LaneStream, NetError> {
         let wire = Wire::connect(addr, options)?;
         wire.send(&[&SAFE_MAGIC], More::No)?;
@@ -49,10 +54,12 @@ impl LaneStream {
     }
 
     /// Dials an encrypted lane to the holder of `pinned`. The options' deadline still holds until
-    /// [`LaneStream::set_deadline`] is called. If the peer refuses this side's key, the first receive says so.
+    /// [`LaneStream::set_deadline`] is called. If the peer refuses this side's key, the first
+    /// receive says so.
     ///
     /// # Errors
-    /// As [`LaneStream::dial_safe`], and [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`], [`NetError::Tls`].
+    /// As [`LaneStream::dial_safe`], and [`NetError::PeerKeyMismatch`], [`NetError::NotLonghaul`],
+    /// [`NetError::Tls`].
     pub fn dial_private(
         addr: SocketAddr,
         identity: &Identity,
@@ -67,8 +74,9 @@ impl LaneStream {
         Ok(LaneStream::private(wire, private))
     }
 
-    /// Dials a lane over QUIC, which is always encrypted, to the holder of `pinned`. The options' deadline is for this call
-    /// alone. A firewall in the way drops datagrams without a word: it is found out by the deadline.
+    /// Dials a lane over QUIC, which is always encrypted, to the holder of `pinned`. The options'
+    /// deadline is for this call alone. A firewall in the way drops datagrams without a word: it is
+    /// found out by the deadline.
     ///
     /// # Errors
     /// As [`LaneStream::dial_private`]; [`NetError::NoSuchControl`].
@@ -93,17 +101,18 @@ impl LaneStream {
         LaneStream(LaneKind::Quic(Box::new(stream)))
     }
 
-    /// Sends all of the parts, gathered. On a private lane each part begins a record of its own (22 bytes more), so that the
-    /// peer opens it in place when it asks for the same parts.
+    /// Sends all of the parts, gathered. On a private lane each part begins a record of its own (22
+    /// bytes more), so that the peer opens it in place when it asks for the same parts.
     ///
     /// # Errors
-    /// [`NetError::Lost`], [`NetError::Closed`], [`NetError::TimedOut`]; the lane is then of no more use.
+    /// [`NetError::Lost`], [`NetError::Closed`], [`NetError::TimedOut`]; the lane is then of no
+    /// more use.
     pub fn send(&mut self, parts: &[&[u8]]) -> Result<(), NetError> {
         self.send_with(parts, More::No)
     }
 
-    /// As [`LaneStream::send`], when another send follows at once: the kernel may keep a partial segment back for it
-    /// (up to 200 ms, if none comes).
+    /// As [`LaneStream::send`], when another send follows at once: the kernel may keep a partial
+    /// segment back for it (up to 200 ms, if none comes).
     ///
     /// # Errors
     /// As [`LaneStream::send`].
@@ -122,9 +131,9 @@ impl LaneStream {
     /// Fills `buf`.
     ///
     /// # Errors
-    /// [`NetError::Truncated`] if the stream ends before, in good order or not; [`NetError::Lost`], [`NetError::Closed`],
-    /// [`NetError::TimedOut`], [`NetError::Tls`], [`NetError::KeyRefused`]. The lane is then of no more use, and what
-    /// stands in `buf` means nothing.
+    /// [`NetError::Truncated`] if the stream ends before, in good order or not; [`NetError::Lost`],
+    /// [`NetError::Closed`], [`NetError::TimedOut`], [`NetError::Tls`], [`NetError::KeyRefused`].
+    /// The lane is then of no more use, and what stands in `buf` means nothing.
     pub fn recv_exact(&mut self, buf: &mut [u8]) -> Result<(), NetError> {
         match self.recv_or_end(buf)? {
             true => Ok(()),
@@ -132,8 +141,8 @@ impl LaneStream {
         }
     }
 
-    /// Fills `buf`, or returns false if the peer ended the stream before its first byte. On a safe lane a peer that died
-    /// may look the same as one that finished.
+    /// Fills `buf`, or returns false if the peer ended the stream before its first byte. On a safe
+    /// lane a peer that died may look the same as one that finished.
     ///
     /// # Errors
     /// As [`LaneStream::recv_exact`].
@@ -205,7 +214,8 @@ impl LaneStream {
         }
     }
 
-    /// The largest segment that it was dialled with; none where the network cards decide, and at accepted lanes.
+    /// The largest segment that it was dialled with; none where the network cards decide, and at
+    /// accepted lanes.
     pub fn segment_max(&self) -> Option<u32> {
         match &self.0 {
             LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.segment_max(),
@@ -213,8 +223,8 @@ impl LaneStream {
         }
     }
 
-    /// Bytes that fill a segment, to try the path with; zero where there is none to try: within a host, at accepted lanes, and where
-    /// the handshake has filled segments both ways.
+    /// Bytes that fill a segment, to try the path with; zero where there is none to try: within a
+    /// host, at accepted lanes, and where the handshake has filled segments both ways.
     pub fn trial_bytes(&self) -> u32 {
         match &self.0 {
             LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.trial_bytes(),
@@ -223,8 +233,8 @@ impl LaneStream {
         }
     }
 
-    /// From now on, all sending and receiving together must be over within `left`, however slowly bytes trickle; `None` takes
-    /// the limit away. Meant for handshakes: it costs system calls.
+    /// From now on, all sending and receiving together must be over within `left`, however slowly
+    /// bytes trickle; `None` takes the limit away. Meant for handshakes: it costs system calls.
     ///
     /// # Errors
     /// [`NetError::Socket`] if the kernel refuses it.
@@ -269,8 +279,8 @@ impl LaneStream {
 }
 
 impl QuicListener {
-    /// The next lane, with the key that its dialler has proved; whether it may join is yet to be shown. None when the socket is of
-    /// no more use.
+    /// The next lane, with the key that its dialler has proved; whether it may join is yet to be
+    /// shown. None when the socket is of no more use.
     pub async fn accept(&mut self) -> Option<(LaneStream, PublicKey)> {
         let (stream, key) = self.next().await?;
         Some((LaneStream::quic(stream), key))
@@ -283,7 +293,8 @@ impl fmt::Debug for LaneStream {
     }
 }
 
-/// Drives a handshake over a blocking socket. Gives the bytes that each end has sent at once, too: the smaller number.
+/// Drives a handshake over a blocking socket. Gives the bytes that each end has sent at once, too:
+/// the smaller number.
 fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize), NetError> {
     let (mut say, mut heard) = (Vec::new(), vec![0; HEARD_BYTES]);
     let (mut hello, mut answer) = (0, 0);
@@ -309,5 +320,6 @@ fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize)
 
 /// A whole flight of the handshake is smaller.
 const HEARD_BYTES: usize = 16 << 10;
-/// The first bytes of a safe lane. The first of them begins neither a TLS record (0x16) nor any text.
+/// The first bytes of a safe lane. The first of them begins neither a TLS record (0x16) nor any
+/// text.
 pub const SAFE_MAGIC: [u8; 8] = *b"\xf5lhlane1";

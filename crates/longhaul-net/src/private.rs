@@ -1,8 +1,9 @@
 //! A private lane's two buffers: payload to sealed records to the socket, and back.
 //!
-//! Owns ciphertext that waits to be sent or opened. Takes keys from `handshake` and a [`Wire`] from `lane`; gives payload.
-//! Sealing reads the caller's buffer and opening writes into it, so that payload is copied only where the caller asks for less
-//! than a record holds. Must not know what the bytes mean.
+//! Owns ciphertext that waits to be sent or opened. Takes keys from `handshake` and a [`Wire`] from
+//! `lane`; gives payload. Sealing reads the caller's buffer and opening writes into it, so that
+//! payload is copied only where the caller asks for less than a record holds. Must not know what
+//! the bytes mean.
 
 use std::ops::Range;
 
@@ -42,8 +43,8 @@ impl Private {
         Private { records, outbox, outbox_len: 0, inbox, plain, sealed, ended: false, finished: false }
     }
 
-    /// Seals and sends all of the parts. Each part begins a record, so that a receiver who asks for the same parts gets nearly
-    /// all of them opened in its own buffer.
+    /// Seals and sends all of the parts. Each part begins a record, so that a receiver who asks for
+    /// the same parts gets nearly all of them opened in its own buffer.
     pub(crate) fn send(&mut self, wire: &Wire, parts: &[&[u8]], more: More) -> Result<(), NetError> {
         if self.finished {
             return Err(NetError::Closed { peer: wire.peer().to_owned() });
@@ -139,8 +140,9 @@ impl Private {
         }
     }
 
-    /// Receives whatever is there, as much as fits. (Waiting for all that the payload wanted must take saved nothing that could
-    /// be measured, and would not see a peer's alert before it hangs up.)
+    /// Receives whatever is there, as much as fits. (Waiting for all that the payload wanted must
+    /// take saved nothing that could be measured, and would not see a peer's alert before it hangs
+    /// up.)
     fn fill(&mut self, wire: &Wire) -> Result<(), NetError> {
         debug_assert!(self.plain.is_empty(), "opened bytes are taken before the inbox is filled again");
         if self.sealed.is_empty() || self.inbox.len() - self.sealed.start < HEADER_BYTES + BODY_BYTES_MAX {
@@ -157,7 +159,8 @@ impl Private {
         }
     }
 
-    /// Opens one record: payload into `into` if all of it fits, else where it lies. Returns how much of `into` is filled.
+    /// Opens one record: payload into `into` if all of it fits, else where it lies. Returns how
+    /// much of `into` is filled.
     fn open(&mut self, body: Range<usize>, into: &mut [u8]) -> Result<usize, rustls::Error> {
         let start = body.start;
         let (before, rest) = self.inbox.split_at_mut(start);
@@ -203,7 +206,8 @@ impl Private {
     }
 }
 
-/// A header and a piece of 256 KiB, seventeen records, go out by one system call; room for two more is always kept.
+/// A header and a piece of 256 KiB, seventeen records, go out by one system call; room for two more
+/// is always kept.
 const OUTBOX_BYTES: usize = 19 * RECORD_BYTES_MAX;
 /// As much, at the largest records that a peer may send.
 const INBOX_BYTES: usize = 17 * (HEADER_BYTES + BODY_BYTES_MAX);

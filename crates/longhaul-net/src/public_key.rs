@@ -1,7 +1,7 @@
 //! The public Ed25519 key that names a peer, and its text and DER forms.
 //!
-//! Takes a text from a configuration or bytes from TLS; gives keys to everybody, and names to logs. Knows no files and no errors but
-//! its own.
+//! Takes a text from a configuration or bytes from TLS; gives keys to everybody, and names to logs.
+//! Knows no files and no errors but its own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// The public half of a peer's Ed25519 key. Its text is `lhk1:` and 43 characters of standard base64, not padded;
-/// a padded text is read as well.
+/// The public half of a peer's Ed25519 key. Its text is `lhk1:` and 43 characters of standard
+/// base64, not padded; a padded text is read as well.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
 
@@ -27,7 +27,8 @@ impl PublicKey {
         &self.0
     }
 
-    /// A shorter name for logs and for principals: 32 hex digits, the first half of the key's SHA-256.
+    /// A shorter name for logs and for principals: 32 hex digits, the first half of the key's
+    /// SHA-256.
     pub fn fingerprint(&self) -> String {
         let digest = digest::digest(&digest::SHA256, &self.0);
         digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -78,7 +79,8 @@ pub struct BadKey {
 }
 
 const PREFIX: &str = "lhk1:";
-/// DER of `SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING of 32 bytes }`, before the key itself.
+/// DER of `SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING of 32 bytes }`, before the key
+/// itself.
 const SPKI_PREFIX: &[u8] = &[0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(

@@ -1,10 +1,13 @@
-//! TLS 1.3 records of a private lane: seals pieces into them, opens them, renews keys (RFC 8446, sections 5, 4.6.3 and 6).
+//! TLS 1.3 records of a private lane: seals pieces into them, opens them, renews keys (RFC 8446,
+//! sections 5, 4.6.3 and 6).
 //!
-//! Owns the traffic keys after the handshake. Takes them from `handshake` through rustls's interface for kernels, which keeps
-//! the key schedule; gives sealed and opened bytes to `private`. Must not know sockets or buffers beyond its arguments.
+//! Owns the traffic keys after the handshake. Takes them from `handshake` through rustls's
+//! interface for kernels, which keeps the key schedule; gives sealed and opened bytes to `private`.
+//! Must not know sockets or buffers beyond its arguments.
 //!
-//! Why not rustls to the end: its record layer allocates for each record and copies twice each way. Sealing from the caller's
-//! buffer and opening into it takes 0.09 + 0.09 s/GB, rustls's unbuffered interface 0.15 + 0.10 (`tests::speed`, AES-128-GCM).
+//! Why not rustls to the end: its record layer allocates for each record and copies twice each way.
+//! Sealing from the caller's buffer and opening into it takes 0.09 + 0.09 s/GB, rustls's unbuffered
+//! interface 0.15 + 0.10 (`tests::speed`, AES-128-GCM).
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::client::ClientConnectionData;
@@ -60,14 +63,14 @@ impl Records {
         Ok(Records { tx, rx, schedule, limit, owes_update: false, idle: 0 })
     }
 
-    /// Seals up to [`FRAGMENT_BYTES_MAX`] of payload as one record at the start of `out`, where [`OVERHEAD`] more must fit.
-    /// Call [`Records::renew`] before it.
+    /// Seals up to [`FRAGMENT_BYTES_MAX`] of payload as one record at the start of `out`, where
+    /// [`OVERHEAD`] more must fit. Call [`Records::renew`] before it.
     pub(crate) fn seal(&mut self, payload: &[u8], out: &mut [u8]) -> Result<usize, rustls::Error> {
         self.tx.seal(PAYLOAD, payload, out)
     }
 
-    /// If new keys are due, seals the announcement at the start of `out` (at least [`RECORD_BYTES_MAX`]) and takes them.
-    /// Returns its length, 0 if none is due.
+    /// If new keys are due, seals the announcement at the start of `out` (at least
+    /// [`RECORD_BYTES_MAX`]) and takes them. Returns its length, 0 if none is due.
     pub(crate) fn renew(&mut self, out: &mut [u8]) -> Result<usize, rustls::Error> {
         // One record is kept for the announcement itself.
         if !self.owes_update && self.tx.seq + 1 < self.limit {
@@ -126,7 +129,8 @@ impl Records {
         }
     }
 
-    /// Finds the kind behind the content and its padding (`content || kind || zeros`), and bounds what is empty talk.
+    /// Finds the kind behind the content and its padding (`content || kind || zeros`), and bounds
+    /// what is empty talk.
     fn opened(&mut self, inner: &[u8]) -> Result<Opened, rustls::Error> {
         let len = inner.iter().rposition(|&byte| byte != 0).ok_or(PeerMisbehaved::IllegalTlsInnerPlaintext)?;
         if len > FRAGMENT_BYTES_MAX {
@@ -167,7 +171,8 @@ impl Records {
 }
 
 impl Schedule {
-    /// Records that one key may seal before it must be renewed (2^24 for AES-GCM, about 256 GiB of payload).
+    /// Records that one key may seal before it must be renewed (2^24 for AES-GCM, about 256 GiB of
+    /// payload).
     fn limit(&self) -> u64 {
         let suite = match self {
             Schedule::Client(kernel) => kernel.negotiated_cipher_suite(),
@@ -225,7 +230,8 @@ impl Direction {
         Ok(content.len() + OVERHEAD)
     }
 
-    /// The key with a nonce that is used this once: the number is spent even if the record then fails.
+    /// The key with a nonce that is used this once: the number is spent even if the record then
+    /// fails.
     fn next(&mut self) -> Result<(&LessSafeKey, Nonce), rustls::Error> {
         let nonce = cipher::Nonce::new(&self.iv, self.seq);
         self.seq = self.seq.checked_add(1).ok_or(rustls::Error::EncryptError)?;
@@ -248,7 +254,8 @@ const ALERT: u8 = 21;
 const ALERT_WARNING: u8 = 1;
 const ALERT_FATAL: u8 = 2;
 const KEY_UPDATE_TYPE: u8 = 24;
-/// `KeyUpdate { update_not_requested }`: each direction counts for itself, so nothing is asked of the peer.
+/// `KeyUpdate { update_not_requested }`: each direction counts for itself, so nothing is asked of
+/// the peer.
 const KEY_UPDATE: &[u8] = &[KEY_UPDATE_TYPE, 0, 0, 1, 0];
 
 /// Kind, version and length before each record.

@@ -1,7 +1,8 @@
 //! Seats of a bounded crowd, between tasks: taken, left, or lost to somebody else.
 //!
-//! Owns the lock around [`Crowd`], and the count of those that had to go. Takes sources; gives a [`Seat`] that is left when it is
-//! dropped, and tells its holder when it is lost. Must not know what is done at a seat.
+//! Owns the lock around [`Crowd`], and the count of those that had to go. Takes sources; gives a
+//! [`Seat`] that is left when it is dropped, and tells its holder when it is lost. Must not know
+//! what is done at a seat.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -11,7 +12,8 @@ use tokio::sync::oneshot;
 
 use crate::crowd::{Crowd, Source};
 
-/// So many seats, shared fairly between sources: when all are taken, the source that has most loses its oldest. Clones share them.
+/// So many seats, shared fairly between sources: when all are taken, the source that has most loses
+/// its oldest. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Seats(Arc<Mutex<SeatsState>>);
 
@@ -107,7 +109,8 @@ impl Tally {
     /// Once more.
     pub fn add(&mut self, source: Source) {
         self.total += 1;
-        // Those that come when so many are known already count in the total alone: an attacker has as many addresses as it likes.
+        // Those that come when so many are known already count in the total alone: an attacker has
+        // as many addresses as it likes.
         if self.by_source.len() < SOURCES_COUNTED_MAX || self.by_source.contains_key(&source) {
             *self.by_source.entry(source).or_default() += 1;
         }

@@ -1,8 +1,9 @@
 //! Whether a handshake goes unanswered because segments are too large for the path.
 //!
-//! A router that cannot pass a packet on says so by ICMP, and TCP sends smaller ones; where a filter keeps that from us, large
-//! segments vanish and small ones pass: connections are made and then stand still. Takes what the kernel knows of a socket that
-//! waits for an answer; gives a verdict to `wire`. It is a suspicion: whoever dials again with smaller segments knows more.
+//! A router that cannot pass a packet on says so by ICMP, and TCP sends smaller ones; where a
+//! filter keeps that from us, large segments vanish and small ones pass: connections are made and
+//! then stand still. Takes what the kernel knows of a socket that waits for an answer; gives a
+//! verdict to `wire`. It is a suspicion: whoever dials again with smaller segments knows more.
 
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ impl Silence {
 
 /// What was said was lost three times in a row, ...
 const TIMEOUTS: u8 = 2;
-/// ... and where round trips are short, four times: the kernel waits at least 0.2 s, and twice as long each time.
+/// ... and where round trips are short, four times: the kernel waits at least 0.2 s, and twice as
+/// long each time.
 const UNACKNOWLEDGED: Duration = Duration::from_millis(1500);
 /// What the other host says is sent again by its own clock, which is the same; and it may be busy.
 const QUIET: Duration = Duration::from_secs(3);

@@ -1,7 +1,9 @@
-//! The one way in which longhaul uses TLS: version 1.3, raw public keys on both sides (RFC 7250), no tickets, no early data.
+//! The one way in which longhaul uses TLS: version 1.3, raw public keys on both sides (RFC 7250),
+//! no tickets, no early data.
 //!
-//! Owns the configurations of rustls, the check of the peer's key, and what a server needs to greet. Takes an [`Identity`] and
-//! a [`PeerCheck`]; gives configurations to `control`, `accept` and `handshake`. Must not touch sockets.
+//! Owns the configurations of rustls, the check of the peer's key, and what a server needs to
+//! greet. Takes an [`Identity`] and a [`PeerCheck`]; gives configurations to `control`, `accept`
+//! and `handshake`. Must not touch sockets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +35,8 @@ use crate::turns::Turns;
 pub enum PeerCheck {
     /// Only the holder of this key.
     Pinned(PublicKey),
-    /// Anyone: the key is given to the caller, who decides (trust on first use, clients that a daemon may not know).
+    /// Anyone: the key is given to the caller, who decides (trust on first use, clients that a
+    /// daemon may not know).
     Observe,
 }
 
@@ -42,13 +45,15 @@ pub enum PeerCheck {
 pub struct GreetLimits {
     /// For everything from the accepted connection to the known peer. Default: 10 s.
     pub deadline: Duration,
-    /// Connections at a time that have not said yet what they are; at one more, the source that has most loses its oldest.
-    /// Default: 2048, at least 1. Each costs a descriptor and a few KiB. Fewer makes it easier for a flood to push out those that
-    /// share its address: they have `silent` / rate seconds to say something.
+    /// Connections at a time that have not said yet what they are; at one more, the source that has
+    /// most loses its oldest. Default: 2048, at least 1. Each costs a descriptor and a few KiB.
+    /// Fewer makes it easier for a flood to push out those that share its address: they have
+    /// `silent` / rate seconds to say something.
     pub silent: usize,
-    /// Handshakes under way at a time over TCP, and a quarter as many over QUIC, in the same manner. Default: 2048, at least 1. Each costs
-    /// a descriptor and some 30 KiB over TCP. Those that share an address with a flood have `handshakes` / rate seconds for theirs, which
-    /// takes a round trip.
+    /// Handshakes under way at a time over TCP, and a quarter as many over QUIC, in the same
+    /// manner. Default: 2048, at least 1. Each costs a descriptor and some 30 KiB over TCP. Those
+    /// that share an address with a flood have `handshakes` / rate seconds for theirs, which takes
+    /// a round trip.
     pub handshakes: usize,
     /// Bytes that a safe lane must have said before it is given to the caller. Default: 0.
     pub opening_bytes: usize,
@@ -62,8 +67,8 @@ impl Default for GreetLimits {
 }
 
 impl GreetLimits {
-    /// The defaults for a process that may have so many descriptors (`None`: any number): strangers get no more than a quarter
-    /// of them.
+    /// The defaults for a process that may have so many descriptors (`None`: any number): strangers
+    /// get no more than a quarter of them.
     #[must_use]
     pub fn within(descriptors: Option<u64>) -> GreetLimits {
         let descriptors = descriptors.and_then(|all| usize::try_from(all).ok()).unwrap_or(usize::MAX);
@@ -78,7 +83,8 @@ impl GreetLimits {
     }
 }
 
-/// What a server shows to those who connect. Cloning is cheap, and clones share the budget of connections being greeted.
+/// What a server shows to those who connect. Cloning is cheap, and clones share the budget of
+/// connections being greeted.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) control: Arc<ServerConfig>,
@@ -89,9 +95,11 @@ pub struct ServerTls {
     pub(crate) silent: Seats,
     /// For handshakes over TCP.
     pub(crate) handshakes: Seats,
-    /// For handshakes over QUIC of those whose address was seen to answer. (Apart from TCP: neither can push the other out.)
+    /// For handshakes over QUIC of those whose address was seen to answer. (Apart from TCP: neither
+    /// can push the other out.)
     pub(crate) quic: Seats,
-    /// Handshakes over QUIC with addresses that may be anybody's. Nobody loses a place to them, nor they to anybody.
+    /// Handshakes over QUIC with addresses that may be anybody's. Nobody loses a place to them, nor
+    /// they to anybody.
     pub(crate) unproven: Arc<Semaphore>,
     /// For what all of them compute.
     pub(crate) turns: Turns,
@@ -175,15 +183,18 @@ pub(crate) fn proved_key(connection: &CommonState, alpn: &[u8]) -> Result<Public
     }
 }
 
-/// With a flood of 1,500 a second from one's own address, that is more than a second to say what one is.
+/// With a flood of 1,500 a second from one's own address, that is more than a second to say what
+/// one is.
 const SILENT_MAX: usize = 2048;
 /// With such a flood of whole hellos, as long for a round trip.
 const HANDSHAKES_MAX: usize = 2048;
 /// A connection over QUIC has windows of its own, and costs some 100 KiB.
 const QUIC_PART: usize = 4;
-/// An address beyond these is asked to show that it receives, before anything is spent on it: a round trip more.
+/// An address beyond these is asked to show that it receives, before anything is spent on it: a
+/// round trip more.
 const UNPROVEN_MAX: usize = 128;
-/// Handshakes that are computed at a time; one processor does some thousands a second. What else the process does has the others.
+/// Handshakes that are computed at a time; one processor does some thousands a second. What else
+/// the process does has the others.
 const COMPUTED_AT_ONCE: usize = 1;
 /// The protocol of a control connection.
 pub(crate) const CONTROL: &[u8] = b"longhaul/1";
@@ -192,13 +203,15 @@ pub(crate) const LANE: &[u8] = b"longhaul-lane/1";
 
 fn provider() -> Arc<CryptoProvider> {
     use cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256};
-    // The dialler's order decides. AES-128 is the fastest by a tenth where the CPU has AES, the slowest where it has not.
+    // The dialler's order decides. AES-128 is the fastest by a tenth where the CPU has AES, the
+    // slowest where it has not.
     let aes = [TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384];
     let cipher_suites = match has_aes() {
         true => [&aes[..], &[TLS13_CHACHA20_POLY1305_SHA256]].concat(),
         false => [&[TLS13_CHACHA20_POLY1305_SHA256], &aes[..]].concat(),
     };
-    // Hybrid first: data recorded on the way today must not be readable by the machines of tomorrow.
+    // Hybrid first: data recorded on the way today must not be readable by the machines of
+    // tomorrow.
     let kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519];
     Arc::new(CryptoProvider { cipher_suites, kx_groups, ..default_provider() })
 }
@@ -242,8 +255,8 @@ impl KeyCheck {
     }
 }
 
-/// What rustls asks of both of its verifiers alike, written once so that the two sides cannot come to differ: TLS 1.3 alone,
-/// Ed25519 alone, raw public keys alone.
+/// What rustls asks of both of its verifiers alike, written once so that the two sides cannot come
+/// to differ: TLS 1.3 alone, Ed25519 alone, raw public keys alone.
 macro_rules! proof_of_a_raw_key {
     () => {
         fn verify_tls12_signature(

@@ -1,10 +1,13 @@
 //! Turns at the processor: handshakes are worked on a few at a time, and networks take turns.
 //!
-//! A handshake costs a key exchange and signatures, a few tenths of a millisecond, and whoever dials decides when. Without this, one
-//! address that dials thousands of times a second is served as often as it asks, and who dials once waits behind all of it.
-//! Within a network handshakes that were begun come before most new ones: when there is more to do than can be done, those that were
-//! begun are ended, and the others wait or give up before anything was spent on them. But who drips bytes on many that it has begun
-//! keeps nobody else waiting by that: other networks have their turns all the same, and new ones in its own some. Takes sources; gives [`Turn`]s. Must not know what is computed.
+//! A handshake costs a key exchange and signatures, a few tenths of a millisecond, and whoever
+//! dials decides when. Without this, one address that dials thousands of times a second is served
+//! as often as it asks, and who dials once waits behind all of it. Within a network handshakes that
+//! were begun come before most new ones: when there is more to do than can be done, those that were
+//! begun are ended, and the others wait or give up before anything was spent on them. But who drips
+//! bytes on many that it has begun keeps nobody else waiting by that: other networks have their
+//! turns all the same, and new ones in its own some. Takes sources; gives [`Turn`]s. Must not know
+//! what is computed.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{pending, poll_fn};
@@ -64,7 +67,8 @@ impl Turns {
         }
     }
 
-    /// Polls `work` at turns alone, the first of which is given: whatever it computes between two waits is one turn.
+    /// Polls `work` at turns alone, the first of which is given: whatever it computes between two
+    /// waits is one turn.
     pub(crate) async fn during<F: Future>(&self, source: Source, first: Turn, work: F) -> F::Output {
         let mut work = pin!(work);
         let mut turn = Some(first);
@@ -95,7 +99,8 @@ impl Drop for Turn {
             next
         };
         if let Some(next) = next {
-            // Whoever gives up waiting at this moment drops the turn that it was sent, which passes it on.
+            // Whoever gives up waiting at this moment drops the turn that it was sent, which passes
+            // it on.
             let _ = next.send(Turn(self.0.clone()));
         }
     }
@@ -141,7 +146,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The next that still `waits`. Those that gave up are dropped on the way, so that they take nobody's turn and do not pile up.
+    /// The next that still `waits`. Those that gave up are dropped on the way, so that they take
+    /// nobody's turn and do not pile up.
     fn pop(&mut self, waits: impl Fn(&T) -> bool) -> Option<T> {
         loop {
             let network = self.turns.pop_front()?;
@@ -164,7 +170,8 @@ impl<T> Queue<T> {
         self.begun.is_empty() && self.new.is_empty()
     }
 
-    /// The next that still `waits`: one that was begun, unless enough of those came before a new one.
+    /// The next that still `waits`: one that was begun, unless enough of those came before a new
+    /// one.
     fn pop(&mut self, waits: impl Fn(&T) -> bool) -> Option<T> {
         let next = |queue: &mut VecDeque<T>| std::iter::from_fn(|| queue.pop_front()).find(&waits);
         let begun = if self.passed < PASSED_MAX { next(&mut self.begun) } else { None };
@@ -177,8 +184,8 @@ impl<T> Queue<T> {
     }
 }
 
-/// Begun ones that come before a new one of their network. A handshake takes two turns once it was begun, so that a flood of new ones
-/// still begins no more than can be ended.
+/// Begun ones that come before a new one of their network. A handshake takes two turns once it was
+/// begun, so that a flood of new ones still begins no more than can be ended.
 const PASSED_MAX: u32 = 3;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! One connected socket, blocking: gathered sends, whole receives, a deadline, and closing it from another thread.
+//! One connected socket, blocking: gathered sends, whole receives, a deadline, and closing it from
+//! another thread.
 //!
-//! Owns the socket of a lane and its options. Takes addresses and [`LaneOptions`]; gives raw bytes to `lane` and `private`.
-//! Must not know TLS.
+//! Owns the socket of a lane and its options. Takes addresses and [`LaneOptions`]; gives raw bytes
+//! to `lane` and `private`. Must not know TLS.
 
 use std::fs;
 use std::io::{self, IoSlice};
@@ -29,7 +30,8 @@ pub struct LaneOptions {
     pub local: Option<IpAddr>,
     /// For dialling and the handshake together. Default: 10 s.
     pub deadline: Duration,
-    /// Largest segment of either end, as TCP announces it: bytes without headers. Default: what the network cards carry.
+    /// Largest segment of either end, as TCP announces it: bytes without headers. Default: what the
+    /// network cards carry.
     pub segment_max: Option<u32>,
 }
 
@@ -47,7 +49,8 @@ impl Default for LaneOptions {
 /// Which TCP congestion control a socket uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// Cubic within this host, where it is offered: BBR paces even there, and halves the speed. Else the system's default.
+    /// Cubic within this host, where it is offered: BBR paces even there, and halves the speed.
+    /// Else the system's default.
     #[default]
     Auto,
     /// This one, by the kernel's name for it.
@@ -66,8 +69,9 @@ impl Congestion {
         set_congestion(&socket, nowhere, self)
     }
 
-    /// Whether it may be used where another host names it: only what this host's administrator lets ordinary users choose, also
-    /// where this process may choose more. The kernel is not asked for any other: it would load a module of that name.
+    /// Whether it may be used where another host names it: only what this host's administrator lets
+    /// ordinary users choose, also where this process may choose more. The kernel is not asked for
+    /// any other: it would load a module of that name.
     ///
     /// # Errors
     /// As [`Congestion::try_out`].
@@ -227,16 +231,16 @@ impl Wire {
         }
     }
 
-    /// Begins with room for what a long path holds. Only a hint; a kernel that knows no better begins more slowly, and on a short path
-    /// it makes up for that at once.
+    /// Begins with room for what a long path holds. Only a hint; a kernel that knows no better
+    /// begins more slowly, and on a short path it makes up for that at once.
     fn make_room(&self) {
         if longhaul_sys::tcp::state(&*self.socket).is_ok_and(|state| state.rtt >= LONG) {
             let _ = longhaul_sys::tcp::make_room(&*self.socket, ROOM_BYTES);
         }
     }
 
-    /// The parts of a [`crate::LaneHandle`]: the socket, which this keeps open no longer, and what tells that it is closed and how
-    /// many payload bytes it carried.
+    /// The parts of a [`crate::LaneHandle`]: the socket, which this keeps open no longer, and what
+    /// tells that it is closed and how many payload bytes it carried.
     pub(crate) fn observed(&self) -> (Weak<Socket>, Arc<AtomicBool>, Arc<AtomicU64>) {
         (Arc::downgrade(&self.socket), self.closed.clone(), self.carried.clone())
     }
@@ -319,7 +323,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Before each system call of a handshake, so that a peer cannot stretch it by sending a byte at a time.
+    /// Before each system call of a handshake, so that a peer cannot stretch it by sending a byte
+    /// at a time.
     fn arm(&self) -> Result<(), NetError> {
         let Some(deadline) = self.deadline else { return Ok(()) };
         match deadline.saturating_duration_since(Instant::now()) {
@@ -375,7 +380,8 @@ impl Drop for Wire {
     }
 }
 
-/// What every TCP connection of ours wants. Buffers are left to the kernel's autotuning: setting them ends it.
+/// What every TCP connection of ours wants. Buffers are left to the kernel's autotuning: setting
+/// them ends it.
 pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -385,9 +391,10 @@ pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// What a control connection wants besides: its reader never stalls, so data that stays unacknowledged means that the other
-/// host is not reached. (Lanes cannot have that: the kernel also counts the time in which the other host takes no data, and
-/// a disk may stall for longer; see [`crate::LaneHandle::unacknowledged`].)
+/// What a control connection wants besides: its reader never stalls, so data that stays
+/// unacknowledged means that the other host is not reached. (Lanes cannot have that: the kernel
+/// also counts the time in which the other host takes no data, and a disk may stall for longer; see
+/// [`crate::LaneHandle::unacknowledged`].)
 pub(crate) fn tune_control(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(Duration::from_secs(UNACKNOWLEDGED_SECONDS_MAX)))
 }
@@ -437,8 +444,8 @@ fn set_congestion(socket: &Socket, peer: SocketAddr, congestion: &Congestion) ->
     }
 }
 
-/// The congestion controls that are loaded and that this process may choose, separated by spaces: root may choose more than
-/// others.
+/// The congestion controls that are loaded and that this process may choose, separated by spaces:
+/// root may choose more than others.
 #[expect(clippy::disallowed_methods, reason = "the kernel answers under /proc, no file system is concerned")]
 fn usable() -> String {
     let loaded = fs::read_to_string(CONGESTION_LOADED).unwrap_or_default();
@@ -459,8 +466,9 @@ pub(crate) fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
     peer.is_loopback() || local.is_some_and(|local| local.ip().to_canonical() == peer)
 }
 
-/// Bytes that wait in a socket and are not on their way: the kernel would take megabytes, which a lane that turns out slow then
-/// keeps from others. Half of it keeps a connection of 1 GB/s busy for half a millisecond.
+/// Bytes that wait in a socket and are not on their way: the kernel would take megabytes, which a
+/// lane that turns out slow then keeps from others. Half of it keeps a connection of 1 GB/s busy
+/// for half a millisecond.
 const UNSENT_MAX: u32 = 1 << 20;
 /// A handshake over a network is looked at so often.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

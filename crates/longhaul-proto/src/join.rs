@@ -1,11 +1,14 @@
-//! The proof by which a lane joins a session: both ends show that they hold the control connection's exported key.
+//! The proof by which a lane joins a session: both ends show that they hold the control
+//! connection's exported key.
 //!
-//! Nothing secret crosses the lane. The dialler has the last word, and says more behind it at once: who is not believed is closed.
-//! `docs/WIRE.md` has the exchange; the engine carries it over the lane's stream.
+//! Nothing secret crosses the lane. The dialler has the last word, and says more behind it at once:
+//! who is not believed is closed. `docs/WIRE.md` has the exchange; the engine carries it over the
+//! lane's stream.
 
 use longhaul_core::LaneId;
 
-/// The key both ends export from the control connection's TLS session (in one process: drawn at random).
+/// The key both ends export from the control connection's TLS session (in one process: drawn at
+/// random).
 #[derive(Clone)]
 pub struct JoinKey(pub [u8; 32]);
 
@@ -14,7 +17,8 @@ pub type Nonce = [u8; 16];
 /// A message authentication code.
 pub type Mac = [u8; 32];
 
-/// Who proves: the end that dialled the lane, or the one that accepted it. A proof never answers for the other.
+/// Who proves: the end that dialled the lane, or the one that accepted it. A proof never answers
+/// for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prover {
     /// Dialled the lane.
@@ -34,7 +38,8 @@ pub struct Claim {
     pub lane: LaneId,
     /// Drawn by the dialler for this connection.
     pub dialer_nonce: Nonce,
-    /// Drawn by the acceptor for this connection; zeros on a private lane, where nothing can be recorded and said again.
+    /// Drawn by the acceptor for this connection; zeros on a private lane, where nothing can be
+    /// recorded and said again.
     pub acceptor_nonce: Nonce,
 }
 
@@ -74,8 +79,9 @@ pub struct Opening {
     pub lane: LaneId,
     /// Drawn for this connection.
     pub nonce: Nonce,
-    /// Bytes without meaning that each end sends behind its proof, so that the lane joins only if the path carries segments as
-    /// large as its own; zero for none. Whoever changes this on the way only breaks the join.
+    /// Bytes without meaning that each end sends behind its proof, so that the lane joins only if
+    /// the path carries segments as large as its own; zero for none. Whoever changes this on the
+    /// way only breaks the join.
     pub trial: u32,
 }
 

@@ -1,8 +1,9 @@
-//! What longhaul's two sides say to each other, and who decides what: messages, lane frames, the proof that joins a
-//! lane, and the sender's and receiver's machines.
+//! What longhaul's two sides say to each other, and who decides what: messages, lane frames, the
+//! proof that joins a lane, and the sender's and receiver's machines.
 //!
-//! Sans-I/O: nothing here touches a socket, a file, a clock or a thread. Time comes in as [`Timestamp`], payload goes
-//! around; only descriptors go through. `docs/WIRE.md` describes the bytes.
+//! Sans-I/O: nothing here touches a socket, a file, a clock or a thread. Time comes in as
+//! [`Timestamp`], payload goes around; only descriptors go through. `docs/WIRE.md` describes the
+//! bytes.
 
 pub mod join;
 pub mod journal;

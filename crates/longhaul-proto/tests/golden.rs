@@ -1,6 +1,8 @@
-//! Golden bytes: every message number, the lane header and the bundle, held fast as `docs/WIRE.md` describes them.
+//! Golden bytes: every message number, the lane header and the bundle, held fast as `docs/WIRE.md`
+//! describes them.
 //!
-//! A test that fails here means that old and new builds no longer understand each other: append, never change.
+//! A test that fails here means that old and new builds no longer understand each other: append,
+//! never change.
 
 use std::fmt::Write;
 

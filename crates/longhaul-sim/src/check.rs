@@ -1,7 +1,8 @@
-//! What was promised, and whether it holds: final names, chunks that are called durable, commits, what is sent again.
+//! What was promised, and whether it holds: final names, chunks that are called durable, commits,
+//! what is sent again.
 //!
-//! Takes what the sessions say and what the file system holds. Violations stop the world. Judges by the medium, never by
-//! what a session believes.
+//! Takes what the sessions say and what the file system holds. Violations stop the world. Judges by
+//! the medium, never by what a session believes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +50,8 @@ impl Ledger {
         self.acked.remove(path);
     }
 
-    /// The same for a file that begins anew: rightly, unless its journalled chunks would still be good.
+    /// The same for a file that begins anew: rightly, unless its journalled chunks would still be
+    /// good.
     fn forget_unless_lost(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
         let lost = self.acked.remove(path).filter(|acked| acked.stamp == stamp && !acked.chunks.is_empty());
         if let Some(acked) = lost
@@ -72,7 +74,8 @@ impl Env {
         }
     }
 
-    /// A session is given up: never because two honest machines do not understand each other, or one itself.
+    /// A session is given up: never because two honest machines do not understand each other, or
+    /// one itself.
     pub(crate) fn check_abort(&mut self, who: &str, fault: &Fault) {
         if matches!(fault.code, FaultCode::Protocol | FaultCode::Internal) {
             self.violate(|| format!("the {who} gives up: {fault}"));
@@ -84,7 +87,8 @@ impl Env {
         let ino = match op {
             Op::Rename { from, to, .. } => {
                 let path = to.clone();
-                // One that failed leaves what stood, whose times a comparison may have set and not synced.
+                // One that failed leaves what stood, whose times a comparison may have set and not
+                // synced.
                 let happened = !self.fs.cached().names.contains_key(from);
                 if happened && self.fs.cached().file(&path).is_some_and(|ino| self.fs.is_unsettled(ino)) {
                     self.violate(|| format!("{path} is renamed before all of it is durable"));
@@ -106,7 +110,8 @@ impl Env {
         }
     }
 
-    /// A temporary was written to: whatever a journal on the medium says of it is still so, or a crash now would make it lie.
+    /// A temporary was written to: whatever a journal on the medium says of it is still so, or a
+    /// crash now would make it lie.
     fn check_vouched(&mut self, ino: Ino) {
         let view = self.fs.cached();
         let temp = view.names.iter().find(|(path, node)| **node == Node::File(ino) && names::temp(path).is_some());
@@ -200,7 +205,8 @@ impl Env {
         })
     }
 
-    /// A file begins anew: what was journalled of it is rightly given up if it stands under its final name and is replaced.
+    /// A file begins anew: what was journalled of it is rightly given up if it stands under its
+    /// final name and is replaced.
     pub(crate) fn begins_anew(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
         if self.stands(self.fs.cached(), path, stamp) {
             self.ledger.forget(path);
@@ -236,8 +242,8 @@ impl Env {
         }
     }
 
-    /// A session says that a file is committed: the version that it offered stands there durably, and its root is the
-    /// declared one.
+    /// A session says that a file is committed: the version that it offered stands there durably,
+    /// and its root is the declared one.
     pub(crate) fn check_commit(
         &mut self,
         path: &str,

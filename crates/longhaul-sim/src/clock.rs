@@ -1,7 +1,7 @@
 //! The virtual clock: what is going to happen, in the order of its time.
 //!
-//! Takes events with the time that they need; gives them back one by one, and the time with them. Knows nothing of what
-//! an event is.
+//! Takes events with the time that they need; gives them back one by one, and the time with them.
+//! Knows nothing of what an event is.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ impl<E> Clock<E> {
         self.now
     }
 
-    /// `event` happens at `at`, in microseconds, or now if that is past; behind everything that happens at that time already.
+    /// `event` happens at `at`, in microseconds, or now if that is past; behind everything that
+    /// happens at that time already.
     pub(crate) fn at(&mut self, at: u64, event: E) {
         self.next += 1;
         self.queue.insert((at.max(self.now.0), self.next), event);

@@ -1,7 +1,8 @@
-//! What every part of a world shares: the clock, chance, the receiver's file system, the source, and the checks' ledger.
+//! What every part of a world shares: the clock, chance, the receiver's file system, the source,
+//! and the checks' ledger.
 //!
-//! Begins operations of the file system and decides how each ends; gives messages their way. Knows what is going wrong at
-//! present, and nothing of what the sessions are doing.
+//! Begins operations of the file system and decides how each ends; gives messages their way. Knows
+//! what is going wrong at present, and nothing of what the sessions are doing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Small worlds played with every fault there can be of one kind, instead of some by chance: a crash at every moment that
-//! leaves every state it may, and a failure of every single operation.
+//! Small worlds played with every fault there can be of one kind, instead of some by chance: a
+//! crash at every moment that leaves every state it may, and a failure of every single operation.
 //!
 //! Takes the quiet plan; gives how many cases were played, or the first that broke a promise.
 
@@ -23,11 +23,12 @@ pub struct Exhausted {
     pub cases: u64,
 }
 
-/// Plays a transfer of three chunks and two small files over a file that stands. Lets the receiver's host die after every
-/// event, with every state of its file system that missing syncs allow; runs the command again on each.
+/// Plays a transfer of three chunks and two small files over a file that stands. Lets the
+/// receiver's host die after every event, with every state of its file system that missing syncs
+/// allow; runs the command again on each.
 ///
-/// Where more than eight parts are volatile at once, not every subset of them is played: all, none, each alone, each
-/// missing, each beginning, and some by chance.
+/// Where more than eight parts are volatile at once, not every subset of them is played: all, none,
+/// each alone, each missing, each beginning, and some by chance.
 ///
 /// # Errors
 /// [`Failure`] of the first case that breaks a promise.
@@ -53,8 +54,8 @@ pub fn crash_everywhere(seed: u64, mutant: Option<Mutant>) -> Result<Exhausted, 
     broken(seed, &mut world, "no fault").map(|()| sum)
 }
 
-/// Plays the same transfer once for each operation of the receiver's file system, which fails: alone, or with all that
-/// follow until the session has ended.
+/// Plays the same transfer once for each operation of the receiver's file system, which fails:
+/// alone, or with all that follow until the session has ended.
 ///
 /// # Errors
 /// [`Failure`] of the first case that breaks a promise.

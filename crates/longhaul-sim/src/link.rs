@@ -1,6 +1,8 @@
-//! What lies between the two machines: messages in their classes, lanes in order, and what damages them on the way.
+//! What lies between the two machines: messages in their classes, lanes in order, and what damages
+//! them on the way.
 //!
-//! Gives each message and frame the time of its arrival; the clock brings it. Knows nothing of what they say.
+//! Gives each message and frame the time of its arrival; the clock brings it. Knows nothing of what
+//! they say.
 
 use std::ops::Range;
 
@@ -22,7 +24,8 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// When a message that would need until `at` arrives: it may overtake less urgent ones that wait, and nothing else.
+    /// When a message that would need until `at` arrives: it may overtake less urgent ones that
+    /// wait, and nothing else.
     pub(crate) fn arrival(&mut self, message: &Message, at: u64) -> u64 {
         let class = message.class() as usize;
         let at = self.last[..=class].iter().fold(at, |at, last| at.max(*last));
@@ -134,7 +137,8 @@ impl Lane {
         (Frame { header: header.encode(), payload, trailer: (!safe).then_some(digest) }, sent)
     }
 
-    /// The receiving end gets a unit: what the machine is told, and a bundle's places in the payload.
+    /// The receiving end gets a unit: what the machine is told, and a bundle's places in the
+    /// payload.
     pub(crate) fn receive(&mut self, frame: &Frame) -> Option<(Landed, Rows)> {
         let Ok(Header::Piece(piece)) = Header::decode(&frame.header) else { return None };
         let start = match piece.unit {

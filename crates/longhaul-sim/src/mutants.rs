@@ -1,7 +1,7 @@
 //! The bugs that can be planted, one at a time, to see that the simulator finds them.
 //!
-//! Each is asked for where it strikes: in the doer, the daemon that fences, or what the receiver's machine is told. Nothing
-//! here acts.
+//! Each is asked for where it strikes: in the doer, the daemon that fences, or what the receiver's
+//! machine is told. Nothing here acts.
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,8 @@ pub enum Mutant {
     NoFence,
     /// The last chunk of a file is written one byte short.
     ShortTail,
-    /// A dropped duplicate of a chunk is written after all, when the file stands under its final name.
+    /// A dropped duplicate of a chunk is written after all, when the file stands under its final
+    /// name.
     LateDuplicate,
     /// A newcomer takes over while writes of the session before it are under way.
     ReassignEarly,
@@ -28,7 +29,8 @@ pub enum Mutant {
     RenameBeforeSync,
     /// A commit is said before the renames are durable.
     DirsNotSynced,
-    /// Names that stand are taken for durable, though the session that made them may have died before it synced them.
+    /// Names that stand are taken for durable, though the session that made them may have died
+    /// before it synced them.
     StandingNotSynced,
     /// A journal is gone on with as the cache shows it, though a sync of it may have failed before.
     CachedJournal,

@@ -1,4 +1,5 @@
-//! What a world is made of: the tree that is sent, what stands at the destination, how link and disk are, what goes wrong.
+//! What a world is made of: the tree that is sent, what stands at the destination, how link and
+//! disk are, what goes wrong.
 //!
 //! Takes a seed; gives plain data that the world plays. Decides nothing later on.
 
@@ -118,7 +119,8 @@ impl Plan {
             disk_us: *rng.pick(&[100, 2_000, 20_000]),
             rates,
             blows,
-            // Drawn last: the worlds of all seeds are otherwise what they were before there was this.
+            // Drawn last: the worlds of all seeds are otherwise what they were before there was
+            // this.
             read_back: rng.permille(300),
             chunks_of: (0..3).map(|_| if rng.permille(150) { 2 * CHUNK } else { CHUNK }).collect(),
             if_exists: if rng.permille(150) { IfExists::Replace } else { IfExists::SkipSame },

@@ -101,7 +101,8 @@ pub fn play(seed: u64, options: Options) -> Result<Played, Failure> {
 /// Plays `seeds` worlds from the seed `from` on, on `threads` threads; gives what they saw in sum.
 ///
 /// # Errors
-/// [`Failure`] of the lowest seed that was found to fail before all threads stopped, played again with its trace.
+/// [`Failure`] of the lowest seed that was found to fail before all threads stopped, played again
+/// with its trace.
 pub fn play_many(from: u64, seeds: u64, threads: usize, options: Options) -> Result<Tallies, Failure> {
     let (next, stop) = (AtomicU64::new(from), AtomicBool::new(false));
     let (sum, failed) = (Mutex::new(Tallies::default()), Mutex::new(None::<Failure>));

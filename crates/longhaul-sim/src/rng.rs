@@ -1,6 +1,7 @@
 //! A seeded stream of numbers: the same seed plays the same world.
 //!
-//! Takes a seed, gives numbers to everything here that is left to chance. Knows nothing of what they decide.
+//! Takes a seed, gives numbers to everything here that is left to chance. Knows nothing of what
+//! they decide.
 
 /// splitmix64.
 #[derive(Clone, Debug)]

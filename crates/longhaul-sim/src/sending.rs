@@ -1,6 +1,8 @@
-//! The sending side of a session: does what the sender's machine orders, with the source's files as they are by then.
+//! The sending side of a session: does what the sender's machine orders, with the source's files as
+//! they are by then.
 //!
-//! Takes actions; gives messages and frames to the link, and reports to the machine. Knows nothing of the destination.
+//! Takes actions; gives messages and frames to the link, and reports to the machine. Knows nothing
+//! of the destination.
 
 mod lanes;
 

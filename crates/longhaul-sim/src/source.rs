@@ -1,6 +1,8 @@
-//! The source: a tree whose files become other versions while they are sent, and all versions that there ever were.
+//! The source: a tree whose files become other versions while they are sent, and all versions that
+//! there ever were.
 //!
-//! Gives manifest entries and content to the sending side, and to the checks what may rightly stand at the destination.
+//! Gives manifest entries and content to the sending side, and to the checks what may rightly stand
+//! at the destination.
 
 use std::collections::BTreeMap;
 

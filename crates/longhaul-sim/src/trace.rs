@@ -1,4 +1,5 @@
-//! What happened, in lines, for whoever looks into a seed that failed. Off, it costs nothing but a test.
+//! What happened, in lines, for whoever looks into a seed that failed. Off, it costs nothing but a
+//! test.
 
 use longhaul_proto::Timestamp;
 

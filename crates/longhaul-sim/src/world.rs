@@ -1,7 +1,9 @@
-//! A world: sessions of one command that follow one another, the daemon that admits them, and the blows that end them.
+//! A world: sessions of one command that follow one another, the daemon that admits them, and the
+//! blows that end them.
 //!
-//! Takes a plan and plays it: the next event, then whether a blow is due. Ends when the command has succeeded, a second one
-//! has found nothing to do, and nothing is left over; or at the first broken promise.
+//! Takes a plan and plays it: the next event, then whether a blow is due. Ends when the command has
+//! succeeded, a second one has found nothing to do, and nothing is left over; or at the first
+//! broken promise.
 
 mod blows;
 
@@ -67,13 +69,14 @@ impl World {
         }
     }
 
-    /// The same world takes so long when nothing goes wrong: after the last fault this one may take [`IDEALS`] times as long, and
-    /// a while.
+    /// The same world takes so long when nothing goes wrong: after the last fault this one may take
+    /// [`IDEALS`] times as long, and a while.
     pub(crate) fn allow(&mut self, ideal_us: u64) {
         self.patience_us = IDEALS * ideal_us + PATIENCE_US;
     }
 
-    /// A world that goes on where another one's host died: with what is left of its file system and what was promised.
+    /// A world that goes on where another one's host died: with what is left of its file system and
+    /// what was promised.
     pub(crate) fn after(dead: &World, fs: Fs) -> World {
         let mut world = World::new(dead.env.plan.clone(), dead.events, dead.env.mutant, false);
         world.env.fs = fs;
@@ -226,7 +229,8 @@ impl World {
         self.env.clock.at(at, Event::Accept(no));
     }
 
-    /// A session reaches the receiver: the one before is stopped and has let go before anything else.
+    /// A session reaches the receiver: the one before is stopped and has let go before anything
+    /// else.
     fn accept(&mut self, no: SessionNo) {
         let env = &mut self.env;
         if env.clock.now().0 < self.host_down_until {
@@ -278,8 +282,8 @@ impl World {
                 self.succeeded = Succeeded::Twice;
                 let if_exists = self.env.plan.if_exists;
                 let anew = if_exists == IfExists::Replace;
-                // Where a partial is spoken of whose temporary is gone (its end could not be written down), what stands may be
-                // copied and committed once more. It is not sent.
+                // Where a partial is spoken of whose temporary is gone (its end could not be
+                // written down), what stands may be copied and committed once more. It is not sent.
                 let whole = if_exists == IfExists::Verify || sender.was_all_skipped();
                 if !anew && (!whole || sender.payload_bytes > 0) {
                     self.env.violate(|| "the command sends again what it has committed".to_owned());
@@ -327,9 +331,10 @@ impl World {
 const CALM_AFTER: u64 = 300;
 /// Events that any world may take; more chunks may take more.
 const EVENTS_MAX: u64 = 40_000;
-/// Of what the same world takes when nothing goes wrong: all that was done before the last fault may be lost, and the command is
-/// run a second time. With three of them, the worst of 10,000 seeds needed 7.9 s of the waits below, the median none.
+/// Of what the same world takes when nothing goes wrong: all that was done before the last fault
+/// may be lost, and the command is run a second time. With three of them, the worst of 10,000 seeds
+/// needed 7.9 s of the waits below, the median none.
 const IDEALS: u64 = 3;
-/// What may have begun before the last fault and must be sat out: 30 s for a declaration, 8 s for a stalled operation, 4 s to
-/// drain, a few to dial again.
+/// What may have begun before the last fault and must be sat out: 30 s for a declaration, 8 s for a
+/// stalled operation, 4 s to drain, a few to dial again.
 const PATIENCE_US: u64 = 45_000_000;

@@ -1,10 +1,12 @@
-//! Planted bugs: the simulator finds each of them, or it would not find them in the machines either.
+//! Planted bugs: the simulator finds each of them, or it would not find them in the machines
+//! either.
 
 use longhaul_sim::{Mutant, Options, play};
 
 /// Plays seeds with a planted bug until one fails; that is one of the first `bound`.
 fn is_caught(mutant: Mutant, bound: u64) {
-    // A machine that panics over a planted bug has caught it as well; there is no need to print that.
+    // A machine that panics over a planted bug has caught it as well; there is no need to print
+    // that.
     std::panic::set_hook(Box::new(|_| {}));
     let caught = (0..bound).find_map(|seed| play(seed, Options { mutant: Some(mutant), trace: false }).err());
     let _ = std::panic::take_hook();
@@ -14,8 +16,8 @@ fn is_caught(mutant: Mutant, bound: u64) {
     }
 }
 
-/// One test for each planted bug, with the number of seeds that must suffice: a few times as many as it took when it was
-/// written.
+/// One test for each planted bug, with the number of seeds that must suffice: a few times as many
+/// as it took when it was written.
 macro_rules! caught {
     ($($name:ident: $mutant:ident within $bound:literal,)*) => {
         $(#[test] fn $name() { is_caught(Mutant::$mutant, $bound); })*

@@ -1,4 +1,5 @@
-//! Facts and flags of open descriptors that direct I/O needs. Takes descriptors, gives answers; opens and closes nothing.
+//! Facts and flags of open descriptors that direct I/O needs. Takes descriptors, gives answers;
+//! opens and closes nothing.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +15,8 @@ pub struct DioAlign {
     pub offset: u32,
 }
 
-/// What the file system says of direct I/O on this file; none if it (or the kernel, before 6.1) says nothing.
+/// What the file system says of direct I/O on this file; none if it (or the kernel, before 6.1)
+/// says nothing.
 pub fn dio_align(fd: impl AsFd) -> Option<DioAlign> {
     let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let said = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);

@@ -1,8 +1,10 @@
-//! Locks on whole files that belong to an open file description, not to a process: who has the file open holds the lock,
-//! threads of one process keep each other out like strangers, and whatever ends the opening ends the lock.
+//! Locks on whole files that belong to an open file description, not to a process: who has the file
+//! open holds the lock, threads of one process keep each other out like strangers, and whatever
+//! ends the opening ends the lock.
 //!
-//! Takes descriptors, gives answers. Chosen over `flock` for one reason: it can be asked whether a file is locked without
-//! locking it, so that looking never makes another process believe that somebody works there.
+//! Takes descriptors, gives answers. Chosen over `flock` for one reason: it can be asked whether a
+//! file is locked without locking it, so that looking never makes another process believe that
+//! somebody works there.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,7 +12,8 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Locks a file that is open for writing, at once. False if somebody else holds it.
 ///
 /// # Errors
-/// What the system says; `Unsupported`, or "no locks available", where the file system has no locks.
+/// What the system says; `Unsupported`, or "no locks available", where the file system has no
+/// locks.
 pub fn try_lock(fd: impl AsFd) -> io::Result<bool> {
     match set(&fd, libc::F_OFD_SETLK, libc::F_WRLCK) {
         Ok(_) => Ok(true),
@@ -54,9 +57,9 @@ fn set(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int) -> io::Result<li
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
     request.l_type = kind as libc::c_short;
     request.l_whence = libc::SEEK_SET as libc::c_short;
-    // Zero for start, length and process: from the first byte to any end, and no process's but the opening's.
-    // SAFETY: the descriptor is open while it is borrowed, and the call reads and writes this one structure, which
-    // outlives it.
+    // Zero for start, length and process: from the first byte to any end, and no process's but the
+    // opening's. SAFETY: the descriptor is open while it is borrowed, and the call reads and writes
+    // this one structure, which outlives it.
     let outcome = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw mut request) };
     if outcome == -1 { Err(io::Error::last_os_error()) } else { Ok(libc::c_int::from(request.l_type)) }
 }

@@ -1,7 +1,9 @@
-//! Lends slots to a tokio-uring runtime: as plain buffers, or through a table of slots registered with the ring.
+//! Lends slots to a tokio-uring runtime: as plain buffers, or through a table of slots registered
+//! with the ring.
 //!
-//! Lives on one ring's thread. A [`Slot`] goes in with an operation and comes back with its result; while the kernel may
-//! touch its bytes nobody else can hold it, even if the operation's future is dropped. Knows nothing of files' meaning.
+//! Lives on one ring's thread. A [`Slot`] goes in with an operation and comes back with its result;
+//! while the kernel may touch its bytes nobody else can hold it, even if the operation's future is
+//! dropped. Knows nothing of files' meaning.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,8 +18,8 @@ use tokio_uring::fs::File;
 
 use crate::slab::{Slab, Slot};
 
-/// Reads and writes on one ring, whose buffers are the slots of one slab. Registered slots save the kernel from pinning
-/// their pages at each request (half the CPU of a 4 MiB request).
+/// Reads and writes on one ring, whose buffers are the slots of one slab. Registered slots save the
+/// kernel from pinning their pages at each request (half the CPU of a 4 MiB request).
 pub struct RingSlots {
     slab: Arc<Slab>,
     table: RefCell<Option<Table>>,
@@ -34,8 +36,8 @@ impl RingSlots {
         RingSlots { slab: Arc::clone(slab), table: RefCell::new(None) }
     }
 
-    /// Registers the first `slots` slots with the ring of this thread's runtime, in place of those registered before. They
-    /// become resident and are charged to the limit of locked memory.
+    /// Registers the first `slots` slots with the ring of this thread's runtime, in place of those
+    /// registered before. They become resident and are charged to the limit of locked memory.
     ///
     /// # Errors
     /// What the kernel says, `OutOfMemory` above the limit; nothing is registered then.
@@ -64,7 +66,8 @@ impl RingSlots {
         self.table.borrow().as_ref().map_or(0, |table| table.slots)
     }
 
-    /// Reads from `offset` of `file` into the bytes `range` of the slot: one request, which may be short.
+    /// Reads from `offset` of `file` into the bytes `range` of the slot: one request, which may be
+    /// short.
     ///
     /// # Panics
     /// If `range` is empty or not within the slot, or outside of a tokio-uring runtime.
@@ -128,8 +131,9 @@ enum Loan {
     Plain(Slot),
 }
 
-/// The slot whose bytes are out as a [`FixedBuf`]. Dropped without [`Held::back`] (the operation's future was dropped, the
-/// kernel may still write) it never returns the slot: a slot lost, but no byte in two hands.
+/// The slot whose bytes are out as a [`FixedBuf`]. Dropped without [`Held::back`] (the operation's
+/// future was dropped, the kernel may still write) it never returns the slot: a slot lost, but no
+/// byte in two hands.
 struct Held(ManuallyDrop<Slot>);
 
 impl Held {
@@ -143,8 +147,9 @@ impl Held {
 /// A slot as the buffer of one plain operation, which owns it until its completion.
 struct LentSlot(Slot);
 
-// SAFETY: the bytes lie in the slab's mapping, whose address does not change when the slot moves, and which the slot keeps
-// mapped; they are all initialised (zeroed by the mapping, or written since).
+// SAFETY: the bytes lie in the slab's mapping, whose address does not change when the slot moves,
+// and which the slot keeps mapped; they are all initialised (zeroed by the mapping, or written
+// since).
 unsafe impl IoBuf for LentSlot {
     fn stable_ptr(&self) -> *const u8 {
         self.0.as_ptr()
@@ -167,15 +172,16 @@ unsafe impl IoBufMut for LentSlot {
     }
 }
 
-/// A slot's memory as the registry sees it. Gives access to nobody: the registry hands out a [`FixedBuf`] for it only in
-/// `lend`, to whoever owns the slot.
+/// A slot's memory as the registry sees it. Gives access to nobody: the registry hands out a
+/// [`FixedBuf`] for it only in `lend`, to whoever owns the slot.
 struct RegisteredSlot {
     start: NonNull<u8>,
     /// Keeps the memory mapped for as long as it is registered.
     slab: Arc<Slab>,
 }
 
-// SAFETY: `start` is the start of `slot_bytes` initialised bytes that stay mapped as long as `slab` is held.
+// SAFETY: `start` is the start of `slot_bytes` initialised bytes that stay mapped as long as `slab`
+// is held.
 unsafe impl IoBuf for RegisteredSlot {
     fn stable_ptr(&self) -> *const u8 {
         self.start.as_ptr()

@@ -1,11 +1,12 @@
-//! The limits of this process that a transfer runs into: open descriptors, locked memory, lengths of files.
+//! The limits of this process that a transfer runs into: open descriptors, locked memory, lengths
+//! of files.
 
 use std::io;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open descriptors to what an ordinary user may raise it to. Gives the limit that holds now (none:
-/// unlimited).
+/// Raises the limit of open descriptors to what an ordinary user may raise it to. Gives the limit
+/// that holds now (none: unlimited).
 ///
 /// # Errors
 /// What the system says; the old limit then still holds.

@@ -1,10 +1,12 @@
-//! Dispositions of signals that the process inherits and changes as a whole. Sets and asks; handles none.
+//! Dispositions of signals that the process inherits and changes as a whole. Sets and asks; handles
+//! none.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Has writes beyond the limit on file sizes (`ulimit -f`) fail with `EFBIG`. By default SIGXFSZ ends the process without a word.
+/// Has writes beyond the limit on file sizes (`ulimit -f`) fail with `EFBIG`. By default SIGXFSZ
+/// ends the process without a word.
 ///
 /// # Errors
 /// What the system says; the signal then ends the process as before.
@@ -17,7 +19,8 @@ pub fn survive_file_size_limit() -> io::Result<()> {
 /// Whether SIGHUP is ignored, as by `nohup`: whoever asked for that wants the process to go on.
 pub fn ignores_hangup() -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: without a new action the call only writes the present one to where `action` has room for it.
+    // SAFETY: without a new action the call only writes the present one to where `action` has room
+    // for it.
     let asked = unsafe { libc::sigaction(libc::SIGHUP, ptr::null(), action.as_mut_ptr()) };
     // SAFETY: the call succeeded, so that it has written the action.
     asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN

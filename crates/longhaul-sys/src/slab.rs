@@ -1,7 +1,8 @@
-//! The payload memory of one side of a session: one mapping, cut into equal aligned slots with one owner each.
+//! The payload memory of one side of a session: one mapping, cut into equal aligned slots with one
+//! owner each.
 //!
-//! Whoever holds a [`Slot`] owns its bytes; dropping it anywhere gives them back. Claiming waits, so memory is bounded
-//! by construction. Knows nothing of what the bytes mean.
+//! Whoever holds a [`Slot`] owns its bytes; dropping it anywhere gives them back. Claiming waits,
+//! so memory is bounded by construction. Knows nothing of what the bytes mean.
 
 use std::fmt;
 use std::io;
@@ -30,7 +31,8 @@ pub struct Slab {
 }
 
 struct Home {
-    /// Indices at home; the last one returned leaves first, so that few slots are ever touched when few are needed.
+    /// Indices at home; the last one returned leaves first, so that few slots are ever touched when
+    /// few are needed.
     free: Vec<u32>,
     /// Slots that may be out at a time.
     limit: usize,
@@ -56,19 +58,20 @@ pub struct Slot {
     index: u32,
 }
 
-// SAFETY: `base` and `mapping` point to memory that the slab owns until it is dropped, and that it never reads or writes
-// itself; all other fields are `Send` and `Sync` on their own. Access to the bytes goes through `Slot`, of which there is
-// one per index.
+// SAFETY: `base` and `mapping` point to memory that the slab owns until it is dropped, and that it
+// never reads or writes itself; all other fields are `Send` and `Sync` on their own. Access to the
+// bytes goes through `Slot`, of which there is one per index.
 unsafe impl Send for Slab {}
 // SAFETY: as above; `&Slab` gives no access to the bytes.
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    /// Maps `slots` slots of `slot_bytes` each, zeroed, starting at a 2 MiB boundary, huge pages welcome.
+    /// Maps `slots` slots of `slot_bytes` each, zeroed, starting at a 2 MiB boundary, huge pages
+    /// welcome.
     ///
     /// # Errors
-    /// `InvalidInput` unless `slot_bytes` is a positive multiple of 4096 and there are 1 to 65,536 slots; else what the
-    /// system says (out of memory or address space).
+    /// `InvalidInput` unless `slot_bytes` is a positive multiple of 4096 and there are 1 to 65,536
+    /// slots; else what the system says (out of memory or address space).
     pub fn new(slot_bytes: usize, slots: usize) -> io::Result<Arc<Slab>> {
         let fits = slot_bytes > 0 && slot_bytes.is_multiple_of(SLOT_ALIGN) && (1..=SLOTS_MAX).contains(&slots);
         let total = slot_bytes.checked_mul(slots).and_then(|bytes| bytes.checked_add(REGION_ALIGN));
@@ -80,7 +83,8 @@ impl Slab {
         };
         let start = map(mapped_bytes)?;
         let skip = start.as_ptr().align_offset(REGION_ALIGN);
-        // SAFETY: `skip` is under REGION_ALIGN and the mapping is longer than the slots by REGION_ALIGN.
+        // SAFETY: `skip` is under REGION_ALIGN and the mapping is longer than the slots by
+        // REGION_ALIGN.
         let base = unsafe { start.add(skip) };
         advise_huge(base, slot_bytes * slots);
         let free = (0..slots as u32).rev().collect();
@@ -95,9 +99,10 @@ impl Slab {
         }))
     }
 
-    /// Has memory for the first `given` slots alone (one at least) from now on: for each more that must be out at a time `grow` is
-    /// asked, for twice as many first, as rings register them so. Where it gives nothing a claim waits for a slot to come home. To
-    /// be called once, before any slot is claimed.
+    /// Has memory for the first `given` slots alone (one at least) from now on: for each more that
+    /// must be out at a time `grow` is asked, for twice as many first, as rings register them so.
+    /// Where it gives nothing a claim waits for a slot to come home. To be called once, before any
+    /// slot is claimed.
     pub fn grow_from(&self, given: usize, grow: Grow) {
         if self.grow.set(grow).is_ok() {
             self.lock().given = given.clamp(1, self.slots);
@@ -139,8 +144,8 @@ impl Slab {
         home.take(self.slots)
     }
 
-    /// Lets so many slots be out at a time from now on, one at least: those that are out beyond that stay valid. At first all
-    /// may be.
+    /// Lets so many slots be out at a time from now on, one at least: those that are out beyond
+    /// that stay valid. At first all may be.
     pub fn set_limit(&self, limit: usize) {
         self.lock().limit = limit.max(1);
         self.returned.notify_all();
@@ -180,13 +185,15 @@ impl Slab {
 }
 
 fn map(bytes: usize) -> io::Result<NonNull<u8>> {
-    // SAFETY: a fresh anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    // SAFETY: a fresh anonymous private mapping at an address of the kernel's choice touches no
+    // existing memory.
     let start =
         unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)? };
     NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
 }
 
-/// Asks for huge pages: fewer page table entries to walk when the kernel pins a slot. Not having them is no failure.
+/// Asks for huge pages: fewer page table entries to walk when the kernel pins a slot. Not having
+/// them is no failure.
 fn advise_huge(base: NonNull<u8>, bytes: usize) {
     // SAFETY: the range lies within a mapping that we own; this advice changes no content.
     let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
@@ -195,8 +202,8 @@ fn advise_huge(base: NonNull<u8>, bytes: usize) {
 impl Drop for Slab {
     fn drop(&mut self) {
         let (start, bytes) = self.mapping;
-        // SAFETY: mapped by `map` with this length, and unmapped only here. Each slot and each registration with a ring
-        // holds an `Arc` of the slab, so none is left.
+        // SAFETY: mapped by `map` with this length, and unmapped only here. Each slot and each
+        // registration with a ring holds an `Arc` of the slab, so none is left.
         let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
     }
 }
@@ -216,7 +223,8 @@ impl Slot {
 impl Deref for Slot {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is mapped and zeroed or written since; this slot is its only owner, borrowed shared here.
+        // SAFETY: the memory is mapped and zeroed or written since; this slot is its only owner,
+        // borrowed shared here.
         unsafe { slice::from_raw_parts(self.slab.slot_start(self.index).as_ptr(), self.slab.slot_bytes) }
     }
 }
@@ -247,7 +255,8 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// What every slot's start and length are multiples of: the largest memory alignment that O_DIRECT asks for in practice.
+/// What every slot's start and length are multiples of: the largest memory alignment that O_DIRECT
+/// asks for in practice.
 const SLOT_ALIGN: usize = 4096;
 /// The region starts at a huge page.
 const REGION_ALIGN: usize = 2 << 20;

@@ -1,19 +1,23 @@
-//! What the kernel knows of a TCP connection, and how fast it may send. Takes a socket, gives an answer.
+//! What the kernel knows of a TCP connection, and how fast it may send. Takes a socket, gives an
+//! answer.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// A connection's counters as a sender, at one moment, as TCP has them: bytes are its payload (of a lane over QUIC, its packets), times add
-/// up since the connection stood. A kernel too old for a counter leaves it at zero.
+/// A connection's counters as a sender, at one moment, as TCP has them: bytes are its payload (of a
+/// lane over QUIC, its packets), times add up since the connection stood. A kernel too old for a
+/// counter leaves it at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionState {
-    /// Payload that the other host has acknowledged (and one byte for the opening, at the end that dialled).
+    /// Payload that the other host has acknowledged (and one byte for the opening, at the end that
+    /// dialled).
     pub acked: u64,
     /// Payload that came in.
     pub received: u64,
-    /// Segments that the other host has, also those behind a gap that keeps [`ConnectionState::acked`] where it is. Wraps around.
+    /// Segments that the other host has, also those behind a gap that keeps
+    /// [`ConnectionState::acked`] where it is. Wraps around.
     pub delivered_segments: u32,
     /// Payload that was sent, repeats with it.
     pub sent: u64,
@@ -23,8 +27,8 @@ pub struct ConnectionState {
     pub unsent: u32,
     /// Segments that are on their way, or lost, and not acknowledged.
     pub unacked_segments: u32,
-    /// How often in a row the time for an answer ran out, so that the oldest of them was sent again: zero as soon as the other
-    /// host acknowledges anything.
+    /// How often in a row the time for an answer ran out, so that the oldest of them was sent
+    /// again: zero as soon as the other host acknowledges anything.
     pub timeouts: u8,
     /// The shortest round trip of late; none before the first.
     pub min_rtt: Option<Duration>,
@@ -32,7 +36,8 @@ pub struct ConnectionState {
     pub rtt: Duration,
     /// How far round trips stray from that: their smoothed mean deviation (RFC 6298).
     pub rtt_deviation: Duration,
-    /// The largest packet that the way to the other host takes, as far as the kernel knows, in bytes; 0: it does not say.
+    /// The largest packet that the way to the other host takes, as far as the kernel knows, in
+    /// bytes; 0: it does not say.
     pub path_mtu: u32,
     /// Segments that may be on their way at a time.
     pub window_segments: u32,
@@ -79,15 +84,15 @@ pub fn state(socket: impl AsFd) -> io::Result<ConnectionState> {
     })
 }
 
-/// Lets a connection send no faster than so many bytes of payload a second; none takes the limit away. TCP paces by itself:
-/// it needs no queueing discipline for that.
+/// Lets a connection send no faster than so many bytes of payload a second; none takes the limit
+/// away. TCP paces by itself: it needs no queueing discipline for that.
 ///
 /// # Errors
 /// What `setsockopt` says.
 pub fn set_pace(socket: impl AsFd, bytes_per_s: Option<u64>) -> io::Result<()> {
     let rate = bytes_per_s.map_or(u64::MAX, |rate| rate.clamp(1, u64::MAX - 1));
-    // SAFETY: the descriptor is open while it is borrowed; the kernel reads the eight bytes of `rate`, which it takes as the
-    // long form of this option.
+    // SAFETY: the descriptor is open while it is borrowed; the kernel reads the eight bytes of
+    // `rate`, which it takes as the long form of this option.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -100,16 +105,19 @@ pub fn set_pace(socket: impl AsFd, bytes_per_s: Option<u64>) -> io::Result<()> {
     if result != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives a connection room to receive so many bytes that are not read, as far as the host allows. By itself the kernel gives a new
-/// one 64 KiB, and more a round trip after so much was read: too late for a sender that doubles what it has under way.
-/// Autotuning goes on from there (setting the size of the buffer would end it).
+/// Gives a connection room to receive so many bytes that are not read, as far as the host allows.
+/// By itself the kernel gives a new one 64 KiB, and more a round trip after so much was read: too
+/// late for a sender that doubles what it has under way. Autotuning goes on from there (setting the
+/// size of the buffer would end it).
 ///
 /// # Errors
 /// What `setsockopt` says.
 pub fn make_room(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    // Who waits for so much must be able to hold it. The room stays when nobody waits for it any more.
+    // Who waits for so much must be able to hold it. The room stays when nobody waits for it any
+    // more.
     for least in [bytes.min(i32::MAX as u32), 1] {
-        // SAFETY: the descriptor is open while it is borrowed; the kernel reads the four bytes of `least`.
+        // SAFETY: the descriptor is open while it is borrowed; the kernel reads the four bytes of
+        // `least`.
         let result = unsafe {
             libc::setsockopt(
                 socket.as_fd().as_raw_fd(),
@@ -126,9 +134,10 @@ pub fn make_room(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// How long the other host has acknowledged nothing, while data is on its way to it; none when nothing is. A host that
-/// takes no data for now still acknowledges the kernel's probes; only one that is gone, or not reached, stays silent. (After
-/// a pause the time begins before the data left: it means something to those who ask again and again.)
+/// How long the other host has acknowledged nothing, while data is on its way to it; none when
+/// nothing is. A host that takes no data for now still acknowledges the kernel's probes; only one
+/// that is gone, or not reached, stays silent. (After a pause the time begins before the data left:
+/// it means something to those who ask again and again.)
 ///
 /// # Errors
 /// What `getsockopt` says, for what is no TCP socket.
@@ -137,8 +146,8 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<Option<Duration>> {
     Ok((info.tcpi_unacked > 0).then(|| Duration::from_millis(info.tcpi_last_ack_recv.into())))
 }
 
-/// How long ago the last payload came in from the network, read or not: since the connection stood, if none did. The kernel's own
-/// probes carry none.
+/// How long ago the last payload came in from the network, read or not: since the connection stood,
+/// if none did. The kernel's own probes carry none.
 ///
 /// # Errors
 /// What `getsockopt` says, for what is no TCP socket.
@@ -150,7 +159,8 @@ pub fn quiet(socket: impl AsFd) -> io::Result<Duration> {
 fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed; the kernel writes at most `len` bytes, which `info` has.
+    // SAFETY: the descriptor is open while it is borrowed; the kernel writes at most `len` bytes,
+    // which `info` has.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -163,7 +173,8 @@ fn info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it holds integers only, for which zeros are a value; an older kernel leaves the last of them so.
+    // SAFETY: it holds integers only, for which zeros are a value; an older kernel leaves the last
+    // of them so.
     Ok(unsafe { info.assume_init() })
 }
 

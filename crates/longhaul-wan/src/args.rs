@@ -8,9 +8,10 @@ use longhaul_wan::{Change, Config, Direction, Error, Link, Step, Tuning, units};
 
 /// Run a command at one end of an emulated wide-area network
 ///
-/// Two hosts are made (network namespaces, without names) and joined by links. COMMAND runs on the near one and its exit code is
-/// this program's; $WAN_NEAR and $WAN_FAR are the addresses ($WAN_NEAR6 and $WAN_FAR6 for IPv6; $WAN_NEAR_1 and so on for further
-/// links). When this program ends or dies, so does the network. Needs root, or unprivileged user namespaces.
+/// Two hosts are made (network namespaces, without names) and joined by links. COMMAND runs on the
+/// near one and its exit code is this program's; $WAN_NEAR and $WAN_FAR are the addresses
+/// ($WAN_NEAR6 and $WAN_FAR6 for IPv6; $WAN_NEAR_1 and so on for further links). When this program
+/// ends or dies, so does the network. Needs root, or unprivileged user namespaces.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -19,7 +20,8 @@ pub(crate) struct Args {
     /// Bytes of the largest packet [default: 1500]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<String>,
-    /// A link of its own settings over the common ones: `rate=1Gbit/s,mtu=9000,...`; repeat for several links
+    /// A link of its own settings over the common ones: `rate=1Gbit/s,mtu=9000,...`; repeat for
+    /// several links
     #[arg(long, value_name = "KEY=VALUE,...")]
     link: Vec<String>,
     /// Settings for the way from near to far only
@@ -31,13 +33,15 @@ pub(crate) struct Args {
     /// Take links down after AT, for a time: `5s+2s`, or `5s+2s:1` for link 1 alone; repeatable
     #[arg(long, value_name = "AT+FOR[:LINK]")]
     outage: Vec<String>,
-    /// Change settings after AT: `5s:rate=10Mbit/s`, or `5s:1.forward:...` for one link, one way; repeatable
+    /// Change settings after AT: `5s:rate=10Mbit/s`, or `5s:1.forward:...` for one link, one way;
+    /// repeatable
     #[arg(long, value_name = "AT:[LINK[.WAY]:]KEY=VALUE,...")]
     at: Vec<String>,
     /// The seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leave the limits of TCP's buffers as they are on this host, instead of raising them to 512 MiB
+    /// Leave the limits of TCP's buffers as they are on this host, instead of raising them to 512
+    /// MiB
     #[arg(long)]
     host_buffers: bool,
     /// A kernel setting for both hosts, like `net.ipv4.tcp_mtu_probing=1`; repeatable
@@ -67,7 +71,8 @@ struct PathArgs {
     /// What may wait for the rate: `512KiB`, `0.5bdp` [default: 1bdp, at least 256 KiB]
     #[arg(long)]
     queue: Option<String>,
-    /// Share of packets lost: `1e-3`, in bursts of 4 on average `1e-3@4`, Gilbert-Elliott `ENTER:LEAVE:BAD[:GOOD]`
+    /// Share of packets lost: `1e-3`, in bursts of 4 on average `1e-3@4`, Gilbert-Elliott
+    /// `ENTER:LEAVE:BAD[:GOOD]`
     #[arg(long)]
     loss: Option<String>,
     /// Share of packets that arrive twice

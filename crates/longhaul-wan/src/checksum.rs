@@ -1,17 +1,20 @@
-//! Owns the Internet checksum (RFC 1071). Takes bytes, gives sums. Must not know where in a packet they stand.
+//! Owns the Internet checksum (RFC 1071). Takes bytes, gives sums. Must not know where in a packet
+//! they stand.
 
 /// A sum under way, of 16-bit words in network order; not yet complemented.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes; an odd last one counts as if a zero followed, so only the last piece of a sum may be odd.
+    /// Adds bytes; an odd last one counts as if a zero followed, so only the last piece of a sum
+    /// may be odd.
     pub(crate) fn add(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<4>();
         let words: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
-        // No carry is lost: packets are shorter than 2^16 bytes, and a sum of 2^14 words of 32 bits fits.
+        // No carry is lost: packets are shorter than 2^16 bytes, and a sum of 2^14 words of 32 bits
+        // fits.
         Sum(self.0 + words + u64::from(u32::from_be_bytes(last)))
     }
 

@@ -1,12 +1,13 @@
-//! Owns what is counted on each direction of a link. Takes increments from the pipe and the thread that drives it, gives them to
-//! whoever asks, as JSON too. Must not know why anything happened.
+//! Owns what is counted on each direction of a link. Takes increments from the pipe and the thread
+//! that drives it, gives them to whoever asks, as JSON too. Must not know why anything happened.
 
 use serde::Serialize;
 
-/// What happened in one direction so far. Packets are wire packets: a super-packet counts as its segments; bytes include the IP
-/// header, and not [`Path::overhead`](crate::Path::overhead).
+/// What happened in one direction so far. Packets are wire packets: a super-packet counts as its
+/// segments; bytes include the IP header, and not [`Path::overhead`](crate::Path::overhead).
 ///
-/// Once nothing is under way, `packets + duplicated` is `delivered_packets` and all that was dropped.
+/// Once nothing is under way, `packets + duplicated` is `delivered_packets` and all that was
+/// dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counters {
@@ -26,10 +27,11 @@ pub struct Counters {
     pub dropped_blocked: u64,
     /// Larger than the hole in the path lets through.
     pub dropped_hole: u64,
-    /// Dropped because the emulator's memory was used up, or the receiving host's device refused them: never by the path.
-    /// Anything above 0 means that the emulation was not true.
+    /// Dropped because the emulator's memory was used up, or the receiving host's device refused
+    /// them: never by the path. Anything above 0 means that the emulation was not true.
     pub dropped_emulator: u64,
-    /// Dropped by the sending host's device before the emulator saw them, in frames: it was not fast enough. Likewise.
+    /// Dropped by the sending host's device before the emulator saw them, in frames: it was not
+    /// fast enough. Likewise.
     pub dropped_device: u64,
     /// Arrived with a changed bit and a checksum that tells.
     pub corrupted: u64,
@@ -47,12 +49,13 @@ pub struct Counters {
     pub delivered_bytes: u64,
     /// In how many pieces they arrived.
     pub delivered_frames: u64,
-    /// By how much the emulator was ever late in delivering, in microseconds: its machine's share in what looks like the path.
+    /// By how much the emulator was ever late in delivering, in microseconds: its machine's share
+    /// in what looks like the path.
     pub late_us_max: u64,
     /// The sum over all pieces, in nanoseconds; see [`Counters::late_us_mean`].
     pub late_ns_sum: u64,
-    /// Processor time of the thread that moves this direction, in microseconds: the emulator's own, and the receiving host's
-    /// network stack, which runs in it.
+    /// Processor time of the thread that moves this direction, in microseconds: the emulator's own,
+    /// and the receiving host's network stack, which runs in it.
     pub cpu_us: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Owns the cutting of super-packets into runs of segments, and the changing of bits. Takes a frame, its shape and what part of
-//! it is meant, gives the bytes to write. Must not know why.
+//! Owns the cutting of super-packets into runs of segments, and the changing of bits. Takes a
+//! frame, its shape and what part of it is meant, gives the bytes to write. Must not know why.
 
 use std::ops::Range;
 
@@ -7,7 +7,8 @@ use crate::checksum::Sum;
 use crate::fate::Damage;
 use crate::packet::{FRAME_BYTES_MAX, NEEDS_CHECKSUM, OFFLOAD_BYTES, Offload, Shape, TCP, UDP};
 
-/// Part of a frame: consecutive segments, and the bit that changes in them. Only a part of one segment is ever damaged.
+/// Part of a frame: consecutive segments, and the bit that changes in them. Only a part of one
+/// segment is ever damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) first: u16,
@@ -91,7 +92,8 @@ fn rewrite_tcp(header: &mut [u8], shape: &Shape, cut: &Cut) {
     let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
     let sequence = sequence.wrapping_add(shape.segment * u32::from(cut.first));
     header[4..8].copy_from_slice(&sequence.to_be_bytes());
-    // As the kernel segments: the end is said by the last segment only, a reduced window by the first only.
+    // As the kernel segments: the end is said by the last segment only, a reduced window by the
+    // first only.
     if cut.first + cut.count < shape.segments {
         header[13] &= !(TCP_FIN | TCP_PSH);
     }
@@ -117,7 +119,8 @@ fn silence(frame: &mut [u8], shape: &Shape, bit: u32) {
     }
     flip(&mut frame[OFFLOAD_BYTES + usize::from(shape.headers)..], bit);
     let sum_at = OFFLOAD_BYTES + usize::from(shape.transport) + sum_offset(shape);
-    // One that is left to the device covers whatever stands there; none (UDP over IPv4) covers nothing.
+    // One that is left to the device covers whatever stands there; none (UDP over IPv4) covers
+    // nothing.
     if frame[0] & NEEDS_CHECKSUM == 0 && frame[sum_at..sum_at + 2] != [0, 0] {
         complete(frame, shape);
     }

@@ -1,5 +1,6 @@
-//! Owns the TUN devices: their making, addresses and size, and the frames that go in and out. Takes names and numbers in the
-//! namespace of the calling thread, gives descriptors. Must not know what happens to frames in between.
+//! Owns the TUN devices: their making, addresses and size, and the frames that go in and out. Takes
+//! names and numbers in the namespace of the calling thread, gives descriptors. Must not know what
+//! happens to frames in between.
 
 #![allow(clippy::disallowed_methods, reason = "files of the kernel's under /proc and /dev, beneath no root")]
 
@@ -44,7 +45,8 @@ impl Device {
         };
         ask(Ask::SetMtu, &plan.mtu.to_ne_bytes(), "set the MTU of")?;
         match ask(Ask::SetQueue, &QUEUE_FRAMES.to_ne_bytes(), "set the queue of") {
-            // Not even in a namespace of one's own: the default has to do, and what it drops is counted.
+            // Not even in a namespace of one's own: the default has to do, and what it drops is
+            // counted.
             Err(Error::Denied { .. }) => {}
             other => other?,
         }
@@ -105,7 +107,8 @@ pub(crate) fn has_ipv6() -> bool {
     fs::exists("/proc/sys/net/ipv6").unwrap_or(false)
 }
 
-/// Frames that a device of the calling thread's namespace dropped because nobody had read them in time.
+/// Frames that a device of the calling thread's namespace dropped because nobody had read them in
+/// time.
 pub(crate) fn dropped(name: &str) -> Option<u64> {
     let table = fs::read_to_string("/proc/thread-self/net/dev").ok()?;
     let counts = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
@@ -137,10 +140,11 @@ fn socket_address(address: Ipv4Addr) -> [u8; 16] {
 
 const TUN: &str = "/dev/net/tun";
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
-/// Frames that wait in the kernel while the emulator does something else. The default, 500, is less than one window of single
-/// packets; what is dropped here is counted as the emulator's fault.
+/// Frames that wait in the kernel while the emulator does something else. The default, 500, is less
+/// than one window of single packets; what is dropped here is counted as the emulator's fault.
 const QUEUE_FRAMES: u32 = 16_384;
 /// Far more than it takes.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(5);
-/// The column of `/proc/net/dev`: eight of what was received, then bytes, packets and errors that were sent.
+/// The column of `/proc/net/dev`: eight of what was received, then bytes, packets and errors that
+/// were sent.
 const SENT_DROPPED: usize = 11;

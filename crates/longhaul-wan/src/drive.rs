@@ -1,5 +1,6 @@
-//! Owns the thread that moves one direction: it reads one device, keeps what waits, and writes the other when it is time. Takes
-//! changes from the caller, gives counters. Must not decide what happens to a packet.
+//! Owns the thread that moves one direction: it reads one device, keeps what waits, and writes the
+//! other when it is time. Takes changes from the caller, gives counters. Must not decide what
+//! happens to a packet.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -128,8 +129,8 @@ impl Mover {
     fn run(mut self) {
         // Without this the kernel may deliver every timer 50 us late, to save power.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        // A path does not wait for the hosts' programs. Of this thread alone; who may not ask for it has a path that is late more
-        // often, and counters that say so.
+        // A path does not wait for the hosts' programs. Of this thread alone; who may not ask for
+        // it has a path that is late more often, and counters that say so.
         let _ = rustix::process::setpriority_process(None, NICENESS);
         loop {
             if self.obey() {
@@ -217,7 +218,8 @@ impl Mover {
         let scheduled = self.schedule.last().map(|(at, _)| nanos(*at));
         let next = self.pipe.poll_timeout().into_iter().chain(scheduled).min();
         let left = next.map(|due| due.saturating_sub(now));
-        // A frame that would only wait for the rate is read when something is due anyway: half as many wake-ups.
+        // A frame that would only wait for the rate is read when something is due anyway: half as
+        // many wake-ups.
         let soon = next.filter(|due| due.saturating_sub(now) <= UNREAD_NANOS_MAX);
         let deaf = soon.is_some_and(|due| due < self.pipe.poll_idle(now));
         let ears = if deaf { PollFlags::empty() } else { PollFlags::IN };

@@ -1,5 +1,5 @@
-//! Owns what can go wrong in setting an emulated network up. Takes facts from every module, gives them to the caller. Must not
-//! decide what is done about it.
+//! Owns what can go wrong in setting an emulated network up. Takes facts from every module, gives
+//! them to the caller. Must not decide what is done about it.
 
 use std::io;
 

@@ -1,5 +1,6 @@
-//! Owns the dice: what happens to the n-th packet of a direction under a seed. Takes a seed and the path, gives a [`Fate`] for
-//! each packet in the order of arrival. Must not know packets, queues or time.
+//! Owns the dice: what happens to the n-th packet of a direction under a seed. Takes a seed and the
+//! path, gives a [`Fate`] for each packet in the order of arrival. Must not know packets, queues or
+//! time.
 
 use crate::path::{Loss, Path};
 
@@ -25,8 +26,8 @@ pub enum Damage {
     Silent(u32),
 }
 
-/// The dice of one direction. Each kind of event has its own, so that its sequence is the same whatever else is asked for, and
-/// none is thrown for what cannot happen.
+/// The dice of one direction. Each kind of event has its own, so that its sequence is the same
+/// whatever else is asked for, and none is thrown for what cannot happen.
 #[derive(Debug, Clone)]
 pub struct Fates {
     loss: Dice,
@@ -57,7 +58,8 @@ impl Fates {
 
     /// The fate of the next packet.
     pub fn throw(&mut self, path: &Path) -> Fate {
-        // Every kind's dice are thrown for every packet, lost or not: fates of one kind do not depend on another.
+        // Every kind's dice are thrown for every packet, lost or not: fates of one kind do not
+        // depend on another.
         let lost = self.lost(path.loss);
         let damage = if self.silent.chance(path.corrupt_silently) {
             Some(Damage::Silent(self.silent.throw() as u32))

@@ -1,5 +1,6 @@
-//! Owns one of the two emulated hosts: a network namespace without a name, its loopback device and its kernel settings. Takes
-//! commands and closures to run there, gives their results. Must not know links, or what the other host is.
+//! Owns one of the two emulated hosts: a network namespace without a name, its loopback device and
+//! its kernel settings. Takes commands and closures to run there, gives their results. Must not
+//! know links, or what the other host is.
 
 #![allow(clippy::disallowed_methods, reason = "files of the kernel's under /proc, beneath no root")]
 
@@ -24,11 +25,12 @@ pub struct Host {
 /// How the kernel of an emulated host is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
-    /// Lets TCP's buffers grow to 512 MiB, as on a host made ready for long paths; otherwise they stay as on this host.
-    /// Default: true.
+    /// Lets TCP's buffers grow to 512 MiB, as on a host made ready for long paths; otherwise they
+    /// stay as on this host. Default: true.
     pub large_buffers: bool,
-    /// Further settings under `net`, like `("net.ipv4.tcp_mtu_probing", "1")`; they win. As default congestion control the kernel
-    /// takes only what `net.ipv4.tcp_allowed_congestion_control` allows on this host.
+    /// Further settings under `net`, like `("net.ipv4.tcp_mtu_probing", "1")`; they win. As default
+    /// congestion control the kernel takes only what `net.ipv4.tcp_allowed_congestion_control`
+    /// allows on this host.
     pub sysctls: Vec<(String, String)>,
 }
 
@@ -76,19 +78,22 @@ impl Host {
         ffi::enter_before_exec(command, Arc::clone(&self.network), false);
     }
 
-    /// Likewise, and the command is killed when the thread that starts it ends, however that happens.
+    /// Likewise, and the command is killed when the thread that starts it ends, however that
+    /// happens.
     pub fn adopt_on_leash(&self, command: &mut Command) {
         ffi::enter_before_exec(command, Arc::clone(&self.network), true);
     }
 
-    /// Words that, put before a command line, have it run on this host (by util-linux's `nsenter`) while this is alive.
+    /// Words that, put before a command line, have it run on this host (by util-linux's `nsenter`)
+    /// while this is alive.
     #[must_use]
     pub fn prefix(&self) -> [String; 3] {
         let path = format!("--net=/proc/{}/fd/{}", std::process::id(), self.network.as_raw_fd());
         ["nsenter".into(), path, "--".into()]
     }
 
-    /// Runs something on a thread of this host, and waits for it: sockets that it opens are this host's for good.
+    /// Runs something on a thread of this host, and waits for it: sockets that it opens are this
+    /// host's for good.
     ///
     /// # Errors
     /// When the namespace cannot be entered, or the thread panics.
@@ -149,11 +154,13 @@ fn set(key: &str, value: &str) -> Result<(), Error> {
     if !key.starts_with("net.") || path.contains("//") {
         return Err(crate::units::wrong("kernel setting", key, "like net.ipv4.tcp_mtu_probing"));
     }
-    // Not a matter of root: a host may keep a setting, such as a congestion control that it does not allow everybody, to itself.
+    // Not a matter of root: a host may keep a setting, such as a congestion control that it does
+    // not allow everybody, to itself.
     fs::write(&path, value).map_err(|source| Error::System { doing: "set", name: path, source })
 }
 
-/// No addresses, solicitations or routers that nobody asked for: only what programs send is on the links.
+/// No addresses, solicitations or routers that nobody asked for: only what programs send is on the
+/// links.
 const QUIET: &[(&str, &str)] = &[
     ("net.ipv6.conf.all.addr_gen_mode", "1"),
     ("net.ipv6.conf.default.addr_gen_mode", "1"),
@@ -162,6 +169,7 @@ const QUIET: &[(&str, &str)] = &[
     ("net.ipv6.conf.default.accept_dad", "0"),
 ];
 
-/// Least, first and most. 512 MiB is 300 ms at 14 Gbit/s; the first are the kernel's own, so that slow starts are as anywhere.
+/// Least, first and most. 512 MiB is 300 ms at 14 Gbit/s; the first are the kernel's own, so that
+/// slow starts are as anywhere.
 const LARGE_BUFFERS: &[(&str, &str)] =
     &[("net.ipv4.tcp_rmem", "4096 131072 536870912"), ("net.ipv4.tcp_wmem", "4096 16384 536870912")];

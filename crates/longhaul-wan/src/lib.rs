@@ -1,15 +1,18 @@
-//! A wide-area network in one machine, for tests and rehearsals: two hosts (network namespaces) joined by links with a rate, a
-//! delay, a queue, and everything that befalls packets on long paths.
+//! A wide-area network in one machine, for tests and rehearsals: two hosts (network namespaces)
+//! joined by links with a rate, a delay, a queue, and everything that befalls packets on long
+//! paths.
 //!
-//! Takes a [`Config`]; gives a [`Wan`] to run commands on both hosts, to change links in flight, and to count what happened. It is a
-//! program too (`cargo run -p longhaul-wan -- --help`). It knows nothing of longhaul: what is tested must not be what tests it.
+//! Takes a [`Config`]; gives a [`Wan`] to run commands on both hosts, to change links in flight,
+//! and to count what happened. It is a program too (`cargo run -p longhaul-wan -- --help`). It
+//! knows nothing of longhaul: what is tested must not be what tests it.
 //!
 //! # How it works
 //!
-//! Each host has one TUN device per link. A thread for each direction reads frames from one device, lets a [`Path`] happen to them
-//! (a machine without clock or device), and writes them to the other when it is time. Devices have offloads: a sender hands over
-//! super-packets of up to 64 KiB, which count as the segments that they stand for, pass in one piece where nothing happens to them,
-//! and are cut where something does.
+//! Each host has one TUN device per link. A thread for each direction reads frames from one device,
+//! lets a [`Path`] happen to them (a machine without clock or device), and writes them to the other
+//! when it is time. Devices have offloads: a sender hands over super-packets of up to 64 KiB, which
+//! count as the segments that they stand for, pass in one piece where nothing happens to them, and
+//! are cut where something does.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,8 +57,8 @@ pub use setting::Change;
 pub use units::Rate;
 pub use wan::{Config, Direction, Link, Step, Wan};
 
-/// Leaves for a user namespace in which the calling user may make networks. For programs that are not root; the process must not
-/// have started a thread yet. Commands keep the user's own id.
+/// Leaves for a user namespace in which the calling user may make networks. For programs that are
+/// not root; the process must not have started a thread yet. Commands keep the user's own id.
 ///
 /// # Errors
 /// When the kernel has no such namespaces for ordinary users.

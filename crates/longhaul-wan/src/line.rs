@@ -1,5 +1,5 @@
-//! Owns what is under way, in order of arrival. Takes things with the time they are due, gives them back by then. Must not know
-//! what they are.
+//! Owns what is under way, in order of arrival. Takes things with the time they are due, gives them
+//! back by then. Must not know what they are.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};

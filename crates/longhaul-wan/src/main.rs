@@ -1,5 +1,5 @@
-//! The program: a command line becomes a network, a command on each host, an exit code and a file of counters. Takes words, gives
-//! what the command gives. Must not know how links work.
+//! The program: a command line becomes a network, a command on each host, an exit code and a file
+//! of counters. Takes words, gives what the command gives. Must not know how links work.
 
 mod args;
 

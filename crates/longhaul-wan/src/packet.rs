@@ -1,5 +1,6 @@
-//! Owns what a frame read from a TUN device is: the kernel's offload header, then one IP packet that may stand for many segments.
-//! Takes bytes, gives a [`Shape`]. Must not know what happens to packets.
+//! Owns what a frame read from a TUN device is: the kernel's offload header, then one IP packet
+//! that may stand for many segments. Takes bytes, gives a [`Shape`]. Must not know what happens to
+//! packets.
 
 /// Bytes of the offload header (`struct virtio_net_hdr`) before each packet.
 pub(crate) const OFFLOAD_BYTES: usize = 10;

@@ -1,5 +1,6 @@
-//! Owns what one direction of a link is like: rate, delay, queue, and everything that can happen to a packet. Takes numbers from
-//! the caller, gives them to the pipe and the dice. Must not know packets, time or devices.
+//! Owns what one direction of a link is like: rate, delay, queue, and everything that can happen to
+//! a packet. Takes numbers from the caller, gives them to the pipe and the dice. Must not know
+//! packets, time or devices.
 
 use std::time::Duration;
 
@@ -8,30 +9,36 @@ use crate::Rate;
 /// One direction of a link. [`Path::default`] carries everything at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Path {
-    /// What passes per second, counted in whole packets with their IP headers and `overhead`. Default: no limit.
+    /// What passes per second, counted in whole packets with their IP headers and `overhead`.
+    /// Default: no limit.
     pub rate: Option<Rate>,
-    /// From the end of a packet's serialisation to its arrival: half a round trip where both directions are alike. Default: 0.
+    /// From the end of a packet's serialisation to its arrival: half a round trip where both
+    /// directions are alike. Default: 0.
     pub delay: Duration,
-    /// What may wait for the rate; the rest is dropped at the tail. Default: 1 BDP. Without a rate nothing waits.
+    /// What may wait for the rate; the rest is dropped at the tail. Default: 1 BDP. Without a rate
+    /// nothing waits.
     pub queue: Queue,
     /// Packets that vanish behind the queue. Default: none.
     pub loss: Loss,
     /// Share of packets that arrive twice, the copy right behind. Default: 0.
     pub duplicate: f64,
-    /// Share of packets that are held back by `reorder_by`, so that later ones pass them. Default: 0.
+    /// Share of packets that are held back by `reorder_by`, so that later ones pass them. Default:
+    /// 0.
     pub reorder: f64,
     /// For how long a packet is held back. Default: 1 ms.
     pub reorder_by: Duration,
     /// Share of packets in which a bit changes and the checksum tells. Default: 0.
     pub corrupt: f64,
-    /// Share of packets in which a bit of the payload changes and the checksum is made to fit: only the receiving program can
-    /// notice. Spares what carries no payload of TCP or UDP. Default: 0.
+    /// Share of packets in which a bit of the payload changes and the checksum is made to fit: only
+    /// the receiving program can notice. Spares what carries no payload of TCP or UDP. Default: 0.
     pub corrupt_silently: f64,
     /// What a firewall swallows. Default: nothing.
     pub blocked: Blocked,
-    /// Packets with more bytes than this vanish and nobody is told: a hole in path MTU discovery. Default: none.
+    /// Packets with more bytes than this vanish and nobody is told: a hole in path MTU discovery.
+    /// Default: none.
     pub hole: Option<u32>,
-    /// Bytes that each packet costs on the wire besides its own, like 38 for Ethernet's framing. Default: 0.
+    /// Bytes that each packet costs on the wire besides its own, like 38 for Ethernet's framing.
+    /// Default: 0.
     pub overhead: u32,
     /// Nothing arrives, and what was under way is lost. Default: false.
     pub down: bool,
@@ -42,7 +49,8 @@ pub struct Path {
 pub enum Queue {
     /// So many bytes.
     Bytes(u64),
-    /// So many times what is under way at full rate in twice the delay, but at least [`QUEUE_BYTES_MIN`].
+    /// So many times what is under way at full rate in twice the delay, but at least
+    /// [`QUEUE_BYTES_MIN`].
     Bdp(f64),
 }
 
@@ -55,12 +63,14 @@ pub enum Loss {
     Bursts(Bursts),
 }
 
-/// Gilbert and Elliott's chain of two states. Each packet is lost with its state's probability, then the state may change.
+/// Gilbert and Elliott's chain of two states. Each packet is lost with its state's probability,
+/// then the state may change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bursts {
     /// Probability that good turns bad after a packet.
     pub enter: f64,
-    /// Probability that bad turns good after a packet: bad times last for `1 / leave` packets on average.
+    /// Probability that bad turns good after a packet: bad times last for `1 / leave` packets on
+    /// average.
     pub leave: f64,
     /// Probability of loss in the bad state.
     pub bad: f64,
@@ -113,7 +123,8 @@ impl Path {
         }
     }
 
-    /// Bytes that can be held at a time, waiting and under way; what is held without a rate is bounded all the same.
+    /// Bytes that can be held at a time, waiting and under way; what is held without a rate is
+    /// bounded all the same.
     pub(crate) fn held_bytes(&self) -> u64 {
         let Some(rate) = self.rate else { return HELD_BYTES_UNLIMITED };
         let held_back = if self.reorder > 0.0 { self.reorder_by } else { Duration::ZERO };
@@ -128,7 +139,8 @@ impl Path {
 }
 
 impl Loss {
-    /// Bursts of so many packets on average in which everything is lost, as often as makes this share of all packets.
+    /// Bursts of so many packets on average in which everything is lost, as often as makes this
+    /// share of all packets.
     #[must_use]
     pub fn in_bursts(share: f64, packets: f64) -> Loss {
         let leave = 1.0 / packets.max(1.0);
@@ -143,7 +155,8 @@ pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a queue measured in BDPs holds at least: a path without delay has no BDP, and a router on it has a buffer all the same.
+/// What a queue measured in BDPs holds at least: a path without delay has no BDP, and a router on
+/// it has a buffer all the same.
 pub const QUEUE_BYTES_MIN: u64 = 256 * 1024;
 /// What a direction without a rate holds at most: 100 ms at 20 Gbit/s.
 const HELD_BYTES_UNLIMITED: u64 = 256 * 1024 * 1024;

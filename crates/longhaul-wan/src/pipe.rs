@@ -1,5 +1,6 @@
-//! Owns one direction of a link as a machine without clock or device: the queue before the rate, the line behind it, and what
-//! befalls each packet. Takes shapes and times, gives pieces to deliver. Must not know bytes, threads or descriptors.
+//! Owns one direction of a link as a machine without clock or device: the queue before the rate,
+//! the line behind it, and what befalls each packet. Takes shapes and times, gives pieces to
+//! deliver. Must not know bytes, threads or descriptors.
 
 use std::collections::VecDeque;
 
@@ -44,7 +45,8 @@ struct Limits {
     /// No dice are needed.
     even: bool,
     queue_bytes: u64,
-    /// A piece arrives with its last bit: one that takes long on the wire is cut, so that its first bits do not wait for that.
+    /// A piece arrives with its last bit: one that takes long on the wire is cut, so that its first
+    /// bits do not wait for that.
     run_bytes: u64,
 }
 
@@ -128,7 +130,8 @@ impl<T: Copy> Pipe<T> {
         self.counters.dropped_emulator += u64::from(piece.cut.count);
     }
 
-    /// The path is another from now on. What waits leaves at the new rate; what has left arrives as it would have.
+    /// The path is another from now on. What waits leaves at the new rate; what has left arrives as
+    /// it would have.
     pub(crate) fn change(&mut self, now: Time, path: Path) {
         self.advance(now);
         if let (Some(old), Some(new), false) = (self.path.rate, path.rate, self.queue.is_empty()) {
@@ -183,7 +186,8 @@ impl<T: Copy> Pipe<T> {
 
     /// Throws the dice for a packet, and says what becomes of it if it is let in.
     fn admit(&mut self, shape: &Shape, bytes: u32, backlog: u64, wire: u64) -> Option<Fate> {
-        // Thrown for every packet that arrives, so that the n-th one's fate depends on nothing but n.
+        // Thrown for every packet that arrives, so that the n-th one's fate depends on nothing but
+        // n.
         let fate = if self.limits.even { Fate::default() } else { self.fates.throw(&self.path) };
         let blocked = match shape.protocol {
             Protocol::Tcp => self.path.blocked.tcp,
@@ -289,14 +293,16 @@ impl<T> Piece<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Whether the next packet can be part of the same piece: only what nothing happens to, or the same loss, goes together.
+    /// Whether the next packet can be part of the same piece: only what nothing happens to, or the
+    /// same loss, goes together.
     fn goes_on_with(&self, next: Fate, fits: bool) -> bool {
         let plain = Fate { lost: self.fate.lost, ..Fate::default() };
         self.fate == plain && next == plain && fits
     }
 }
 
-/// A super-packet of 64 KiB and its headers stays whole from 1 Gbit/s on; no packet is later than this for being part of one.
+/// A super-packet of 64 KiB and its headers stays whole from 1 Gbit/s on; no packet is later than
+/// this for being part of one.
 const RUN_NANOS_MAX: u64 = 560_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Owns packets made for unit tests, as the kernel would hand them over. Takes a few numbers, gives frames. Must not share code
-//! with what it is there to test, but for the checksum.
+//! Owns packets made for unit tests, as the kernel would hand them over. Takes a few numbers, gives
+//! frames. Must not share code with what it is there to test, but for the checksum.
 
 use crate::checksum::Sum;
 use crate::packet::{NEEDS_CHECKSUM, OFFLOAD_BYTES, Offload, TCP, UDP};

@@ -1,5 +1,5 @@
-//! Owns the words that describe a path: `rate=1Gbit/s,rtt=100ms,loss=1e-3@4`. Takes text, changes a [`Path`]. Must not know where
-//! the text comes from.
+//! Owns the words that describe a path: `rate=1Gbit/s,rtt=100ms,loss=1e-3@4`. Takes text, changes a
+//! [`Path`]. Must not know where the text comes from.
 
 use std::str::FromStr;
 

@@ -1,5 +1,6 @@
-//! Owns the memory that packets wait in: blocks filled from the front, each free again when its last packet has gone. Takes the
-//! room a packet needs, gives spans. Must not know what a packet is.
+//! Owns the memory that packets wait in: blocks filled from the front, each free again when its
+//! last packet has gone. Takes the room a packet needs, gives spans. Must not know what a packet
+//! is.
 
 use crate::packet::FRAME_BYTES_MAX;
 
@@ -19,7 +20,8 @@ struct Block {
     spans_held: u64,
 }
 
-/// Blocks, of which some are free. Nothing is given back to the system: what was needed once is needed again.
+/// Blocks, of which some are free. Nothing is given back to the system: what was needed once is
+/// needed again.
 #[derive(Debug)]
 pub(crate) struct Store {
     blocks: Vec<Block>,
@@ -100,7 +102,8 @@ impl Store {
 
 /// Sixteen of the longest frames: at most one of them is wasted at the end.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Beyond what is held: the block that is being filled, and those kept by a packet that was held back.
+/// Beyond what is held: the block that is being filled, and those kept by a packet that was held
+/// back.
 const SPARE_BLOCKS: usize = 8;
 /// A cache line: the kernel copies to and from lines of its own.
 const ALIGNMENT: usize = 64;

@@ -1,5 +1,5 @@
-//! Owns how quantities are written: rates, times, sizes, shares. Takes text from whoever sets a path up, gives numbers with their
-//! unit in the type or the name. Must not know what they are for.
+//! Owns how quantities are written: rates, times, sizes, shares. Takes text from whoever sets a
+//! path up, gives numbers with their unit in the type or the name. Must not know what they are for.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,8 @@ use crate::Error;
 pub struct Rate(u64);
 
 impl Rate {
-    /// So many bits per second; 0 counts as 1, as a link that carries nothing is a link that is down.
+    /// So many bits per second; 0 counts as 1, as a link that carries nothing is a link that is
+    /// down.
     #[must_use]
     pub fn bits(per_second: u64) -> Rate {
         Rate(per_second.clamp(1, RATE_BITS_MAX))
@@ -52,7 +53,8 @@ impl fmt::Display for Rate {
 impl FromStr for Rate {
     type Err = Error;
 
-    /// `1Gbit/s`, `2.5Mbit/s`, `125MB/s`: the unit is needed, as bits and bytes are too easily taken for one another.
+    /// `1Gbit/s`, `2.5Mbit/s`, `125MB/s`: the unit is needed, as bits and bytes are too easily
+    /// taken for one another.
     fn from_str(text: &str) -> Result<Rate, Error> {
         let bits = scaled(text, RATES).filter(|bits| (1.0..=RATE_BITS_MAX as f64).contains(bits));
         bits.map(|bits| Rate(bits as u64)).ok_or_else(|| wrong("rate", text, "like 1Gbit/s or 125MB/s"))

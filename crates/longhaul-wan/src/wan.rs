@@ -1,5 +1,6 @@
-//! Owns the emulated network: two hosts and the links between them. Takes a description, gives hosts to run things on, ways to
-//! change links, and counters. Must not know what runs on the hosts.
+//! Owns the emulated network: two hosts and the links between them. Takes a description, gives
+//! hosts to run things on, ways to change links, and counters. Must not know what runs on the
+//! hosts.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::{Change, Error, Path};
 /// What a network is to be.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// From 1 to 200 links, each with a subnet of its own. Default: one that carries everything at once.
+    /// From 1 to 200 links, each with a subnet of its own. Default: one that carries everything at
+    /// once.
     pub links: Vec<Link>,
     /// The seed of all dice. Default: 1.
     pub seed: u64,
@@ -87,8 +89,8 @@ impl Link {
     }
 }
 
-/// Two hosts and the links between them. When it is dropped the links are gone at once, and the hosts with the last process on
-/// them; that is also so when this process dies.
+/// Two hosts and the links between them. When it is dropped the links are gone at once, and the
+/// hosts with the last process on them; that is also so when this process dies.
 #[derive(Debug)]
 pub struct Wan {
     // Before the hosts, so that devices go before their namespaces.
@@ -192,8 +194,8 @@ impl Wan {
         Ok(counters.collect())
     }
 
-    /// What programs on the hosts are told: `WAN_NEAR` and `WAN_FAR`, with `6` behind it for IPv6; for link 1 and so on with
-    /// `_1` behind that.
+    /// What programs on the hosts are told: `WAN_NEAR` and `WAN_FAR`, with `6` behind it for IPv6;
+    /// for link 1 and so on with `_1` behind that.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, String)> {
         let mut said = Vec::new();
@@ -236,7 +238,8 @@ fn name(link: usize) -> String {
     format!("wan{link}")
 }
 
-/// What is scheduled for a direction, the earliest first; what is at the same time, in the order given.
+/// What is scheduled for a direction, the earliest first; what is at the same time, in the order
+/// given.
 fn schedule(steps: &[Step], direction: Direction) -> Vec<(Duration, Change)> {
     let mine = steps.iter().filter(|step| step.direction.is_none_or(|only| only == direction));
     let mut mine: Vec<_> = mine.map(|step| (step.at, step.change.clone())).collect();

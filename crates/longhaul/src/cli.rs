@@ -1,9 +1,10 @@
 //! The command line: what may be written, and its help (the doc comments below are the help text).
 //!
-//! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`, which give them their
-//! types and merge them with the environment and the config file. Knows no values, no defaults, no files. `bench` and `filter` have what
-//! the `bench` commands take, and the two options whose order counts; `help` what stands beneath the options, `misuse` and `foreign` what
-//! is said of lines that do not parse.
+//! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`,
+//! which give them their types and merge them with the environment and the config file. Knows no
+//! values, no defaults, no files. `bench` and `filter` have what the `bench` commands take, and the
+//! two options whose order counts; `help` what stands beneath the options, `misuse` and `foreign`
+//! what is said of lines that do not parse.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -75,7 +76,8 @@ pub enum Verb {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct TransferArgs {
-    /// What is copied, and where it goes: a directory lands as DEST/NAME, with a slash at its end as its contents
+    /// What is copied, and where it goes: a directory lands as DEST/NAME, with a slash at its end
+    /// as its contents
     // One list, as clap cannot tell where several sources end when options stand between them.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... DEST")]
     pub locations: Vec<OsString>,
@@ -112,29 +114,32 @@ pub struct NetworkOptions {
     /// Data connections, 1 to 128, or `auto` [default: auto]
     #[arg(long, value_name = "N|auto")]
     pub lanes: Option<OsString>,
-    /// Kind of lane: tcp, quic, or auto, which begins with tcp and goes over to quic where that carries more
-    /// [default: auto]
+    /// Kind of lane: tcp, quic, or auto, which begins with tcp and goes over to quic where that
+    /// carries more [default: auto]
     #[arg(long, value_name = "KIND")]
     pub transport: Option<OsString>,
-    /// Congestion control of the lanes: auto, or a name that the kernel offers; over quic auto, rate, bbr or cubic
-    /// [default: auto]
+    /// Congestion control of the lanes: auto, or a name that the kernel offers; over quic auto,
+    /// rate, bbr or cubic [default: auto]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub congestion: Option<OsString>,
-    /// Dial from this address (and to that one), over which the daemon is reached; repeat for several network cards, and
-    /// lanes are spread over all of them: LOCAL or LOCAL=REMOTE
+    /// Dial from this address (and to that one), over which the daemon is reached; repeat for
+    /// several network cards, and lanes are spread over all of them: LOCAL or LOCAL=REMOTE
     #[arg(long, value_name = "LOCAL[=REMOTE]", hide_short_help = true)]
     pub path: Vec<OsString>,
-    /// Keep the whole transfer below this, paced: 9.4Gbit/s, 1Gbps, 250MB/s; at least 64KiB/s [default: none]
+    /// Keep the whole transfer below this, paced: 9.4Gbit/s, 1Gbps, 250MB/s; at least 64KiB/s
+    /// [default: none]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<OsString>,
-    /// private: encrypted and verified; safe: NOT encrypted, readable on the way, still verified [default: private]
+    /// private: encrypted and verified; safe: NOT encrypted, readable on the way, still verified
+    /// [default: private]
     #[arg(long, value_name = "LEVEL")]
     pub protect: Option<OsString>,
-    /// Keep dialling again after a lost link, for so long since the last progress: 90s, 10m, 2h, 1d; 0 = exit 5 at once
-    /// [default: 10m]
+    /// Keep dialling again after a lost link, for so long since the last progress: 90s, 10m, 2h,
+    /// 1d; 0 = exit 5 at once [default: 10m]
     #[arg(long, value_name = "TIME")]
     pub retry_for: Option<OsString>,
-    /// Give up a lane that moves nothing for so long while others do, and dial another: 1s to 1h [default: 20s]
+    /// Give up a lane that moves nothing for so long while others do, and dial another: 1s to 1h
+    /// [default: 20s]
     #[arg(long, value_name = "TIME", hide_short_help = true)]
     pub stall_timeout: Option<OsString>,
 }
@@ -170,11 +175,12 @@ pub struct DeviceOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Disk")]
 pub struct WriteOptions {
-    /// wire: digests of what arrives; disk: also of what was written, read back from the medium before it is committed, which
-    /// takes 2 more chunks of memory at the receiver [default: wire]
+    /// wire: digests of what arrives; disk: also of what was written, read back from the medium
+    /// before it is committed, which takes 2 more chunks of memory at the receiver [default: wire]
     #[arg(long, value_name = "HOW")]
     pub verify: Option<OsString>,
-    /// Where this side receives: make what was written durable after so long, 50ms to 1m; a crash costs no more [default: 1s]
+    /// Where this side receives: make what was written durable after so long, 50ms to 1m; a crash
+    /// costs no more [default: 1s]
     #[arg(long, value_name = "TIME", hide_short_help = true)]
     pub sync_interval: Option<OsString>,
     /// The same, after so much: 1MiB to 64GiB [default: 1GiB]
@@ -186,12 +192,12 @@ pub struct WriteOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is sent")]
 pub struct ChoiceOptions {
-    /// When the destination has the name: skip-same (same size and time), verify (same size: compare digests, send what
-    /// differs), replace or fail [default: skip-same]
+    /// When the destination has the name: skip-same (same size and time), verify (same size:
+    /// compare digests, send what differs), replace or fail [default: skip-same]
     #[arg(long, value_name = "RULE")]
     pub if_exists: Option<OsString>,
-    /// Send only the names in FILE (`-`: standard input), relative to the one SOURCE, one a line; lines that begin with # or ;
-    /// are comments
+    /// Send only the names in FILE (`-`: standard input), relative to the one SOURCE, one a line;
+    /// lines that begin with # or ; are comments
     #[arg(long, value_name = "FILE")]
     pub files_from: Option<OsString>,
     /// Names in --files-from end in NUL, not in newline: then nothing in them is a comment
@@ -200,8 +206,8 @@ pub struct ChoiceOptions {
     /// `--include` and `--exclude`, in the order given.
     #[command(flatten)]
     pub filters: FilterOptions,
-    /// Metadata to carry: of mode,times,links,sparse; a list replaces the default, +x and -x change it; all, none
-    /// [default: mode,times,links,sparse]
+    /// Metadata to carry: of mode,times,links,sparse; a list replaces the default, +x and -x change
+    /// it; all, none [default: mode,times,links,sparse]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub preserve: Option<OsString>,
     /// Print the mapping and the bytes, move nothing
@@ -213,11 +219,13 @@ pub struct ChoiceOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputOptions {
-    /// Write a line as `b3sum` prints it for every file that stands at the destination after the run, skipped ones too, which
-    /// are read there; `-` is standard output. A run that ends early writes none
+    /// Write a line as `b3sum` prints it for every file that stands at the destination after the
+    /// run, skipped ones too, which are read there; `-` is standard output. A run that ends early
+    /// writes none
     #[arg(long, value_name = "FILE")]
     pub manifest: Option<OsString>,
-    /// Progress on standard error: bar, plain, none, or auto: a bar on a terminal, else lines [default: auto]
+    /// Progress on standard error: bar, plain, none, or auto: a bar on a terminal, else lines
+    /// [default: auto]
     #[arg(long, value_name = "FORM")]
     pub progress: Option<OsString>,
     /// How much is said.
@@ -238,7 +246,8 @@ pub struct TalkOptions {
     /// Name each file; twice: say what happens inside
     #[arg(long, short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
-    /// Colour of the labels on standard error: always, never, or auto: on a terminal, unless NO_COLOR is set [default: auto]
+    /// Colour of the labels on standard error: always, never, or auto: on a terminal, unless
+    /// NO_COLOR is set [default: auto]
     #[arg(long, value_name = "WHEN")]
     pub color: Option<OsString>,
 }
@@ -288,10 +297,12 @@ pub struct LsArgs {
     /// Sizes as 1.2 GiB instead of bytes, with -l
     #[arg(long)]
     pub human: bool,
-    /// What is left of your unfinished files at LOCATION and beneath it: how much is held, since when, who writes it
+    /// What is left of your unfinished files at LOCATION and beneath it: how much is held, since
+    /// when, who writes it
     #[arg(long)]
     pub partials: bool,
-    /// PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots (with --partials: what is left in all of them)
+    /// PATH, lh://HOST[:PORT]/ROOT/PATH, or lh://HOST[:PORT]/ for the roots (with --partials: what
+    /// is left in all of them)
     #[arg(value_name = "LOCATION", required = true, num_args = 1..)]
     pub locations: Vec<OsString>,
     /// How much is said.
@@ -306,10 +317,12 @@ pub struct LsArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ServeArgs {
-    /// The daemon's config [default: /etc/longhaul/serve.toml, else $XDG_CONFIG_HOME/longhaul/serve.toml]
+    /// The daemon's config [default: /etc/longhaul/serve.toml, else
+    /// $XDG_CONFIG_HOME/longhaul/serve.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<OsString>,
-    /// Offer DIR as NAME to every client in the config; rights of read,create,modify [default: read]
+    /// Offer DIR as NAME to every client in the config; rights of read,create,modify [default:
+    /// read]
     #[arg(long, value_name = "NAME=DIR[:RIGHTS]", action = ArgAction::Append)]
     pub root: Vec<OsString>,
     /// Read the config, say what is wrong with it, serve nothing
@@ -353,10 +366,12 @@ pub struct AuthorizeArgs {
     /// A root and what the client may do there: of read,create,modify. May be left out with --bench
     #[arg(long, value_name = "NAME=RIGHTS", required_unless_present = "bench", action = ArgAction::Append)]
     pub root: Vec<String>,
-    /// Let it measure the way to the daemon: `longhaul bench net`. For a client that is in the config already, write `bench = true` there
+    /// Let it measure the way to the daemon: `longhaul bench net`. For a client that is in the
+    /// config already, write `bench = true` there
     #[arg(long)]
     pub bench: bool,
-    /// The daemon's config [default: /etc/longhaul/serve.toml, else $XDG_CONFIG_HOME/longhaul/serve.toml]
+    /// The daemon's config [default: /etc/longhaul/serve.toml, else
+    /// $XDG_CONFIG_HOME/longhaul/serve.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<OsString>,
 }
@@ -376,7 +391,8 @@ pub struct TrustArgs {
 }
 
 impl TransferArgs {
-    /// The sources, at least one, and the destination behind them; `None` if too few locations are given.
+    /// The sources, at least one, and the destination behind them; `None` if too few locations are
+    /// given.
     pub fn ends(&self) -> Option<(&[OsString], &OsString)> {
         let (dest, sources) = self.locations.split_last()?;
         (!sources.is_empty()).then_some((sources, dest))

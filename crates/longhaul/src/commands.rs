@@ -1,7 +1,7 @@
 //! The commands: one module each, from parsed arguments to an exit code.
 //!
-//! In: `cli`'s structs and the [`Context`]. Out: [`Exit`]. Joins settings, keys, the engine and output; each knows only its
-//! own command.
+//! In: `cli`'s structs and the [`Context`]. Out: [`Exit`]. Joins settings, keys, the engine and
+//! output; each knows only its own command.
 
 mod bench;
 mod key;
@@ -35,7 +35,8 @@ impl<'a> Context<'a> {
         Places::of(self.environment)
     }
 
-    /// The variable of an option that has no layers: named files of the daemon and of keys. An empty one is none.
+    /// The variable of an option that has no layers: named files of the daemon and of keys. An
+    /// empty one is none.
     fn variable(&self, name: &str) -> Option<OsString> {
         (self.environment)(&variable(name)).filter(|text| !text.is_empty())
     }
@@ -59,7 +60,8 @@ impl<'a> Context<'a> {
         variable.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(level))
     }
 
-    /// Starts log lines on standard error, of what is at least as grave as `level` or as `LONGHAUL_LOG` says.
+    /// Starts log lines on standard error, of what is at least as grave as `level` or as
+    /// `LONGHAUL_LOG` says.
     fn log(&self, level: &str) {
         let filter = self.log_filter(level);
         let lines = || LogLines::new(std::io::stderr());
@@ -95,8 +97,8 @@ fn block_on<F: Future>(future: F) -> Result<F::Output, Error> {
     Ok(output)
 }
 
-/// What a client says of what happens inside. Libraries are heard at the third `-v` only, and changes of lanes never: they are
-/// told as events.
+/// What a client says of what happens inside. Libraries are heard at the third `-v` only, and
+/// changes of lanes never: they are told as events.
 fn client_level(talk: Talk) -> &'static str {
     match talk.verbose {
         _ if talk.quiet => "off,longhaul=error",

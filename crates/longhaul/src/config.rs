@@ -1,7 +1,9 @@
-//! The files that configure this program: where they lie, how they are read, and where in them an error stands.
+//! The files that configure this program: where they lie, how they are read, and where in them an
+//! error stands.
 //!
-//! In: paths. Out: [`ClientFile`] to `settings`, [`Daemon`] to `commands::serve`, edits by `key authorize`. This module and
-//! those below it are the settings loader: they read files of the operator, never data. Know nothing of sessions.
+//! In: paths. Out: [`ClientFile`] to `settings`, [`Daemon`] to `commands::serve`, edits by `key
+//! authorize`. This module and those below it are the settings loader: they read files of the
+//! operator, never data. Know nothing of sessions.
 
 #![allow(clippy::disallowed_methods, reason = "the settings loader reads and writes the operator's own files")]
 

@@ -1,8 +1,9 @@
-//! Where placed paths begin: the engine names files beneath a base that is the destination itself, or, when the one source
-//! takes the destination's name, the directory that holds it.
+//! Where placed paths begin: the engine names files beneath a base that is the destination itself,
+//! or, when the one source takes the destination's name, the directory that holds it.
 //!
-//! In: the destination as written. Out: names as people see them to `output`, names and files of this host to `manifest`. Which
-//! of the two the base is stands in each event. Looks at no file and asks no daemon.
+//! In: the destination as written. Out: names as people see them to `output`, names and files of
+//! this host to `manifest`. Which of the two the base is stands in each event. Looks at no file and
+//! asks no daemon.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
@@ -52,15 +53,16 @@ impl Destination {
         self.beneath(if file.placed.is_root() { "" } else { &path }, file.renamed)
     }
 
-    /// The same for any path, escaped, of a transfer whose one source takes the destination's name or not.
+    /// The same for any path, escaped, of a transfer whose one source takes the destination's name
+    /// or not.
     pub fn beneath(&self, path: &str, renamed: bool) -> String {
         let base = if renamed { &self.shown.1 } else { &self.shown.0 };
         let slash = if base.is_empty() || base.ends_with('/') || path.is_empty() { "" } else { "/" };
         format!("{base}{slash}{path}")
     }
 
-    /// A file's name relative to the destination if that is a directory after the run, else to the directory that holds it:
-    /// so that `b3sum --check` is run in the destination.
+    /// A file's name relative to the destination if that is a directory after the run, else to the
+    /// directory that holds it: so that `b3sum --check` is run in the destination.
     pub fn name<'a>(&self, file: &'a FileEvent) -> Cow<'a, [u8]> {
         match file.placed.split_top() {
             Some((_, rest)) if file.renamed && !rest.is_root() => Cow::Owned(rest.as_bytes().to_vec()),
@@ -76,7 +78,8 @@ impl Destination {
         })
     }
 
-    /// The directories of this host that placed names begin in: of those that keep their names, and of one that takes another.
+    /// The directories of this host that placed names begin in: of those that keep their names, and
+    /// of one that takes another.
     pub fn bases(&self) -> Option<(&Path, &Path)> {
         self.local.as_ref().map(|(itself, parent)| (itself.as_path(), parent.as_path()))
     }

@@ -1,7 +1,8 @@
-//! What this side's user, files and environment can get wrong before or beside a transfer, and how it is said.
+//! What this side's user, files and environment can get wrong before or beside a transfer, and how
+//! it is said.
 //!
-//! In: from every module of the program. Out: as a [`Fault`] to `output`, which prints it. The engine's own faults pass
-//! through unchanged. Knows no exit codes but through [`FaultCode`].
+//! In: from every module of the program. Out: as a [`Fault`] to `output`, which prints it. The
+//! engine's own faults pass through unchanged. Knows no exit codes but through [`FaultCode`].
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -199,7 +200,8 @@ impl From<Error> for Fault {
     }
 }
 
-/// The code of an I/O error on a file that was named on this side: a missing or odd one is a mistake in the request.
+/// The code of an I/O error on a file that was named on this side: a missing or odd one is a
+/// mistake in the request.
 fn code_of(error: &io::Error) -> FaultCode {
     match error.kind() {
         io::ErrorKind::PermissionDenied => FaultCode::Denied,

@@ -1,7 +1,7 @@
 //! Exit codes, and which one a run gets.
 //!
-//! In: the engine's [`Report`]. Out: [`Exit`] to `main` and to the `summary` event. The table is part of the contract: codes
-//! are only ever added.
+//! In: the engine's [`Report`]. Out: [`Exit`] to `main` and to the `summary` event. The table is
+//! part of the contract: codes are only ever added.
 
 use longhaul_core::FaultCode;
 use longhaul_engine::Report;
@@ -67,8 +67,8 @@ impl Exit {
         matches!(self, Exit::Temporary | Exit::Interrupted | Exit::Terminated)
     }
 
-    /// Of a run over `sources` command-line sources: what ended the session counts first, then a mismatch anywhere, then
-    /// the one file of a transfer of one, then the worst of many.
+    /// Of a run over `sources` command-line sources: what ended the session counts first, then a
+    /// mismatch anywhere, then the one file of a transfer of one, then the worst of many.
     pub fn of_report(report: &Report, sources: usize) -> Exit {
         if let Some(fault) = &report.fault {
             return fault.code.into();
@@ -108,7 +108,8 @@ impl From<FaultCode> for Exit {
     }
 }
 
-/// Whether what failed was all there was to send. (What could not even be examined is not in the total.)
+/// Whether what failed was all there was to send. (What could not even be examined is not in the
+/// total.)
 fn was_alone(report: &Report) -> bool {
     report.files_total == 1 && report.files_committed + report.files_skipped == 0
 }

@@ -1,7 +1,7 @@
 //! Keys of this user and of the daemons that he trusts: made when missing, judged when shown.
 //!
-//! In: files from `config::Places` or options. Out: the [`Identity`] and the [`Trust`] that the engine asks. Owns the question
-//! on the terminal. Knows no sessions.
+//! In: files from `config::Places` or options. Out: the [`Identity`] and the [`Trust`] that the
+//! engine asks. Owns the question on the terminal. Knows no sessions.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -30,8 +30,9 @@ pub fn load(path: &Path) -> Result<Identity, Error> {
     Ok(identity)
 }
 
-/// Keeps what this process holds from now on, its private key that is, out of core dumps and from other programs of the same
-/// user (`ptrace`, `/proc/PID/mem`). Only root can attach a debugger to it then.
+/// Keeps what this process holds from now on, its private key that is, out of core dumps and from
+/// other programs of the same user (`ptrace`, `/proc/PID/mem`). Only root can attach a debugger to
+/// it then.
 pub fn guard_memory() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::debug!(%error, "this process may leave its key in a core dump");

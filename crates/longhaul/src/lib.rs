@@ -1,7 +1,8 @@
 //! longhaul, the program: its command line, settings, keys, daemon, output and exit codes.
 //!
-//! In: the process's arguments, environment and config files. Out: jobs to `longhaul-engine`, lines to people and scripts,
-//! an exit code. Only this crate knows clap, JSON output and the environment; it touches no payload and no socket.
+//! In: the process's arguments, environment and config files. Out: jobs to `longhaul-engine`, lines
+//! to people and scripts, an exit code. Only this crate knows clap, JSON output and the
+//! environment; it touches no payload and no socket.
 
 pub mod cli;
 pub mod commands;
@@ -77,7 +78,8 @@ fn command_of(line: &[OsString]) -> Option<String> {
     }
 }
 
-/// What `--color` or its variable says, for a command line that perhaps does not parse; the config file is asked later.
+/// What `--color` or its variable says, for a command line that perhaps does not parse; the config
+/// file is asked later.
 fn color_asked_for(context: Context) -> ColorWhen {
     let mut flags = context.line.iter().skip(1).take_while(|word| *word != "--").filter_map(|word| word.to_str());
     let mut asked = None;

@@ -1,7 +1,7 @@
 //! Where bytes come from and go: a path of this host, or a daemon's root and a path beneath it.
 //!
-//! In: arguments as bytes. Out: [`Location`]s to `commands`. Owns the three written forms and what is wrong with others.
-//! Looks at no file and asks no host.
+//! In: arguments as bytes. Out: [`Location`]s to `commands`. Owns the three written forms and what
+//! is wrong with others. Looks at no file and asks no host.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,7 +29,8 @@ pub enum Location {
 pub struct LocalPath {
     /// Without trailing slashes (but for `/` itself).
     pub path: PathBuf,
-    /// Ended in a slash, or in a component `.` or `..`: means what lies in the directory, as for rsync.
+    /// Ended in a slash, or in a component `.` or `..`: means what lies in the directory, as for
+    /// rsync.
     pub slash: bool,
 }
 
@@ -174,7 +175,8 @@ fn parse_local(bytes: &[u8]) -> LocalPath {
     LocalPath { path: PathBuf::from(OsString::from_vec(kept.to_vec())), slash }
 }
 
-/// Reads what stands behind `lh://`: bytes as they are, repeated slashes and `.` components as one, `..` refused.
+/// Reads what stands behind `lh://`: bytes as they are, repeated slashes and `.` components as one,
+/// `..` refused.
 fn parse_daemon(rest: &[u8]) -> Result<DaemonPath, LocationFlaw> {
     let cut = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
     let (host, port) = parse_host(&rest[..cut])?;
@@ -190,7 +192,8 @@ fn parse_daemon(rest: &[u8]) -> Result<DaemonPath, LocationFlaw> {
 /// Reads a root's name: one component of printable UTF-8.
 ///
 /// # Errors
-/// [`LocationFlaw::Path`] for `..` and what else no component may be, [`LocationFlaw::Root`] for the rest.
+/// [`LocationFlaw::Path`] for `..` and what else no component may be, [`LocationFlaw::Root`] for
+/// the rest.
 pub fn parse_root(name: &[u8]) -> Result<String, LocationFlaw> {
     RelPath::root().join(name)?;
     let text = std::str::from_utf8(name).map_err(|_| LocationFlaw::Root)?;

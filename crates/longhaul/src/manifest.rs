@@ -1,7 +1,9 @@
-//! `--manifest`: a line as `b3sum` prints it for every regular file that stands at the destination after the run.
+//! `--manifest`: a line as `b3sum` prints it for every regular file that stands at the destination
+//! after the run.
 //!
-//! In: the engine's file events, each with the digest of what stands. Out: the lines, at their place only when they are whole: of a run
-//! that did not go through every file there is none, and what stood there stays. Knows no session.
+//! In: the engine's file events, each with the digest of what stands. Out: the lines, at their
+//! place only when they are whole: of a run that did not go through every file there is none, and
+//! what stood there stays. Knows no session.
 
 #![allow(
     clippy::disallowed_methods,
@@ -36,7 +38,8 @@ pub struct Manifest {
     failed: Option<io::Error>,
 }
 
-/// The name of the manifest's own place among the files of a transfer, if it lies where they come from or go to.
+/// The name of the manifest's own place among the files of a transfer, if it lies where they come
+/// from or go to.
 #[derive(Clone, Debug, Default)]
 struct Own {
     /// As the sources name it.
@@ -87,9 +90,11 @@ fn nearest(dir: &Path) -> Option<PathBuf> {
 /// What stands at the destination and is not in the manifest as one would expect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omissions {
-    /// Files without a line, as they failed: whatever stands there is not what was to be sent, or could not be read.
+    /// Files without a line, as they failed: whatever stands there is not what was to be sent, or
+    /// could not be read.
     pub failed: u64,
-    /// Lines whose names are no UTF-8: as in `b3sum`'s own output, the odd bytes are U+FFFD and `b3sum -c` refuses them.
+    /// Lines whose names are no UTF-8: as in `b3sum`'s own output, the odd bytes are U+FFFD and
+    /// `b3sum -c` refuses them.
     pub not_utf8: u64,
 }
 
@@ -97,7 +102,8 @@ impl Manifest {
     /// Begins the manifest that is to go to `path`, of the files that land at `destination`.
     ///
     /// # Errors
-    /// [`Error::File`] if `path` cannot be written to, or lies in a directory that does not stand and that the run would not make.
+    /// [`Error::File`] if `path` cannot be written to, or lies in a directory that does not stand
+    /// and that the run would not make.
     pub fn create(path: PathBuf, sources: &[LocalPath], destination: Destination) -> Result<Manifest, Error> {
         let begin = || {
             if path.as_os_str().as_bytes().ends_with(b"/") {
@@ -179,7 +185,8 @@ impl Manifest {
     }
 }
 
-/// One line; a backslash or newline in the name is escaped and the line then begins with a backslash.
+/// One line; a backslash or newline in the name is escaped and the line then begins with a
+/// backslash.
 fn line(digest: &[u8; 32], name: &str) -> String {
     let hex = blake3::Hash::from_bytes(*digest).to_hex();
     if name.contains(['\\', '\n']) {

@@ -1,7 +1,9 @@
-//! Whole names for what went wrong: the engine and the daemon know a file from some directory on, people by what they typed.
+//! Whole names for what went wrong: the engine and the daemon know a file from some directory on,
+//! people by what they typed.
 //!
-//! In: both ends as they were written on the command line, settled files, faults. Out: the same faults to `output`, each about the
-//! whole path of its object, with its host where that is a daemon. Looks at no file.
+//! In: both ends as they were written on the command line, settled files, faults. Out: the same
+//! faults to `output`, each about the whole path of its object, with its host where that is a
+//! daemon. Looks at no file.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -51,13 +53,15 @@ impl Naming {
         is_far != self.is_pull
     }
 
-    /// A fault of one file, about that file wherever nothing more is known: at the end where it went wrong.
+    /// A fault of one file, about that file wherever nothing more is known: at the end where it
+    /// went wrong.
     pub fn of_file(&self, file: &FileEvent, fault: &Fault) -> Fault {
         let fault = fault.clone();
         let placed = file.placed.escaped().to_string();
         let about_file = fault.object.is_empty() || *fault.object == *placed;
         if !self.is_at_destination(&fault) {
-            // What lies at the source is named whole by whoever reads it, for a daemon from its root on.
+            // What lies at the source is named whole by whoever reads it, for a daemon from its
+            // root on.
             let Some((host, path)) = self.source_of(&file.path).filter(|_| about_file || self.is_pull) else {
                 return fault;
             };
@@ -128,7 +132,8 @@ fn joined(above: &str, rest: &str) -> String {
     }
 }
 
-/// Whether an object is no path beneath the destination: absolute, an address, or a file of our own at the top of a root.
+/// Whether an object is no path beneath the destination: absolute, an address, or a file of our own
+/// at the top of a root.
 fn is_whole(object: &str) -> bool {
     object.starts_with('/') || object.contains("://") || object.as_bytes().starts_with(RESERVED_PREFIX)
 }

@@ -1,8 +1,9 @@
-//! Options made runnable: flag, then environment, then `config.toml`, then default; text in, types out.
+//! Options made runnable: flag, then environment, then `config.toml`, then default; text in, types
+//! out.
 //!
-//! In: unparsed texts from `cli`, variables, the loaded `config.toml`. Out: [`TransferSettings`], [`Talk`] and [`Keys`] to
-//! `commands`. An option is parsed once, here, and an error names where its text was written. Opens nothing but the list of
-//! `--files-from`.
+//! In: unparsed texts from `cli`, variables, the loaded `config.toml`. Out: [`TransferSettings`],
+//! [`Talk`] and [`Keys`] to `commands`. An option is parsed once, here, and an error names where
+//! its text was written. Opens nothing but the list of `--files-from`.
 
 mod bench;
 mod files_from;
@@ -235,8 +236,8 @@ fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<files_from
     layers.given("files-from", &args.files_from).map(|list| files_from::read(&list.text, nul)).transpose()
 }
 
-/// The first place that names any pattern decides all: flags, else the environment, else the file; there, where no order
-/// between the two options is written, inclusions come first.
+/// The first place that names any pattern decides all: flags, else the environment, else the file;
+/// there, where no order between the two options is written, inclusions come first.
 fn filter(args: &ChoiceOptions, layers: &Layers) -> Result<Filter, Error> {
     let mut texts: Vec<(RuleKind, Origin, OsString)> = Vec::new();
     for (kind, text) in &args.filters.rules {

@@ -15,8 +15,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output;
 
-/// Whether nothing runs that could stop in order, as the user is being asked something or the run is over: then the first
-/// signal ends all.
+/// Whether nothing runs that could stop in order, as the user is being asked something or the run
+/// is over: then the first signal ends all.
 #[derive(Clone, Debug, Default)]
 pub struct Asking(Arc<AtomicBool>);
 
@@ -44,16 +44,17 @@ impl Drop for Question<'_> {
 
 /// The meaning of SIGHUP. Where it was ignored when the process began (`nohup`), it stays ignored.
 pub enum Hangup {
-    /// The terminal is gone: as SIGTERM, with its exit code. Whoever waits for a command without a terminal is a script or a
-    /// supervisor, to which 143 says already that the run can be continued.
+    /// The terminal is gone: as SIGTERM, with its exit code. Whoever waits for a command without a
+    /// terminal is a script or a supervisor, to which 143 says already that the run can be
+    /// continued.
     Stops,
     /// It asks a daemon to read its configuration again: this is called, and everything goes on.
     Asks(fn()),
 }
 
-/// Calls `stop` at the first signal, with [`FaultCode::Interrupted`] or [`FaultCode::Terminated`]; ends the process with that
-/// code's exit at the second. Both hold until the process ends, whatever runtimes come and go: a signal that was listened to
-/// once has lost its default meaning for good.
+/// Calls `stop` at the first signal, with [`FaultCode::Interrupted`] or [`FaultCode::Terminated`];
+/// ends the process with that code's exit at the second. Both hold until the process ends, whatever
+/// runtimes come and go: a signal that was listened to once has lost its default meaning for good.
 ///
 /// # Errors
 /// What the system says to a signal handler or to the thread that waits for it.
@@ -79,7 +80,8 @@ pub fn watch(asking: Asking, hangup: Hangup, stop: impl FnOnce(FaultCode) + Send
     Ok(())
 }
 
-/// Ends the process at once. The bar would stay on the terminal; but a terminal that is stopped keeps nobody.
+/// Ends the process at once. The bar would stay on the terminal; but a terminal that is stopped
+/// keeps nobody.
 fn leave(code: FaultCode) -> ! {
     output::leave_screen(SCREEN_MAX);
     process::exit(code.exit().into())
@@ -104,7 +106,8 @@ impl Signals {
                 _ = self.term.recv() => return FaultCode::Terminated,
                 () = received(self.hup.as_mut()) => match self.hangup {
                     Hangup::Stops => return FaultCode::Terminated,
-                    // It says something, for which a blocked standard error may keep it: the next signal is heard all the same.
+                    // It says something, for which a blocked standard error may keep it: the next
+                    // signal is heard all the same.
                     Hangup::Asks(asked) => drop(tokio::task::spawn_blocking(asked)),
                 },
             }

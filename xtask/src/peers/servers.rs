@@ -1,4 +1,5 @@
-//! The servers of XRootD and GridFTP on loopback, in settings that their users would find sane, and their clients.
+//! The servers of XRootD and GridFTP on loopback, in settings that their users would find sane, and
+//! their clients.
 //!
 //! What was learnt about them the hard way stands beside the option it explains.
 
@@ -86,7 +87,8 @@ impl GridFtp {
 
     pub(crate) fn push(&self, source: &Path, kind: Kind, destination: &Path) -> Command {
         let mut command = Command::new("globus-url-copy");
-        // Without -fast there are no parallel streams; larger blocks than its own 256 KiB make it several times slower.
+        // Without -fast there are no parallel streams; larger blocks than its own 256 KiB make it
+        // several times slower.
         command.args(["-fast", "-p", "4"]);
         let slash = match kind {
             Kind::File => "",

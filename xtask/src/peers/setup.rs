@@ -1,4 +1,5 @@
-//! What has to be there before anything is compared: the other tools, and a release build of our own.
+//! What has to be there before anything is compared: the other tools, and a release build of our
+//! own.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -75,7 +76,8 @@ fn is_there(program: &str) -> bool {
 
 fn apt_get(args: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
-    // The packages' own services need not start: each server here is started with a config of its own.
+    // The packages' own services need not start: each server here is started with a config of its
+    // own.
     command.args(args).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1").stdin(Stdio::null());
     let status = command.status().context("cannot run apt-get: only Debian and its kin are known here")?;
     ensure!(status.success(), "apt-get {} failed", args.join(" "));

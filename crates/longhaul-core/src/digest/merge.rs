@@ -1,8 +1,9 @@
 //! Chunk digests in any order into the root of their file.
 //!
-//! Takes the [`Digest`] of each chunk from whoever verified it; gives the file's root once all are in. Two finished
-//! siblings become their parent at once, so what is held goes by how far out of order chunks arrive, not by their number.
-//! Must not know how digests are made, declared or stored.
+//! Takes the [`Digest`] of each chunk from whoever verified it; gives the file's root once all are
+//! in. Two finished siblings become their parent at once, so what is held goes by how far out of
+//! order chunks arrive, not by their number. Must not know how digests are made, declared or
+//! stored.
 
 use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,8 @@ use crate::units::ChunkIndex;
 
 /// Merges the chunks of one file, in any order, each once.
 ///
-/// BLAKE3 splits a tree at the largest power of two below its length. Seen from the leaves: on each level neighbours
-/// pair up, and a last one without a neighbour rises as it is.
+/// BLAKE3 splits a tree at the largest power of two below its length. Seen from the leaves: on each
+/// level neighbours pair up, and a last one without a neighbour rises as it is.
 #[derive(Clone, Debug)]
 pub struct RootMerger {
     map: ChunkMap,
@@ -32,7 +33,8 @@ struct Subtree {
     cv: Hash32,
 }
 
-/// A run of chunks that is one subtree, and its digest: what was merged of a file, said in few words.
+/// A run of chunks that is one subtree, and its digest: what was merged of a file, said in few
+/// words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreePart {
     /// Its first chunk.
@@ -88,7 +90,8 @@ impl RootMerger {
     /// Takes the digest of one chunk.
     ///
     /// # Errors
-    /// [`MergeError`] when the chunk is none of this file's, is in already, or its digest is of the wrong kind.
+    /// [`MergeError`] when the chunk is none of this file's, is in already, or its digest is of the
+    /// wrong kind.
     pub fn insert(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), MergeError> {
         let (chunks, want) = (self.map.chunks(), self.map.kind());
         if index.0 >= chunks {
@@ -111,7 +114,8 @@ impl RootMerger {
     /// Takes a whole subtree, as [`RootMerger::parts`] of another merger of the same file gives it.
     ///
     /// # Errors
-    /// [`MergeError`] when it is no subtree of this file, when any of it is in already, or when its digest is of the wrong kind.
+    /// [`MergeError`] when it is no subtree of this file, when any of it is in already, or when its
+    /// digest is of the wrong kind.
     pub fn insert_part(&mut self, part: &TreePart) -> Result<(), MergeError> {
         let (chunks, index) = (self.map.chunks(), part.start);
         let level = part.chunks.max(1).next_power_of_two().trailing_zeros();
@@ -194,7 +198,8 @@ impl RootMerger {
         self.inserted
     }
 
-    /// Joins the subtree with its sibling, their parent with its own, and so on until a sibling is missing.
+    /// Joins the subtree with its sibling, their parent with its own, and so on until a sibling is
+    /// missing.
     fn rise(&mut self, mut start: u64, from: u32, mut cv: Hash32) {
         let chunks = self.map.chunks();
         for level in from.. {

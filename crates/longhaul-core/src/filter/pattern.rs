@@ -1,8 +1,9 @@
 //! rsync's pattern language put into globset's.
 //!
-//! Takes one pattern as the user wrote it; gives the globs that match the same paths. They differ in more than dialect:
-//! rsync has no braces, its `**` crosses from anywhere in a name, it has `[:classes:]`, and it matches bytes. So nothing
-//! of the user's text reaches globset unescaped. Must not know rules or their order.
+//! Takes one pattern as the user wrote it; gives the globs that match the same paths. They differ
+//! in more than dialect: rsync has no braces, its `**` crosses from anywhere in a name, it has
+//! `[:classes:]`, and it matches bytes. So nothing of the user's text reaches globset unescaped.
+//! Must not know rules or their order.
 
 use globset::{Glob, GlobBuilder};
 use std::str::Chars;
@@ -102,7 +103,8 @@ pub(super) fn compile(pattern: &str) -> Result<Vec<PatternPart>, PatternFault> {
     Ok(parts)
 }
 
-/// The `a` of `**/a`: what may begin at any name may begin at the first one, so rsync reads both alike.
+/// The `a` of `**/a`: what may begin at any name may begin at the first one, so rsync reads both
+/// alike.
 fn without_any_depth(body: &str) -> &str {
     let rest = body.trim_start_matches('*');
     if body.len() - rest.len() < 2 { body } else { rest.strip_prefix('/').unwrap_or(body) }
@@ -140,11 +142,13 @@ fn translate(body: &str, escapes: bool) -> Result<String, PatternFault> {
     Ok(glob)
 }
 
-/// Any bytes, slashes too. globset's `**` crosses only as a whole name at the start of something, which braces give it; in
-/// the middle it would also match no name where rsync wants one (`a/**/b` is not `a/b`).
+/// Any bytes, slashes too. globset's `**` crosses only as a whole name at the start of something,
+/// which braces give it; in the middle it would also match no name where rsync wants one (`a/**/b`
+/// is not `a/b`).
 const ANYTHING: &str = "{**/*}";
 
-/// With 1300 places for `**` in one pattern a path of 4 KB took 0.5 s to match; with 16 in each of 64 patterns 15 us.
+/// With 1300 places for `**` in one pattern a path of 4 KB took 0.5 s to match; with 16 in each of
+/// 64 patterns 15 us.
 const STARS_MAX: usize = 32;
 
 fn push_literal(glob: &mut String, c: char) {
@@ -163,7 +167,8 @@ fn push_bracket(glob: &mut String, chars: &mut Chars<'_>) -> Result<(), PatternF
     let set = read_set(chars)? & !(1 << b'/');
     let members = (0..128u8).filter(|byte| set >> byte & 1 == 1).map(char::from);
     if inside.is_some() {
-        // In globset's brackets only the place tells what `]` and `-` mean: first and last they are themselves.
+        // In globset's brackets only the place tells what `]` and `-` mean: first and last they are
+        // themselves.
         glob.push_str(if set >> b']' & 1 == 1 { "[!]" } else { "[!" });
         glob.extend(members.filter(|c| !matches!(c, ']' | '-')));
         glob.push_str(if set >> b'-' & 1 == 1 { "/-]" } else { "/]" });
@@ -184,7 +189,8 @@ fn push_bracket(glob: &mut String, chars: &mut Chars<'_>) -> Result<(), PatternF
 /// Reads what a bracket holds, up to and with its `]`; bit n stands for the ASCII character n.
 fn read_set(chars: &mut Chars<'_>) -> Result<u128, PatternFault> {
     let mut set = 0;
-    // What a `-` would make a range from: the character before, unless that ended a range or a class.
+    // What a `-` would make a range from: the character before, unless that ended a range or a
+    // class.
     let mut from = None;
     let mut first = true;
     loop {

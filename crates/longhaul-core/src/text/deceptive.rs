@@ -4,13 +4,14 @@
 
 use std::cmp::Ordering;
 
-/// Whether a reader may be deceived by a character: a control character, one that Unicode calls a format character
-/// (`General_Category=Cf`: marks and overrides of direction, soft hyphens, tags) or says to leave out where it cannot be shown
-/// (`Default_Ignorable_Code_Point`: joiners, fillers, variation selectors), a separator of lines, a blank other than
-/// the space and the ideographic one, a character without a meaning of its own (private use), and what is no character at all.
+/// Whether a reader may be deceived by a character: a control character, one that Unicode calls a
+/// format character (`General_Category=Cf`: marks and overrides of direction, soft hyphens, tags)
+/// or says to leave out where it cannot be shown (`Default_Ignorable_Code_Point`: joiners, fillers,
+/// variation selectors), a separator of lines, a blank other than the space and the ideographic
+/// one, a character without a meaning of its own (private use), and what is no character at all.
 ///
-/// Characters that Unicode may come to assign are shown: those among them that will be invisible are set aside in
-/// `Default_Ignorable_Code_Point` already.
+/// Characters that Unicode may come to assign are shown: those among them that will be invisible
+/// are set aside in `Default_Ignorable_Code_Point` already.
 pub fn is_deceptive(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_control();
@@ -23,8 +24,9 @@ pub fn is_deceptive(c: char) -> bool {
     DECEPTIVE.binary_search_by(place).is_ok()
 }
 
-/// Beyond ASCII, of Unicode 16.0: Cc, Cf, Zl, Zp, Zs without U+3000, Co, Default_Ignorable_Code_Point,
-/// Noncharacter_Code_Point, and U+2800 (a Braille pattern without a dot). The test compares it with the tables of `regex-syntax`.
+/// Beyond ASCII, of Unicode 16.0: Cc, Cf, Zl, Zp, Zs without U+3000, Co,
+/// Default_Ignorable_Code_Point, Noncharacter_Code_Point, and U+2800 (a Braille pattern without a
+/// dot). The test compares it with the tables of `regex-syntax`.
 const DECEPTIVE: &[(char, char)] = &[
     ('\u{80}', '\u{a0}'),
     ('\u{ad}', '\u{ad}'),

@@ -1,4 +1,5 @@
-//! The destination directory itself: opened, or made with those above it, each durable before anything is put into it.
+//! The destination directory itself: opened, or made with those above it, each durable before
+//! anything is put into it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub(crate) fn named(path: &Path, kernel: &Kernel) -> Result<Arc<Dir>, DiskError>
     Dir::open_behind(path, kernel).map(Arc::new)
 }
 
-/// A directory beneath a served tree. Those that are missing get the permissions that the tree's policy leaves.
+/// A directory beneath a served tree. Those that are missing get the permissions that the tree's
+/// policy leaves.
 pub(crate) fn beneath(tree: &Tree, path: &RelPath, modes: ModePolicy) -> Result<Arc<Dir>, DiskError> {
     match tree.dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -39,10 +39,11 @@ impl Costs {
         Costs::took(&self.file_system, begun, 1);
     }
 
-    /// Whether `n` of a kind should be synced one by one. One always is: that is no more work than syncing everything.
+    /// Whether `n` of a kind should be synced one by one. One always is: that is no more work than
+    /// syncing everything.
     ///
-    /// Whatever is not done becomes a little cheaper in our eyes, so that one bad time (a file system full of other
-    /// people's dirty data) is not remembered for ever.
+    /// Whatever is not done becomes a little cheaper in our eyes, so that one bad time (a file
+    /// system full of other people's dirty data) is not remembered for ever.
     fn one_by_one(&self, each: &AtomicU64, n: usize) -> bool {
         let (each_ns, all_ns) = (each.load(Ordering::Relaxed), self.file_system.load(Ordering::Relaxed));
         let chosen = n <= 1 || (n as u64).saturating_mul(each_ns) <= all_ns;
@@ -70,9 +71,10 @@ impl Default for Costs {
     }
 }
 
-/// Where the choice starts: up to 4 one by one. Measured on ext4 (virtio disk, others working), medians in ms, one by one /
-/// all at once: files of 16 KiB, 4: 0.6 / 1.9, 8: 2.4 / 0.6, 16: 8.7 / 3.2, 128: 32 / 2.8 (4 threads: 12); with 64 MiB of
-/// other data dirty, 4: 44 / 27, 128: 394 / 30. Directories, 1: 3.8 / 3.8, 8: 20 / 3.8, 64: 208 / 3.5.
+/// Where the choice starts: up to 4 one by one. Measured on ext4 (virtio disk, others working),
+/// medians in ms, one by one / all at once: files of 16 KiB, 4: 0.6 / 1.9, 8: 2.4 / 0.6, 16: 8.7 /
+/// 3.2, 128: 32 / 2.8 (4 threads: 12); with 64 MiB of other data dirty, 4: 44 / 27, 128: 394 / 30.
+/// Directories, 1: 3.8 / 3.8, 8: 20 / 3.8, 64: 208 / 3.5.
 const SYNC_NS_EXPECTED: u64 = 1_000_000;
 /// See above.
 const FILE_SYSTEM_SYNC_NS_EXPECTED: u64 = 4 * SYNC_NS_EXPECTED;

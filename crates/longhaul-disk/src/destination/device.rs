@@ -1,13 +1,15 @@
 //! One file system in use by a target: how it is synced, and which of its syncs failed.
 //!
-//! In: a directory on it, before anything is written there. Out: syncs of the whole of it, and [`Mark`]s: by one is told
-//! whether everything went well since something was begun. Knows nothing of batches and names.
+//! In: a directory on it, before anything is written there. Out: syncs of the whole of it, and
+//! [`Mark`]s: by one is told whether everything went well since something was begun. Knows nothing
+//! of batches and names.
 //!
-//! The rule behind it: the system reports a failed write-back *once* to each descriptor, whoever wrote the data. So a sync
-//! that fails speaks of everything that was written before it and is not published yet, whichever batch wrote it, and a sync
-//! behind it that succeeds proves nothing of that. Each failure raises the file system's *generation*; what was begun in an
-//! earlier one is not believed any more. A file that was synced through its own descriptor, open since before its first
-//! write, is proven by that: its own errors are reported there whoever else was told.
+//! The rule behind it: the system reports a failed write-back *once* to each descriptor, whoever
+//! wrote the data. So a sync that fails speaks of everything that was written before it and is not
+//! published yet, whichever batch wrote it, and a sync behind it that succeeds proves nothing of
+//! that. Each failure raises the file system's *generation*; what was begun in an earlier one is
+//! not believed any more. A file that was synced through its own descriptor, open since before its
+//! first write, is proven by that: its own errors are reported there whoever else was told.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -23,9 +25,11 @@ use crate::walk::Dir;
 /// How small files and names on a file system are made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncMethod {
-    /// By `syncfs`, or one by one, whichever is less work: it was seen to wait for all data and to report what failed.
+    /// By `syncfs`, or one by one, whichever is less work: it was seen to wait for all data and to
+    /// report what failed.
     FileSystem,
-    /// By `fsync` of each file and directory: `syncfs` there was seen to do nothing, or was never tried.
+    /// By `fsync` of each file and directory: `syncfs` there was seen to do nothing, or was never
+    /// tried.
     Each,
 }
 
@@ -39,13 +43,16 @@ pub(crate) struct Device {
     fd: OwnedFd,
     /// Failures of syncs so far.
     generation: AtomicU64,
-    /// Held by the one `syncfs` that is under way, until its failure is counted: what another one proves is judged after that.
+    /// Held by the one `syncfs` that is under way, until its failure is counted: what another one
+    /// proves is judged after that.
     turn: Mutex<()>,
-    /// The second of its own clock, which may be another host's, in which the first thing was made there. [`NOTHING_YET`] before.
+    /// The second of its own clock, which may be another host's, in which the first thing was made
+    /// there. [`NOTHING_YET`] before.
     began: AtomicI64,
 }
 
-/// The moment from which on no sync of a file system may have failed, for something that was begun then to be believed.
+/// The moment from which on no sync of a file system may have failed, for something that was begun
+/// then to be believed.
 #[derive(Debug)]
 pub(crate) struct Mark {
     device: Arc<Device>,
@@ -72,7 +79,8 @@ impl Device {
         Ok(Device { kernel, method, counts_blocks, fd, generation, turn: Mutex::default(), began })
     }
 
-    /// Takes note of when what was just made as `name` in `dir` (no name: `dir` itself) was, if nothing was made before.
+    /// Takes note of when what was just made as `name` in `dir` (no name: `dir` itself) was, if
+    /// nothing was made before.
     pub(crate) fn made(&self, dir: impl AsFd, name: &[u8]) {
         if self.began().is_some() {
             return;
@@ -104,12 +112,14 @@ impl Device {
         self.method
     }
 
-    /// Whether a file without holes has as many blocks there as it has bytes: not where it may be compressed.
+    /// Whether a file without holes has as many blocks there as it has bytes: not where it may be
+    /// compressed.
     pub(crate) fn counts_blocks(&self) -> bool {
         self.counts_blocks
     }
 
-    /// A sync of something on it failed: nothing that was begun before is believed without a proof of its own.
+    /// A sync of something on it failed: nothing that was begun before is believed without a proof
+    /// of its own.
     pub(crate) fn fail(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
@@ -122,7 +132,8 @@ impl Device {
     /// Makes durable all that was written to it before.
     ///
     /// # Errors
-    /// What the system says; `ROFS` if it has turned read-only meanwhile, which some kernels do not report here.
+    /// What the system says; `ROFS` if it has turned read-only meanwhile, which some kernels do not
+    /// report here.
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let synced = self.kernel.syncfs(&self.fd).and_then(|()| match self.kernel.is_read_only(&self.fd)? {
@@ -140,7 +151,8 @@ impl Mark {
         Mark { device: Arc::clone(device), generation, asked: AtomicU64::new(SPOILT) }
     }
 
-    /// Begins anew at `now`, which was before a sync of its own that went well; after one that failed that proves nothing.
+    /// Begins anew at `now`, which was before a sync of its own that went well; after one that
+    /// failed that proves nothing.
     pub(crate) fn synced(&self, now: &Mark) {
         if self.generation.load(Ordering::Acquire) != SPOILT {
             self.generation.store(now.generation.load(Ordering::Acquire), Ordering::Release);
@@ -152,12 +164,14 @@ impl Mark {
         self.generation.store(SPOILT, Ordering::Release);
     }
 
-    /// Takes note that the medium is about to be read: a failure from now on is not answered by what it gives.
+    /// Takes note that the medium is about to be read: a failure from now on is not answered by
+    /// what it gives.
     pub(crate) fn ask(&self) {
         self.asked.store(self.device.generation.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Begins anew at the moment in which the medium was asked, or now if it was not: then its content is proven otherwise.
+    /// Begins anew at the moment in which the medium was asked, or now if it was not: then its
+    /// content is proven otherwise.
     pub(crate) fn begin_anew(&self) {
         let asked = match self.asked.swap(SPOILT, Ordering::AcqRel) {
             SPOILT => self.device.generation.load(Ordering::Acquire),
@@ -177,7 +191,8 @@ impl Mark {
 }
 
 impl SyncMethod {
-    /// The method at the directory `path`, or, if that does not stand, at the one above it that does. `None`: it cannot be told.
+    /// The method at the directory `path`, or, if that does not stand, at the one above it that
+    /// does. `None`: it cannot be told.
     pub fn at(path: &Path) -> Option<SyncMethod> {
         let standing = path.ancestors().map(|at| if at.as_os_str().is_empty() { Path::new(".") } else { at });
         let dir = standing.filter_map(|at| Dir::open_named(at).ok()).next()?;
@@ -196,8 +211,9 @@ impl SyncMethod {
 /// The generation of what failed to be synced by itself: no file system comes to it.
 const SPOILT: u64 = u64::MAX;
 
-/// File systems on which bad sectors and power cuts were played (`tests/`), and `syncfs` kept its word, by their `f_type`
-/// (`linux/magic.h`). On overlayfs it never reports the errors of the file system beneath, and FUSE does not pass it on.
+/// File systems on which bad sectors and power cuts were played (`tests/`), and `syncfs` kept its
+/// word, by their `f_type` (`linux/magic.h`). On overlayfs it never reports the errors of the file
+/// system beneath, and FUSE does not pass it on.
 fn method_of(file_system_type: u64) -> SyncMethod {
     match file_system_type {
         EXT4 | XFS | BTRFS | TMPFS => SyncMethod::FileSystem,
@@ -205,8 +221,8 @@ fn method_of(file_system_type: u64) -> SyncMethod {
     }
 }
 
-/// Whether a file system takes as much space for data as it is given. Some compress: what is longer than what is free may fit there,
-/// and none of them says in `statfs` whether it does.
+/// Whether a file system takes as much space for data as it is given. Some compress: what is longer
+/// than what is free may fit there, and none of them says in `statfs` whether it does.
 pub(crate) fn stores_all(file_system_type: u64) -> bool {
     !matches!(file_system_type, ZFS | BTRFS | BCACHEFS)
 }

@@ -1,4 +1,5 @@
-//! Directories of the destination as things with modes and times, also those that even their owner may not read.
+//! Directories of the destination as things with modes and times, also those that even their owner
+//! may not read.
 
 use std::os::fd::OwnedFd;
 
@@ -42,8 +43,8 @@ impl DirHandle {
         Ok(DirHandle { fd, access, kernel: parent.kernel().clone() })
     }
 
-    /// Sets the permission bits, keeping a set-group-id or sticky bit that the directory has from its parent or its
-    /// administrator; then the times.
+    /// Sets the permission bits, keeping a set-group-id or sticky bit that the directory has from
+    /// its parent or its administrator; then the times.
     pub(crate) fn set_meta(&self, bits: Option<u32>, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
         if let Some(bits) = bits {
             self.chmod(bits | self.stat()?.st_mode & 0o7000)?;
@@ -55,8 +56,8 @@ impl DirHandle {
         }
     }
 
-    /// Lets its owner into a directory of ours that shuts even us out (a read-only tree that is sent again). Gives the
-    /// permission bits it had, if they were changed.
+    /// Lets its owner into a directory of ours that shuts even us out (a read-only tree that is
+    /// sent again). Gives the permission bits it had, if they were changed.
     pub(crate) fn let_owner_in(&self) -> Result<Option<u32>, Errno> {
         let stat = self.stat()?;
         let (bits, user) = (stat.st_mode & 0o777, geteuid());

@@ -1,7 +1,8 @@
 //! A target file under its temporary name: where chunks are written until the file is sealed.
 //!
-//! Made by a [`TargetTree`](crate::TargetTree), written by [`ChunkIo`](crate::ChunkIo). Owns what is reserved ahead of
-//! the writes and which ranges were written before; knows nothing of chunks, digests or peers.
+//! Made by a [`TargetTree`](crate::TargetTree), written by [`ChunkIo`](crate::ChunkIo). Owns what
+//! is reserved ahead of the writes and which ranges were written before; knows nothing of chunks,
+//! digests or peers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +15,8 @@ use super::device::Mark;
 use super::temp::Temp;
 use crate::direct::{Handle, IoMode};
 
-/// A target file, open for writing under a temporary name, which stays until the file is published or discarded.
+/// A target file, open for writing under a temporary name, which stays until the file is published
+/// or discarded.
 #[derive(Debug)]
 pub struct TargetFile {
     path: RelPath,
@@ -138,7 +140,8 @@ impl TargetFile {
         self.body.as_ref().map_or(IoMode::Buffered, |body| body.handle.mode())
     }
 
-    /// Takes the temporary name away now. Bytes already written go when the last request on the file has ended.
+    /// Takes the temporary name away now. Bytes already written go when the last request on the
+    /// file has ended.
     pub fn discard(&self) {
         if let Some(body) = &self.body {
             body.temp.discard();
@@ -149,8 +152,9 @@ impl TargetFile {
         self.body.as_ref()
     }
 
-    /// Takes note that `range` is about to be written; says whether zeros in it may be left out, as nothing but holes can
-    /// lie there yet. A chunk that is written again (it failed verification before) must overwrite what was there.
+    /// Takes note that `range` is about to be written; says whether zeros in it may be left out, as
+    /// nothing but holes can lie there yet. A chunk that is written again (it failed verification
+    /// before) must overwrite what was there.
     pub(crate) fn may_leave_holes(&self, range: Range<u64>) -> bool {
         let Some(body) = self.body.as_ref().filter(|body| self.sparse && body.began == Began::Empty) else {
             return false;
@@ -167,8 +171,8 @@ impl TargetFile {
 }
 
 impl Body {
-    /// What to reserve before a write that ends at `end`, in a file of `len` bytes: offset and length. Whoever gets it does
-    /// it; other writes need not wait for that.
+    /// What to reserve before a write that ends at `end`, in a file of `len` bytes: offset and
+    /// length. Whoever gets it does it; other writes need not wait for that.
     pub(crate) fn reserve(&self, end: u64, len: u64) -> Option<(u64, u64)> {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         if reserved.off || end <= reserved.end || reserved.end >= len {
@@ -198,7 +202,8 @@ impl Ranges {
             return true;
         }
         let mut fresh = true;
-        // Everything that overlaps or touches: at most the one before `start` and those that begin up to `end`.
+        // Everything that overlaps or touches: at most the one before `start` and those that begin
+        // up to `end`.
         while let Some((&other_start, &other_end)) = self.0.range(..=end).next_back() {
             if other_end < start {
                 break;
@@ -213,8 +218,8 @@ impl Ranges {
     }
 }
 
-/// Blocks are reserved this far ahead of the highest write: few and large extents without claiming a huge file's space
-/// long before it is needed.
+/// Blocks are reserved this far ahead of the highest write: few and large extents without claiming
+/// a huge file's space long before it is needed.
 const RESERVE_AHEAD_BYTES: u64 = 256 << 20;
 /// Smaller files are not worth the call: a few chunks allocate well by themselves.
 const RESERVED_FILE_BYTES_MIN: u64 = 16 << 20;

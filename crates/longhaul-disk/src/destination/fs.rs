@@ -49,8 +49,9 @@ pub struct FsTarget {
     syncer: Syncer,
     /// Descriptors of small files that are held for their sync.
     open_staged: Arc<AtomicUsize>,
-    /// Directories that do not have their final mode yet, with the one they had (none: they are ours). Like `places` it has no more
-    /// of them than are open at a time: a manifest goes depth first, and each is taken out at its end.
+    /// Directories that do not have their final mode yet, with the one they had (none: they are
+    /// ours). Like `places` it has no more of them than are open at a time: a manifest goes depth
+    /// first, and each is taken out at its end.
     unfinished: Mutex<HashMap<RelPath, Option<u32>>>,
     /// Which directories those are that are not finished yet: device and inode.
     places: Mutex<HashMap<RelPath, (u64, u64)>>,
@@ -68,7 +69,8 @@ enum Home {
 }
 
 impl Home {
-    /// Whether it is the top of a served tree: its mode and times are its operator's, whatever a sender says of them.
+    /// Whether it is the top of a served tree: its mode and times are its operator's, whatever a
+    /// sender says of them.
     fn is_served_root(&self) -> bool {
         matches!(self, Home::Beneath(_, path) if path.is_root())
     }
@@ -100,8 +102,9 @@ impl FsTarget {
         FsTarget::new(Shelf::of(&root), root, direct, (Home::Named(path.to_owned()), TreePolicy::default()))
     }
 
-    /// The same for a directory beneath a served tree, without following any link on the way. Its shelf is the tree's, and what is
-    /// put into it obeys the tree's `policy`; the top of the tree itself keeps its mode and times.
+    /// The same for a directory beneath a served tree, without following any link on the way. Its
+    /// shelf is the tree's, and what is put into it obeys the tree's `policy`; the top of the tree
+    /// itself keeps its mode and times.
     ///
     /// # Errors
     /// As [`FsTarget::open`]; [`DiskError::Escape`] if a link stands in the way.
@@ -141,7 +144,8 @@ impl FsTarget {
         })
     }
 
-    /// From now on directories that we did not make keep their mode and times: for those who may create, not modify.
+    /// From now on directories that we did not make keep their mode and times: for those who may
+    /// create, not modify.
     #[must_use]
     pub fn keeping_standing_dirs(self) -> FsTarget {
         FsTarget { keeps_standing: true, ..self }
@@ -153,7 +157,8 @@ impl FsTarget {
         FsTarget { tag, ..self }
     }
 
-    /// Where journals of sessions that write here lie: at the top of this destination, or of the tree that it is beneath.
+    /// Where journals of sessions that write here lie: at the top of this destination, or of the
+    /// tree that it is beneath.
     pub fn shelf(&self) -> &Shelf {
         &self.shelf
     }
@@ -162,15 +167,17 @@ impl FsTarget {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of which directory `path` is now: what is put into it must be found there when it is finished.
+    /// Takes note of which directory `path` is now: what is put into it must be found there when it
+    /// is finished.
     fn remember_place(&self, path: &RelPath) -> Result<(), DiskError> {
         let place = self.walk.dir(path)?.place();
         self.places().insert(path.clone(), place);
         Ok(())
     }
 
-    /// Sees to it that a directory is still found under its name in the one above it. That one is checked when it is finished
-    /// itself, the top by [`TargetTree::check_place`]: so the whole path is walked afresh, each step once.
+    /// Sees to it that a directory is still found under its name in the one above it. That one is
+    /// checked when it is finished itself, the top by [`TargetTree::check_place`]: so the whole
+    /// path is walked afresh, each step once.
     fn check_dir(&self, path: &RelPath) -> Result<(), DiskError> {
         let Some(place) = self.places().remove(path) else { return Ok(()) };
         let (above, name) = self.walk.parent(path)?;
@@ -222,10 +229,12 @@ impl FsTarget {
         Ok((dir, device))
     }
 
-    /// Prepares an open temporary for chunk writes; gives it, and what the system said of it before.
+    /// Prepares an open temporary for chunk writes; gives it, and what the system said of it
+    /// before.
     fn begin(&self, path: &RelPath, len: u64, fd: OwnedFd, flags: OFlags) -> Result<(Handle, Statx), DiskError> {
         let (handle, stat) = Handle::adopt(fd, path.into(), self.direct, flags)?;
-        // Writes within the file's length may run side by side; each that would extend it would wait for the others.
+        // Writes within the file's length may run side by side; each that would extend it would
+        // wait for the others.
         let padded = len.checked_next_multiple_of(handle.align() as u64).unwrap_or(len);
         let handle = handle.written_by(self.kernel());
         self.kernel().ftruncate(&handle, padded).map_err(|error| handle.error("set the length of", error))?;
@@ -262,8 +271,8 @@ impl FsTarget {
         })
     }
 
-    /// The metadata of a directory changed: with the others it is synced later, or now where its own mode may forbid to open
-    /// it again.
+    /// The metadata of a directory changed: with the others it is synced later, or now where its
+    /// own mode may forbid to open it again.
     fn finished(&self, path: &RelPath, handle: &DirHandle) -> Result<(), DiskError> {
         let dir = self.walk.dir(path)?;
         let device = self.syncer.watch(&dir, path)?;
@@ -302,7 +311,8 @@ impl TargetTree for FsTarget {
     fn examine(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
         let standing = examine(&self.walk, path)?;
         if standing.is_some() {
-            // A session that was killed may have given it this name a moment ago: it is not durable for that.
+            // A session that was killed may have given it this name a moment ago: it is not durable
+            // for that.
             match self.walk.parent(path) {
                 Ok((dir, name)) => {
                     self.changed_in(&dir, path)?;
@@ -415,8 +425,8 @@ impl TargetTree for FsTarget {
         let (dir, device) = self.parent(path)?;
         let mark = Mark::now(&device);
         let wanted = self.modes.file(meta, preserve);
-        // Its final mode from the start saves a call per file. What it holds is verified already, so whoever may read the
-        // final name may as well read this one.
+        // Its final mode from the start saves a call per file. What it holds is verified already,
+        // so whoever may read the final name may as well read this one.
         let (temp, fd) = Temp::create(&dir, self.tag, mode(wanted))
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         device.made(&fd, b"");
@@ -602,8 +612,9 @@ impl TargetTree for FsTarget {
     }
 }
 
-/// Bytes and inodes that are free to this user. `None` where the file system reports no size: ramfs, a tmpfs without a limit and FUSE
-/// without `statfs` say that nothing is free, and take what comes.
+/// Bytes and inodes that are free to this user. `None` where the file system reports no size:
+/// ramfs, a tmpfs without a limit and FUSE without `statfs` say that nothing is free, and take what
+/// comes.
 fn room_of(stat: &StatVfs, is_root: bool) -> Option<(u64, Option<u64>)> {
     if stat.f_blocks == 0 {
         return None;

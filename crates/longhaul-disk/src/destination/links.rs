@@ -1,19 +1,23 @@
-//! Where a symbolic link would lead, judged before it is made: whoever else reads a served tree may follow it.
+//! Where a symbolic link would lead, judged before it is made: whoever else reads a served tree may
+//! follow it.
 //!
-//! In: the place of a link beneath the top of its tree and the target that it is sent with. Out: a refusal, or nothing.
+//! In: the place of a link beneath the top of its tree and the target that it is sent with. Out: a
+//! refusal, or nothing.
 //!
-//! A link stays inside by this rule: its target is relative, climbs no higher than the top of the tree before it names anything,
-//! and climbs behind a name only out of a directory that stands. A name that is no directory may be, or become, another link,
-//! and `name/..` then is the directory above wherever that leads: two links that stay inside as texts would lead out together. As
-//! each link starts from a real directory and stays beneath the top until it meets the next one, none of them leads out.
+//! A link stays inside by this rule: its target is relative, climbs no higher than the top of the
+//! tree before it names anything, and climbs behind a name only out of a directory that stands. A
+//! name that is no directory may be, or become, another link, and `name/..` then is the directory
+//! above wherever that leads: two links that stay inside as texts would lead out together. As each
+//! link starts from a real directory and stays beneath the top until it meets the next one, none of
+//! them leads out.
 
 use longhaul_core::{RelPath, is_reserved};
 
 use super::policy::LinkPolicy;
 use crate::error::DiskError;
 
-/// Refuses a link at `place`, a path beneath the top of the tree, if the policy does. `is_dir` tells whether a real directory,
-/// reached through no link, stands at a path beneath the top.
+/// Refuses a link at `place`, a path beneath the top of the tree, if the policy does. `is_dir`
+/// tells whether a real directory, reached through no link, stands at a path beneath the top.
 pub(crate) fn check(
     policy: LinkPolicy,
     place: &RelPath,
@@ -36,7 +40,8 @@ fn way_out(place: &RelPath, target: &[u8], is_dir: impl Fn(&RelPath) -> bool) ->
     if target.first() == Some(&b'/') {
         return Some("an absolute link leads out of this root");
     }
-    // As long as everything behind the last climb is a directory for certain, this is where it leads.
+    // As long as everything behind the last climb is a directory for certain, this is where it
+    // leads.
     let mut at = place.parent().unwrap_or_default();
     let mut is_certain = true;
     for name in target.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b".")) {

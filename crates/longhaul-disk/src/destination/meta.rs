@@ -18,7 +18,8 @@ impl Modes {
         Modes { umask: process_umask(), policy }
     }
 
-    /// The mode of a file. Set-id and sticky bits are dropped: without its owner's they would mean something else.
+    /// The mode of a file. Set-id and sticky bits are dropped: without its owner's they would mean
+    /// something else.
     pub(crate) fn file(self, meta: &Meta, preserve: Preserve) -> u32 {
         self.policy.file(if preserve.mode { meta.mode & 0o777 } else { 0o666 & !self.umask })
     }

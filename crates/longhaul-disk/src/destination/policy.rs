@@ -1,9 +1,12 @@
-//! What a tree takes of the modes and links that it is sent: as they come, or within what its operator allows.
+//! What a tree takes of the modes and links that it is sent: as they come, or within what its
+//! operator allows.
 //!
-//! In: the operator's settings for a root. Out: [`TreePolicy`], by which [`FsTarget`](crate::FsTarget) sets permissions and
-//! makes links. Touches no disk but for the mask of this process. Knows nothing of peers and their rights.
+//! In: the operator's settings for a root. Out: [`TreePolicy`], by which
+//! [`FsTarget`](crate::FsTarget) sets permissions and makes links. Touches no disk but for the mask
+//! of this process. Knows nothing of peers and their rights.
 
-/// Restrictions on everything that is put into a tree. The default has none: it is for a user's own destination.
+/// Restrictions on everything that is put into a tree. The default has none: it is for a user's own
+/// destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreePolicy {
     /// Permissions of files and directories.
@@ -40,7 +43,8 @@ pub enum LinkPolicy {
 }
 
 impl TreePolicy {
-    /// The policy of a served root of which its operator says nothing: what others can write to stays off, links stay inside.
+    /// The policy of a served root of which its operator says nothing: what others can write to
+    /// stays off, links stay inside.
     pub fn served() -> TreePolicy {
         let mask = SERVED_MASK & !process_umask();
         TreePolicy { modes: ModePolicy::Masked { dirs: mask, files: mask }, links: LinkPolicy::Inside }
@@ -75,7 +79,8 @@ pub(crate) fn process_umask() -> u32 {
     umask.unwrap_or(UMASK_UNKNOWN) & 0o777
 }
 
-/// What makes a directory 0755, a program 0755 and any other file 0644, however far its sender opened it.
+/// What makes a directory 0755, a program 0755 and any other file 0644, however far its sender
+/// opened it.
 const SERVED_MASK: u32 = 0o755;
 /// What the owner needs to work in a directory.
 const OWNER_ALL: u32 = 0o700;

@@ -1,7 +1,8 @@
 //! Reading back what was written and synced: from the medium, through a descriptor of its own.
 //!
-//! In: a temporary and a range. Out: its bytes, and whether the page cache could be passed by. Where it cannot, what it holds
-//! of the range is dropped first, which the system takes as advice only. Knows nothing of digests.
+//! In: a temporary and a range. Out: its bytes, and whether the page cache could be passed by.
+//! Where it cannot, what it holds of the range is dropped first, which the system takes as advice
+//! only. Knows nothing of digests.
 
 use std::num::NonZeroU64;
 
@@ -22,7 +23,8 @@ pub struct Back {
     pub mode: IoMode,
 }
 
-/// Reads `len` bytes at `offset` of what stands under `name` into the start of `slot`, whatever way the file is written.
+/// Reads `len` bytes at `offset` of what stands under `name` into the start of `slot`, whatever way
+/// the file is written.
 pub(crate) fn read(
     dir: &Dir,
     name: &[u8],

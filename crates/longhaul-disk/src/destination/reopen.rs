@@ -1,7 +1,8 @@
-//! Going on with a temporary that an earlier session left: opened if it is one that we may trust, and holes made in it
-//! again.
+//! Going on with a temporary that an earlier session left: opened if it is one that we may trust,
+//! and holes made in it again.
 //!
-//! Everything here is about files that hold bytes already; fresh ones are made by [`Temp`](super::temp::Temp).
+//! Everything here is about files that hold bytes already; fresh ones are made by
+//! [`Temp`](super::temp::Temp).
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -28,7 +29,8 @@ pub(crate) enum Attempt {
     InUse,
 }
 
-/// Opens a temporary for writing, never following a link: a regular file, ours, under this one name.
+/// Opens a temporary for writing, never following a link: a regular file, ours, under this one
+/// name.
 pub(crate) fn reopen(dir: &Dir, name: &TempName) -> Result<Attempt, Errno> {
     let Some(fd) = open(dir, name)? else { return Ok(Attempt::Unusable) };
     if !claim(&fd) {
@@ -45,8 +47,8 @@ pub(crate) fn reopen(dir: &Dir, name: &TempName) -> Result<Attempt, Errno> {
     Ok(Attempt::Usable(fd))
 }
 
-/// Why a file that stands under a temporary's name may not hold what is journalled of that, as far as can be told without
-/// reading it. `sparse`: it may have fewer blocks than bytes.
+/// Why a file that stands under a temporary's name may not hold what is journalled of that, as far
+/// as can be told without reading it. `sparse`: it may have fewer blocks than bytes.
 pub(crate) fn difference(stat: &Statx, len: u64, sparse: bool, journalled: &Journalled) -> Option<&'static str> {
     let Some(node) = journalled.node else { return Some("its journal does not say which file it is") };
     let longest = len.saturating_add(PADDING_BYTES_MAX);
@@ -61,8 +63,8 @@ pub(crate) fn difference(stat: &Statx, len: u64, sparse: bool, journalled: &Jour
     }
 }
 
-/// Locks a temporary that is being received: nobody else writes to it or sweeps it away. True also where the file system
-/// has no locks; the journal's is the one that decides.
+/// Locks a temporary that is being received: nobody else writes to it or sweeps it away. True also
+/// where the file system has no locks; the journal's is the one that decides.
 pub(crate) fn claim(fd: &OwnedFd) -> bool {
     lock::try_lock(fd).unwrap_or(true)
 }
@@ -81,8 +83,8 @@ fn open(dir: &Dir, name: &TempName) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-/// A file that was sealed with a mode that keeps its owner from writing to it is opened to its owner again; false if it is
-/// not such a file.
+/// A file that was sealed with a mode that keeps its owner from writing to it is opened to its
+/// owner again; false if it is not such a file.
 fn let_us_in(dir: &Dir, name: &[u8]) -> Result<bool, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(dir, name, flags, Mode::empty())?;
@@ -124,7 +126,8 @@ pub(crate) fn zero(handle: &Handle, range: Range<u64>) -> Result<(), DiskError> 
 
 /// For us alone, as long as it is not whole.
 pub(crate) const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// A temporary is longer than its file will be by less than this: the largest alignment of direct I/O that we ask for.
+/// A temporary is longer than its file will be by less than this: the largest alignment of direct
+/// I/O that we ask for.
 const PADDING_BYTES_MAX: u64 = 1 << 20;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 

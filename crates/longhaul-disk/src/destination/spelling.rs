@@ -1,10 +1,11 @@
-//! Names that a directory does not tell apart: whether what stands under one is known there by another spelling, and was put
-//! there by this very session.
+//! Names that a directory does not tell apart: whether what stands under one is known there by
+//! another spelling, and was put there by this very session.
 //!
-//! In: a name under which something was found standing. Out: a refusal if it is the twin of another name of the same transfer,
-//! which would silently take the first one's place. Costs nothing before anything was made on the file system; then a look at one
-//! more name for each directory where letters count, and one at each name where they may not. What changed there since is
-//! looked for in a listing. Remembers a bounded number of directories.
+//! In: a name under which something was found standing. Out: a refusal if it is the twin of another
+//! name of the same transfer, which would silently take the first one's place. Costs nothing before
+//! anything was made on the file system; then a look at one more name for each directory where
+//! letters count, and one at each name where they may not. What changed there since is looked for
+//! in a listing. Remembers a bounded number of directories.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -41,8 +42,9 @@ struct KnownSpelling {
 }
 
 impl Spellings {
-    /// Sees to it that what stands as `name` in `dir` is not what this session made under another spelling. `device` tells when
-    /// the session began there, and whether it is a file system that is known to compare all but ASCII letters as they are.
+    /// Sees to it that what stands as `name` in `dir` is not what this session made under another
+    /// spelling. `device` tells when the session began there, and whether it is a file system that
+    /// is known to compare all but ASCII letters as they are.
     pub(crate) fn check(&self, dir: &Dir, name: &[u8], device: &Device, path: &RelPath) -> Result<(), DiskError> {
         let examined = |error| DiskError::call("examine", path, error);
         let Some(began) = device.began() else { return Ok(()) };
@@ -106,7 +108,8 @@ fn is_since(dir: &Dir, name: &[u8], began: i64) -> Result<bool, Errno> {
     Ok(stat.stx_ctime.tv_sec.max(stat.stx_btime.tv_sec) >= began)
 }
 
-/// Whether `name`, which stands in `dir`, stands there with its letters' case turned too. `None`: it has no letters.
+/// Whether `name`, which stands in `dir`, stands there with its letters' case turned too. `None`:
+/// it has no letters.
 fn folds_case(dir: &Dir, name: &[u8]) -> Result<Option<bool>, Errno> {
     if !name.iter().any(u8::is_ascii_alphabetic) {
         return Ok(None);
@@ -126,10 +129,11 @@ fn folds_case(dir: &Dir, name: &[u8]) -> Result<Option<bool>, Errno> {
     }))
 }
 
-/// Names that are remembered: 16 MiB or so. In a larger directory that folds, each name beyond that changed since the session
-/// began costs a listing.
+/// Names that are remembered: 16 MiB or so. In a larger directory that folds, each name beyond that
+/// changed since the session began costs a listing.
 const NAMES_MAX: usize = 1 << 20;
-/// Directories that are remembered: a tree goes depth first, so those on one path, which is seldom deeper.
+/// Directories that are remembered: a tree goes depth first, so those on one path, which is seldom
+/// deeper.
 const DIRS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -140,7 +144,8 @@ mod tests {
     use super::*;
     use crate::testing::path;
 
-    /// A name that no directory lists and that leads to something all the same, as another spelling does.
+    /// A name that no directory lists and that leads to something all the same, as another spelling
+    /// does.
     const OTHERWISE: &str = "./\u{e9}";
     const SO: &str = "\u{e9}";
 

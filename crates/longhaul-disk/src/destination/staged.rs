@@ -13,8 +13,8 @@ use super::{Replace, TargetFile};
 use crate::error::DiskError;
 use crate::walk::Dir;
 
-/// A file or link that is complete but not published. Dropped unpublished, a small file or link goes away; a large file,
-/// which somebody may go on with, only by [`Staged::discard`].
+/// A file or link that is complete but not published. Dropped unpublished, a small file or link
+/// goes away; a large file, which somebody may go on with, only by [`Staged::discard`].
 #[derive(Debug)]
 pub struct Staged {
     path: RelPath,
@@ -127,7 +127,8 @@ impl Staged {
     /// Whether everything that a sync said of it may be believed.
     pub(crate) fn is_believed(&self) -> bool {
         match &self.body {
-            // Its own sync went well, or it would not be staged; its name waits for that of its directory.
+            // Its own sync went well, or it would not be staged; its name waits for that of its
+            // directory.
             Some(StagedBody { content: Content::Synced, .. }) if !self.is_published() => true,
             _ => self.mark().is_none_or(Mark::holds),
         }
@@ -166,8 +167,8 @@ impl Staged {
     }
 }
 
-/// Renames where nothing may be replaced; by link and unlink on file systems that cannot do it in one. `OPNOTSUPP` where
-/// neither can be had.
+/// Renames where nothing may be replaced; by link and unlink on file systems that cannot do it in
+/// one. `OPNOTSUPP` where neither can be had.
 fn rename_to_free(temp: &Temp, name: &[u8]) -> Result<(), Errno> {
     let dir = temp.dir();
     let kernel = dir.kernel();

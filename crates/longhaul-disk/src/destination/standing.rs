@@ -1,8 +1,9 @@
-//! What stands under a final name, read to be compared: through a descriptor of its own each time, never through a link.
+//! What stands under a final name, read to be compared: through a descriptor of its own each time,
+//! never through a link.
 //!
-//! In: a name and a range. Out: its bytes and which version of which file that is, so that whoever reads in pieces can tell
-//! whether they are of one. Also sets the metadata of a file that turned out to be what would have been sent. Never writes
-//! to what stands. Knows nothing of digests.
+//! In: a name and a range. Out: its bytes and which version of which file that is, so that whoever
+//! reads in pieces can tell whether they are of one. Also sets the metadata of a file that turned
+//! out to be what would have been sent. Never writes to what stands. Knows nothing of digests.
 
 use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
 use longhaul_core::{Meta, Preserve, RelPath};
@@ -17,7 +18,8 @@ use crate::stat::times;
 use crate::stat::{Identity, identity_of, identity_of_statx, meta_of, type_of};
 use crate::walk::Walk;
 
-/// Reads `len` bytes at `offset` of the file at `path` into the start of `slot`, and says which file that is.
+/// Reads `len` bytes at `offset` of the file at `path` into the start of `slot`, and says which
+/// file that is.
 pub(crate) fn read(
     walk: &Walk,
     path: &RelPath,
@@ -43,9 +45,10 @@ pub(crate) fn read(
     Ok((back, identity_of_statx(&stat)))
 }
 
-/// Sees to it that the file at `path` is still this version, then gives it this mode and time as far as it has not got them
-/// and its owner lets us. A file of several names keeps what it has: the others (snapshots made by `cp -al`) have the same mode
-/// and time, and nobody asked for those to change.
+/// Sees to it that the file at `path` is still this version, then gives it this mode and time as
+/// far as it has not got them and its owner lets us. A file of several names keeps what it has: the
+/// others (snapshots made by `cp -al`) have the same mode and time, and nobody asked for those to
+/// change.
 pub(crate) fn retouch(
     walk: &Walk,
     path: &RelPath,
@@ -70,7 +73,8 @@ pub(crate) fn retouch(
     kept_by_owner(path, set, "set the metadata of")
 }
 
-/// Gives the file at `path` these permissions if it is still the one that was seen there. It need not be readable for that.
+/// Gives the file at `path` these permissions if it is still the one that was seen there. It need
+/// not be readable for that.
 pub(crate) fn set_mode(walk: &Walk, path: &RelPath, seen: &Meta, bits: u32) -> Result<(), DiskError> {
     let (dir, name) = walk.parent(path)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

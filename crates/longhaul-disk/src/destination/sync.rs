@@ -1,8 +1,8 @@
-//! Making things durable: by file, by directory, or a whole file system at once, whichever is less work where the file
-//! system allows the choice; and counting it.
+//! Making things durable: by file, by directory, or a whole file system at once, whichever is less
+//! work where the file system allows the choice; and counting it.
 //!
-//! Told by the target what was made and changed; keeps the list of directories whose entries are not durable yet. What a
-//! failed sync means for others, [`Device`] knows.
+//! Told by the target what was made and changed; keeps the list of directories whose entries are
+//! not durable yet. What a failed sync means for others, [`Device`] knows.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -67,7 +67,8 @@ struct Change {
 pub(crate) enum Noted {
     /// Yes.
     Yes,
-    /// No: there is no room to remember it, and its file system cannot be synced as a whole. It is to be synced now.
+    /// No: there is no room to remember it, and its file system cannot be synced as a whole. It is
+    /// to be synced now.
     Full,
 }
 
@@ -125,8 +126,8 @@ impl Syncer {
         mark_by(mark, &now, synced).map_err(|error| DiskError::call("sync", path, error))
     }
 
-    /// Syncs the content and metadata of all of `staged`; an error where another sync failed since one of them was begun, and
-    /// its own descriptor does not prove it.
+    /// Syncs the content and metadata of all of `staged`; an error where another sync failed since
+    /// one of them was begun, and its own descriptor does not prove it.
     pub(crate) fn files(&self, staged: &[&Staged]) -> Result<(), DiskError> {
         let mut by_dev: HashMap<u64, Vec<&Staged>> = HashMap::new();
         for &one in staged {
@@ -144,7 +145,8 @@ impl Syncer {
                 self.each(group)?;
             } else {
                 self.file_system(device, group[0].path())?;
-                // What another sync's failure leaves in doubt is proven by its own descriptor, if it is open.
+                // What another sync's failure leaves in doubt is proven by its own descriptor, if
+                // it is open.
                 let doubtful: Vec<&Staged> = group.iter().filter(|one| !one.is_believed()).copied().collect();
                 self.each(&doubtful)?;
             }
@@ -190,7 +192,8 @@ impl Syncer {
         Ok(())
     }
 
-    /// Makes durable the names by which a file in `dir` is found: its own, and those above it that were noted.
+    /// Makes durable the names by which a file in `dir` is found: its own, and those above it that
+    /// were noted.
     pub(crate) fn names(&self, walk: &Walk, path: &RelPath, dir: &Arc<Dir>) -> Result<(), DiskError> {
         let above: Vec<RelPath> = std::iter::successors(path.parent(), RelPath::parent).collect();
         let (noted, overflow) = {
@@ -278,7 +281,8 @@ impl Syncer {
         synced.map_err(|error| DiskError::call("sync the directory", path, error))
     }
 
-    /// A directory was synced by itself: it is not looked for again, as its mode may forbid that now.
+    /// A directory was synced by itself: it is not looked for again, as its mode may forbid that
+    /// now.
     pub(crate) fn forget(&self, path: &RelPath) {
         lock(&self.unsynced).dirs.remove(path);
     }
@@ -339,7 +343,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Small files that are kept open to be synced one by one; a batch with more is synced with its file system.
+/// Small files that are kept open to be synced one by one; a batch with more is synced with its
+/// file system.
 pub(crate) const OPEN_STAGED_MAX: usize = 64;
 /// Changed directories that are remembered by name.
 const DIRS_NOTED_MAX: usize = 1024;

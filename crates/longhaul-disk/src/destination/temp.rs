@@ -1,5 +1,5 @@
-//! Temporary names as they stand in a directory, and what becomes of each with its owner: the small ones go, the large ones
-//! stay for whoever goes on with them.
+//! Temporary names as they stand in a directory, and what becomes of each with its owner: the small
+//! ones go, the large ones stay for whoever goes on with them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub(crate) struct Temp {
 }
 
 impl Temp {
-    /// Makes something under a fresh name of this session in `dir`, by `make`; tries again if the name is taken. Dropping
-    /// it removes the name, best effort.
+    /// Makes something under a fresh name of this session in `dir`, by `make`; tries again if the
+    /// name is taken. Dropping it removes the name, best effort.
     pub(crate) fn make<T>(
         dir: &Arc<Dir>,
         tag: SessionTag,
@@ -47,7 +47,8 @@ impl Temp {
         Temp::make(dir, tag, |name| dir.kernel().create(dir, name, OFlags::WRONLY, mode))
     }
 
-    /// Creates a file under a name that the caller gave it, and that it keeps until it is published or discarded.
+    /// Creates a file under a name that the caller gave it, and that it keeps until it is published
+    /// or discarded.
     pub(crate) fn create_named(dir: &Arc<Dir>, name: &TempName, mode: Mode) -> Result<(Temp, OwnedFd), Errno> {
         let fd = dir.kernel().create(dir, &name.file_name(), OFlags::WRONLY, mode)?;
         Ok((Temp::outliving(dir, name), fd))
@@ -103,5 +104,6 @@ pub(crate) fn random() -> Result<[u8; 8], Errno> {
     Ok(random)
 }
 
-/// 64 random bits within one session do not collide; a second miss means that something else is wrong.
+/// 64 random bits within one session do not collide; a second miss means that something else is
+/// wrong.
 const TRIES_MAX: usize = 4;

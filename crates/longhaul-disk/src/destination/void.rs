@@ -10,7 +10,8 @@ use super::{Journalled, Made, Reopened, Replace, Staged, SyncCounts, SyncMethod,
 use crate::error::DiskError;
 use crate::stat::{Identity, Standing};
 
-/// A destination where nothing stands and everything succeeds. Its files are written by the void engine, or by any.
+/// A destination where nothing stands and everything succeeds. Its files are written by the void
+/// engine, or by any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VoidTarget;
 

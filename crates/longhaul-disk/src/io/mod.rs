@@ -1,7 +1,9 @@
-//! Chunk I/O: slots are filled from source files and emptied into target files, several requests deep on each device.
+//! Chunk I/O: slots are filled from source files and emptied into target files, several requests
+//! deep on each device.
 //!
-//! Takes requests from the engine of the session, gives each slot back through its callback in every case. One queue per
-//! device, made when the device is first used. Knows nothing of chunks' digests, of paths or peers.
+//! Takes requests from the engine of the session, gives each slot back through its callback in
+//! every case. One queue per device, made when the device is first used. Knows nothing of chunks'
+//! digests, of paths or peers.
 
 mod account;
 mod queue;
@@ -50,12 +52,13 @@ pub struct EngineReport {
     pub slots_registered: usize,
     /// Slots there are.
     pub slots: usize,
-    /// Processor time that the engine's own threads have spent so far, in nanoseconds. What the kernel's threads do for a ring
-    /// is not in it.
+    /// Processor time that the engine's own threads have spent so far, in nanoseconds. What the
+    /// kernel's threads do for a ring is not in it.
     pub cpu_nanos: u64,
 }
 
-/// Gets the slot back with the result. Runs on an engine's thread, which does nothing else meanwhile: hand over and return.
+/// Gets the slot back with the result. Runs on an engine's thread, which does nothing else
+/// meanwhile: hand over and return.
 pub type Done = Box<dyn FnOnce(Slot, Result<(), DiskError>) + Send>;
 
 /// Reads and writes slots. Clones share one engine; dropping the last waits for all requests.
@@ -75,8 +78,9 @@ struct Shared {
 }
 
 impl ChunkIo {
-    /// Starts an engine with `depth` requests in flight per device (1 to 256; 4 to 8 suffice for chunks of megabytes). Slots
-    /// of `slab` are what a ring registers; others are read and written as well.
+    /// Starts an engine with `depth` requests in flight per device (1 to 256; 4 to 8 suffice for
+    /// chunks of megabytes). Slots of `slab` are what a ring registers; others are read and written
+    /// as well.
     ///
     /// # Errors
     /// [`DiskError::Engine`] when [`EngineKind::Uring`] is asked for and not to be had.
@@ -94,7 +98,8 @@ impl ChunkIo {
         })
     }
 
-    /// Reads `len` bytes at `offset` of `file` into the slot's start. What lies behind them in the slot may change.
+    /// Reads `len` bytes at `offset` of `file` into the slot's start. What lies behind them in the
+    /// slot may change.
     ///
     /// Fails with [`DiskError::Changed`] if the file ends earlier.
     pub fn read(&self, file: Arc<SourceFile>, offset: u64, len: usize, slot: Slot, done: Done) {
@@ -104,7 +109,8 @@ impl ChunkIo {
         self.submit(Request { job: Job::Read { file, offset }, len, slot, done });
     }
 
-    /// Writes the slot's first `len` bytes to `place` of `file`. What lies behind them in the slot may change to zeros.
+    /// Writes the slot's first `len` bytes to `place` of `file`. What lies behind them in the slot
+    /// may change to zeros.
     pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: Done) {
         self.submit(Request { job: Job::Write { file, place }, len, slot, done });
     }
@@ -183,7 +189,8 @@ fn choose(kind: EngineKind, probe: impl FnOnce() -> io::Result<()>) -> Result<En
     }
 }
 
-/// Joins a thread, unless it is the one that runs this: the last handle may be dropped inside of a callback.
+/// Joins a thread, unless it is the one that runs this: the last handle may be dropped inside of a
+/// callback.
 fn join(handle: thread::JoinHandle<()>) {
     if handle.thread().id() != thread::current().id() && handle.join().is_err() {
         tracing::error!("an I/O thread panicked");

@@ -33,7 +33,8 @@ impl Request {
     }
 }
 
-/// Runs a callback. A panic in it is a bug above, but must not take the engine's thread and all other requests with it.
+/// Runs a callback. A panic in it is a bug above, but must not take the engine's thread and all
+/// other requests with it.
 pub(crate) fn finish(done: Done, slot: Slot, result: Result<(), DiskError>) {
     if catch_unwind(AssertUnwindSafe(|| done(slot, result))).is_err() {
         tracing::error!("the callback of an I/O request panicked");

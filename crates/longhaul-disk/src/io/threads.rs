@@ -1,4 +1,5 @@
-//! The engine that works everywhere: `depth` threads per device, each with one `pread` or `pwrite` at a time.
+//! The engine that works everywhere: `depth` threads per device, each with one `pread` or `pwrite`
+//! at a time.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -17,7 +18,8 @@ use crate::io::transfer::{Job, Step, Transfer};
 
 /// A pool for one device.
 pub(crate) struct ThreadsQueue {
-    /// Unbounded, but each request holds a slot, so there are never more than the slab has. Taken to end the threads.
+    /// Unbounded, but each request holds a slot, so there are never more than the slab has. Taken
+    /// to end the threads.
     requests: Option<Sender<Request>>,
     threads: Vec<JoinHandle<()>>,
     account: Account,
@@ -66,7 +68,8 @@ fn serve(requests: &Receiver<Request>, work: Work, account: &Account) {
     let mut account = account.of_this_thread();
     for Request { job, len, mut slot, done } in requests {
         let result = work(&job, len, &mut slot);
-        // The file may be closed by this: do that before the callback tells somebody that the request is over.
+        // The file may be closed by this: do that before the callback tells somebody that the
+        // request is over.
         drop(job);
         account.add();
         finish(done, slot, result);

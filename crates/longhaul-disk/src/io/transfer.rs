@@ -1,8 +1,9 @@
-//! One request as a series of system calls, decided apart from who makes them: both engines ask [`Transfer::next`] what to
-//! do and tell [`Transfer::absorb`] what came of it.
+//! One request as a series of system calls, decided apart from who makes them: both engines ask
+//! [`Transfer::next`] what to do and tell [`Transfer::absorb`] what came of it.
 //!
-//! Here live short reads and writes, the end of the file, alignment, the padded tail, the way back from direct I/O, holes
-//! and reserving. Makes no call itself but the rare one that leaves direct I/O.
+//! Here live short reads and writes, the end of the file, alignment, the padded tail, the way back
+//! from direct I/O, holes and reserving. Makes no call itself but the rare one that leaves direct
+//! I/O.
 
 use std::io;
 use std::ops::Range;
@@ -65,8 +66,9 @@ impl Job {
         }
     }
 
-    /// What a write through the page cache holds: the kernel lets one in per file anyway, and those that wait there spin.
-    /// (8 in flight on ext4, two cores: 0.20-0.24 CPU seconds per GB in turn, 0.22-0.51 all at once, on threads.)
+    /// What a write through the page cache holds: the kernel lets one in per file anyway, and those
+    /// that wait there spin. (8 in flight on ext4, two cores: 0.20-0.24 CPU seconds per GB in turn,
+    /// 0.22-0.51 all at once, on threads.)
     pub(crate) fn turn(&self) -> Option<&Mutex<()>> {
         let Job::Write { file, .. } = self else { return None };
         file.body().filter(|body| body.handle.mode() == IoMode::Buffered).map(|body| &body.turn)
@@ -194,7 +196,8 @@ impl<'j> Transfer<'j> {
     fn advance(&mut self, handle: &Handle, moved: usize) -> Result<(), DiskError> {
         let mut settled = self.settled + moved;
         if settled < self.len {
-            // A direct request must start aligned: what lies behind the last whole block moves again.
+            // A direct request must start aligned: what lies behind the last whole block moves
+            // again.
             settled -= settled % self.align;
         }
         if settled <= self.settled {
@@ -210,7 +213,8 @@ impl<'j> Transfer<'j> {
     fn absorb_reserve(&self, handle: &Handle, outcome: io::Result<usize>) -> Result<(), DiskError> {
         let Err(error) = outcome else { return Ok(()) };
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            // No room for all that was to be reserved: for this write there may be, and what was written so far goes on.
+            // No room for all that was to be reserved: for this write there may be, and what was
+            // written so far goes on.
             Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV | Errno::NOSPC | Errno::DQUOT) => {
                 if let Job::Write { file, .. } = self.job
                     && let Some(body) = file.body()
@@ -233,13 +237,14 @@ impl<'j> Transfer<'j> {
     }
 }
 
-/// Whether all bytes are zero; in pieces, so that the compiler may compare many bytes at once and data ends it early.
+/// Whether all bytes are zero; in pieces, so that the compiler may compare many bytes at once and
+/// data ends it early.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(256).all(|piece| piece.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
-/// In sparse files, blocks of this size (aligned in the file) that are all zero are left as holes. Smaller would cut data
-/// into many requests; larger would fill more holes.
+/// In sparse files, blocks of this size (aligned in the file) that are all zero are left as holes.
+/// Smaller would cut data into many requests; larger would fill more holes.
 const HOLE_BYTES: u64 = 16 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The engine on io_uring: one thread per device runs a tokio-uring runtime and keeps `depth` requests in the kernel.
+//! The engine on io_uring: one thread per device runs a tokio-uring runtime and keeps `depth`
+//! requests in the kernel.
 //!
 //! The only module that knows tokio-uring (with the loan of slots in `longhaul-sys`).
 
@@ -27,7 +28,8 @@ use crate::io::transfer::{Job, Step, Transfer};
 
 /// A ring for one device.
 pub(crate) struct RingQueue {
-    /// Unbounded, but each request holds a slot, so there are never more than the slab has. Taken to end the thread.
+    /// Unbounded, but each request holds a slot, so there are never more than the slab has. Taken
+    /// to end the thread.
     requests: Option<UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
     registered: Arc<AtomicUsize>,
@@ -130,8 +132,8 @@ async fn run(ring: &RingSlots, job: &Job, len: usize, mut slot: Slot) -> (Result
         Err(error) => return (Err(error), slot),
     };
     let Some(handle) = job.handle() else { return (Ok(()), slot) };
-    // tokio-uring wants to own (and close) what it works on; a duplicate costs a microsecond per chunk and shares the
-    // flags, so that leaving direct I/O works as everywhere.
+    // tokio-uring wants to own (and close) what it works on; a duplicate costs a microsecond per
+    // chunk and shares the flags, so that leaving direct I/O works as everywhere.
     let file = match handle.as_fd().try_clone_to_owned() {
         Ok(fd) => File::from_std(std::fs::File::from(fd)),
         Err(error) => return (Err(handle.error("open", error)), slot),
@@ -173,8 +175,9 @@ async fn perform(ring: &RingSlots, file: &File, step: &Step, slot: Slot) -> (io:
 
 /// When and how many slots are registered with one ring.
 ///
-/// Registering pins a slot's memory, used or not, so it starts when a transfer has shown to be worth it and covers the
-/// slots in use, doubling as higher ones turn up. Where the limit of locked memory stops it, it stays at what fitted.
+/// Registering pins a slot's memory, used or not, so it starts when a transfer has shown to be
+/// worth it and covers the slots in use, doubling as higher ones turn up. Where the limit of locked
+/// memory stops it, it stays at what fitted.
 struct Registration {
     ring: Rc<RingSlots>,
     slots: usize,
@@ -199,7 +202,8 @@ impl Registration {
             && self.ring.registered() < self.slots_max
     }
 
-    /// Registers enough slots to cover this one, or as many as may be locked. No request may be under way.
+    /// Registers enough slots to cover this one, or as many as may be locked. No request may be
+    /// under way.
     fn grow(&mut self, slot: &Slot) {
         let before = self.ring.registered();
         let mut wanted = (slot.index() as usize + 1).next_power_of_two().max(REGISTERED_MIN).min(self.slots_max);

@@ -1,4 +1,5 @@
-//! Which boot of this host it is: what was in memory only is gone with the one before. Asks the kernel; knows no journals.
+//! Which boot of this host it is: what was in memory only is gone with the one before. Asks the
+//! kernel; knows no journals.
 
 /// The boot as the kernel names it, at random each time. Zeros where it does not.
 #[expect(clippy::disallowed_methods, reason = "the kernel's own file, which is no destination's")]

@@ -1,4 +1,5 @@
-//! One journal file: appended to, synced, cut, read. Owns how far it is written, and that nothing follows a failure.
+//! One journal file: appended to, synced, cut, read. Owns how far it is written, and that nothing
+//! follows a failure.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +27,8 @@ pub struct Journal {
     len: Mutex<u64>,
     /// Up to where room is reserved for them.
     reserved: AtomicU64,
-    /// A sync failed, or what a failed append left could not be cut off: nothing in it is to be relied on any more.
+    /// A sync failed, or what a failed append left could not be cut off: nothing in it is to be
+    /// relied on any more.
     abandoned: AtomicBool,
 }
 
@@ -70,11 +72,13 @@ impl Journal {
         self.len() == 0
     }
 
-    /// Writes `bytes` behind the last; durable only after [`Journal::sync`]. Calls come one after the other.
+    /// Writes `bytes` behind the last; durable only after [`Journal::sync`]. Calls come one after
+    /// the other.
     ///
     /// # Errors
-    /// What the system says: then none of `bytes` is in it, and the next append may succeed; or, if what was written of
-    /// them could not be cut off again, every later call is [`DiskError::Abandoned`].
+    /// What the system says: then none of `bytes` is in it, and the next append may succeed; or, if
+    /// what was written of them could not be cut off again, every later call is
+    /// [`DiskError::Abandoned`].
     pub fn append(&self, bytes: &[u8]) -> Result<(), DiskError> {
         let mut len = self.len.lock().unwrap_or_else(PoisonError::into_inner);
         self.usable()?;
@@ -118,8 +122,9 @@ impl Journal {
         self.sync()
     }
 
-    /// Makes durable what another session left in it: that one may have died before its last sync, or after one that failed,
-    /// and the system then gives bytes back that are on no medium. They are written again as they are.
+    /// Makes durable what another session left in it: that one may have died before its last sync,
+    /// or after one that failed, and the system then gives bytes back that are on no medium. They
+    /// are written again as they are.
     ///
     /// # Errors
     /// As [`Journal::sync`].
@@ -144,7 +149,8 @@ impl Journal {
         written(&self.fd, self.tag)
     }
 
-    /// Gives all its bytes to `sink`, in pieces of up to a megabyte, until that says it has heard enough.
+    /// Gives all its bytes to `sink`, in pieces of up to a megabyte, until that says it has heard
+    /// enough.
     ///
     /// # Errors
     /// What the system says.
@@ -164,8 +170,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps some room ahead of what is appended, so that what fits on a disk before it is full can be written down. Where that
-    /// cannot be had, the append says what it says.
+    /// Keeps some room ahead of what is appended, so that what fits on a disk before it is full can
+    /// be written down. Where that cannot be had, the append says what it says.
     fn reserve(&self, end: u64) {
         let from = self.reserved.load(Ordering::Relaxed);
         if end > from {
@@ -189,7 +195,8 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Closing would do, but for a child that was forked at this moment and has not begun its own program yet.
+        // Closing would do, but for a child that was forked at this moment and has not begun its
+        // own program yet.
         let _ = lock::unlock(&self.fd);
     }
 }

@@ -1,7 +1,8 @@
 //! Locks of journals, and what becomes of transfers where a file system has none.
 //!
-//! In: an open journal. Out: whether it is ours, and whether anything keeps others from it. A file system without locks
-//! (Lustre without `flock`, some FUSE, NFS without its lock daemon) is named once in the log, and gone on with.
+//! In: an open journal. Out: whether it is ours, and whether anything keeps others from it. A file
+//! system without locks (Lustre without `flock`, some FUSE, NFS without its lock daemon) is named
+//! once in the log, and gone on with.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! The shelf: the directory `.longhaul` at the top of a tree, where the journals of sessions lie.
 //!
-//! Takes tags and bytes from the engine; gives journals, each locked while its session lives, and what stands of others.
-//! Made with the first journal, gone with the last. Knows nothing of what a journal says. Follows no link, and touches
-//! nothing that another user owns.
+//! Takes tags and bytes from the engine; gives journals, each locked while its session lives, and
+//! what stands of others. Made with the first journal, gone with the last. Knows nothing of what a
+//! journal says. Follows no link, and touches nothing that another user owns.
 
 mod boot;
 mod journal;
@@ -30,7 +30,8 @@ pub use journal::{Journal, JournalReader};
 use locks::Locked;
 pub(crate) use sweep::sweep;
 
-/// The shelf of a tree. Cheap to make and to clone: nothing is opened until something is asked of it.
+/// The shelf of a tree. Cheap to make and to clone: nothing is opened until something is asked of
+/// it.
 #[derive(Clone, Debug)]
 pub struct Shelf {
     root: Arc<Dir>,
@@ -54,11 +55,12 @@ impl Shelf {
         Shelf { root: Arc::clone(root), synced: Arc::default() }
     }
 
-    /// Makes a journal, locked by us; its name is durable, it holds nothing yet. What fails leaves nothing.
+    /// Makes a journal, locked by us; its name is durable, it holds nothing yet. What fails leaves
+    /// nothing.
     ///
     /// # Errors
-    /// What the system says; [`DiskError::Exists`] if this tag has a journal, or something that is no directory of ours
-    /// has the shelf's name.
+    /// What the system says; [`DiskError::Exists`] if this tag has a journal, or something that is
+    /// no directory of ours has the shelf's name.
     pub fn create(&self, tag: SessionTag) -> Result<Journal, DiskError> {
         let (name, path) = (file_name(tag), shown(tag));
         for _ in 0..TRIES_MAX {
@@ -93,8 +95,9 @@ impl Shelf {
         Err(DiskError::call("create", path, Errno::BUSY))
     }
 
-    /// Locks a new journal and makes its name durable; none if somebody took it away. Somebody who came upon it before us takes
-    /// it for one that was left, and removes it: an empty journal has promised nothing.
+    /// Locks a new journal and makes its name durable; none if somebody took it away. Somebody who
+    /// came upon it before us takes it for one that was left, and removes it: an empty journal has
+    /// promised nothing.
     fn begin(&self, fd: &OwnedFd, dir: &OwnedFd, path: &PathText) -> Result<Option<Locked>, DiskError> {
         let locked = self.lock(fd).map_err(|error| DiskError::call("lock", path, error))?;
         if !stands(fd).map_err(|error| DiskError::call("examine", path, error))? {
@@ -108,8 +111,8 @@ impl Shelf {
     /// Opens the journal of this tag, and locks it if nobody else has.
     ///
     /// # Errors
-    /// What the system says; [`DiskError::NotAFile`] for anything but a regular file, [`DiskError::Foreign`] for one that
-    /// another user owns, [`DiskError::Escape`] for a link.
+    /// What the system says; [`DiskError::NotAFile`] for anything but a regular file,
+    /// [`DiskError::Foreign`] for one that another user owns, [`DiskError::Escape`] for a link.
     pub fn open(&self, tag: SessionTag) -> Result<Shelved, DiskError> {
         let path = shown(tag);
         let Some(fd) = self.opened(tag)? else { return Ok(Shelved::Gone) };
@@ -124,7 +127,8 @@ impl Shelf {
         Ok(Shelved::Free(Journal::new(self.clone(), (tag, fd), crate::stat::len_of(&stat), locked)))
     }
 
-    /// Opens the journal of this tag to look into, whoever has it; none if it does not stand. Locks nothing.
+    /// Opens the journal of this tag to look into, whoever has it; none if it does not stand. Locks
+    /// nothing.
     ///
     /// # Errors
     /// As [`Shelf::open`].
@@ -132,7 +136,8 @@ impl Shelf {
         Ok(self.opened(tag)?.map(|fd| JournalReader::new(tag, fd)))
     }
 
-    /// Whether a session of this tag lives: its journal stands and is locked, be it by this process. Locks nothing itself.
+    /// Whether a session of this tag lives: its journal stands and is locked, be it by this
+    /// process. Locks nothing itself.
     ///
     /// # Errors
     /// As [`Shelf::open`].
@@ -188,7 +193,8 @@ impl Shelf {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                // What another user put there, where everybody may make names, says no more than that user's directory would.
+                // What another user put there, where everybody may make names, says no more than
+                // that user's directory would.
                 let stat = statat(&self.root, NAME, AtFlags::SYMLINK_NOFOLLOW);
                 ours(&stat.map_err(|error| DiskError::call("examine", NAME, error))?, NAME.into())?;
                 return Err(DiskError::NotADirectory { path: NAME.into() });
@@ -226,8 +232,9 @@ impl Shelf {
         Ok(())
     }
 
-    /// Refuses a file system that takes for our names what no rule about names refuses to a peer: by such a spelling anybody could
-    /// read and forge what is journalled here. It is tried out, on each shelf once.
+    /// Refuses a file system that takes for our names what no rule about names refuses to a peer:
+    /// by such a spelling anybody could read and forge what is journalled here. It is tried out, on
+    /// each shelf once.
     fn refuse_aliases(&self, dir: &OwnedFd) -> Result<(), DiskError> {
         let id = id_of(dir)?;
         for alias in ALIASES {
@@ -265,13 +272,14 @@ impl Shelf {
         }
     }
 
-    /// Takes the shelf away if no journal stands on it. Those that were removed must be closed: FUSE and NFS keep a file that is
-    /// open under another name in its directory.
+    /// Takes the shelf away if no journal stands on it. Those that were removed must be closed:
+    /// FUSE and NFS keep a file that is open under another name in its directory.
     pub fn remove_if_empty(&self) {
         if !matches!(self.dir(), Ok(Some(_))) {
             return;
         }
-        // Refused as long as there is another one. The tree looks as if there had never been one: its top keeps its time.
+        // Refused as long as there is another one. The tree looks as if there had never been one:
+        // its top keeps its time.
         let before = statat(&self.root, c".", AtFlags::SYMLINK_NOFOLLOW);
         if self.kernel().rmdirat(&self.root, NAME).is_ok()
             && let Ok(before) = before
@@ -310,8 +318,9 @@ fn shown(tag: SessionTag) -> PathText {
 }
 
 const NAME: &[u8] = RESERVED_PREFIX;
-/// Spellings of the shelf's name that some file system might take for it and [`longhaul_core::is_reserved`] knows nothing of: a
-/// short name without a number (vfat with `nonumtail`), marks on letters that are not compared, blanks that are cut off.
+/// Spellings of the shelf's name that some file system might take for it and
+/// [`longhaul_core::is_reserved`] knows nothing of: a short name without a number (vfat with
+/// `nonumtail`), marks on letters that are not compared, blanks that are cut off.
 pub(crate) const ALIASES: &[&[u8]] = &[
     b"longhaul",
     b"LONGHAUL",
@@ -321,8 +330,8 @@ pub(crate) const ALIASES: &[&[u8]] = &[
     b"..longhaul",
 ];
 const SUFFIX: &[u8] = b".journal";
-/// How often a shelf or journal that somebody removed under our hands is made again. One who does nothing but clear away wins
-/// about two times in three (measured); nobody does nothing else.
+/// How often a shelf or journal that somebody removed under our hands is made again. One who does
+/// nothing but clear away wins about two times in three (measured); nobody does nothing else.
 const TRIES_MAX: usize = 128;
 
 #[cfg(test)]

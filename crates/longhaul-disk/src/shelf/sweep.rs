@@ -10,8 +10,8 @@ use crate::names::each_name;
 use crate::stat::type_of;
 use crate::walk::Dir;
 
-/// Removes from `dir` what has the name of a temporary, is an orphan as far as `orphan` knows, is a file or link of ours,
-/// and is not being written by anybody. Gives how many.
+/// Removes from `dir` what has the name of a temporary, is an orphan as far as `orphan` knows, is a
+/// file or link of ours, and is not being written by anybody. Gives how many.
 pub(crate) fn sweep(dir: &Dir, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, Errno> {
     let mut found = Vec::new();
     each_name(dir.readable()?, |name| found.extend(TempName::parse(name)))?;
@@ -28,8 +28,8 @@ pub(crate) fn sweep(dir: &Dir, orphan: &dyn Fn(&TempName) -> bool) -> Result<usi
     Ok(removed)
 }
 
-/// Whether it is ours to remove and nobody writes to it. One that is being received is locked; of others that live only
-/// for a moment the tag must say enough.
+/// Whether it is ours to remove and nobody writes to it. One that is being received is locked; of
+/// others that live only for a moment the tag must say enough.
 fn is_idle(dir: &Dir, temp: &TempName) -> Result<bool, Errno> {
     let name = temp.file_name();
     let stat = match statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {

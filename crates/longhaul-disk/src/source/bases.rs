@@ -1,8 +1,10 @@
-//! The directories that sources lie in: each opened once, however many sources lie in it, and only so many held at a time.
+//! The directories that sources lie in: each opened once, however many sources lie in it, and only
+//! so many held at a time.
 //!
-//! In: where each source lies. Out: the walk beneath its directory. Where there are no more directories than may be held, each is
-//! from the moment its source was named; where there are more, one is opened when it is needed, and must still be the
-//! directory that it was. Knows nothing of what is sent.
+//! In: where each source lies. Out: the walk beneath its directory. Where there are no more
+//! directories than may be held, each is from the moment its source was named; where there are
+//! more, one is opened when it is needed, and must still be the directory that it was. Knows
+//! nothing of what is sent.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -91,7 +93,8 @@ impl Bases {
         &self.bases[id as usize].prefix
     }
 
-    /// Opens all of them, if they are few enough to be held. What cannot be opened now is said when it is used.
+    /// Opens all of them, if they are few enough to be held. What cannot be opened now is said when
+    /// it is used.
     pub(super) fn hold(&mut self) {
         (self.named, self.beneath) = (HashMap::new(), HashMap::new());
         if self.bases.len() <= self.held_max {
@@ -102,7 +105,8 @@ impl Bases {
     /// The walk beneath a directory.
     ///
     /// # Errors
-    /// What the system says when it is opened; [`DiskError::Vanished`] if another one stands there by now.
+    /// What the system says when it is opened; [`DiskError::Vanished`] if another one stands there
+    /// by now.
     pub(super) fn walk(&self, id: BaseId) -> Result<Arc<Walk>, DiskError> {
         let known = &self.bases[id as usize];
         if let Some(walk) = known.walk.get() {
@@ -174,7 +178,8 @@ fn cached_by(walks: usize) -> usize {
 
 /// A few levels of a path.
 const CACHED_EACH_MIN: usize = 4;
-/// Directories held at a time. What they keep open beneath them is together no more than one source has.
+/// Directories held at a time. What they keep open beneath them is together no more than one source
+/// has.
 pub(super) const HELD_MAX: usize = 64;
 
 #[cfg(test)]

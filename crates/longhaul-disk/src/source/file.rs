@@ -1,4 +1,5 @@
-//! A source file held open for a transfer: its frozen length and identity, and whether they still hold.
+//! A source file held open for a transfer: its frozen length and identity, and whether they still
+//! hold.
 //!
 //! Made by a [`SourceTree`](crate::SourceTree), read by [`ChunkIo`](crate::ChunkIo).
 
@@ -26,7 +27,8 @@ impl SourceFile {
         SourceFile { identity, handle: Some(handle), until: None }
     }
 
-    /// A file of `len` bytes that exists nowhere; only the void engine reads it, and only `until` then.
+    /// A file of `len` bytes that exists nowhere; only the void engine reads it, and only `until`
+    /// then.
     pub(crate) fn void(identity: Identity, until: Option<Instant>) -> SourceFile {
         SourceFile { identity, handle: None, until }
     }
@@ -63,7 +65,8 @@ impl SourceFile {
         self.handle.as_ref().map_or(IoMode::Buffered, Handle::mode)
     }
 
-    /// Whether it still is what it was when it was opened. Asked after the last read, a yes covers all of them.
+    /// Whether it still is what it was when it was opened. Asked after the last read, a yes covers
+    /// all of them.
     ///
     /// # Errors
     /// When the system cannot say.

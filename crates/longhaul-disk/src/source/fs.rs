@@ -26,7 +26,8 @@ use crate::walk::Walk;
 pub struct SourceSpec {
     /// Without trailing slashes.
     pub path: PathBuf,
-    /// Named with a trailing slash: what lies in the directory (followed if it is a link), not the directory itself.
+    /// Named with a trailing slash: what lies in the directory (followed if it is a link), not the
+    /// directory itself.
     pub contents: bool,
 }
 
@@ -56,13 +57,14 @@ enum What {
 }
 
 impl FsSource {
-    /// Holds the sources that an operator named, in a bounded number of descriptors. One that is missing turns up as
-    /// [`Scanned::Failed`].
+    /// Holds the sources that an operator named, in a bounded number of descriptors. One that is
+    /// missing turns up as [`Scanned::Failed`].
     pub fn open(sources: Vec<SourceSpec>, direct: DirectMode) -> FsSource {
         FsSource::new(sources.into_iter().map(named), HELD_MAX, direct)
     }
 
-    /// Holds sources beneath served trees: each a tree, a path in it, and whether its content is meant rather than itself.
+    /// Holds sources beneath served trees: each a tree, a path in it, and whether its content is
+    /// meant rather than itself.
     pub fn beneath(sources: Vec<(Arc<Tree>, RelPath, bool)>, direct: DirectMode) -> FsSource {
         let placed = |(tree, path, contents)| beneath(tree, path, contents);
         FsSource::new(sources.into_iter().map(placed), HELD_MAX, direct)
@@ -76,7 +78,8 @@ impl FsSource {
         FsSource { tops, bases, direct, noatime: AtomicBool::new(true) }
     }
 
-    /// A top-level name that two sources send, if there is one, as far as that shows without looking into subdirectories.
+    /// A top-level name that two sources send, if there is one, as far as that shows without
+    /// looking into subdirectories.
     pub fn same_name(&self, what: &ScanRequest<'_>) -> Option<SameName> {
         self.same_name_among(what, HASHES_MAX)
     }
@@ -86,7 +89,8 @@ impl FsSource {
         shape::of(self)
     }
 
-    /// Sources beneath served trees, the trees under these names in what is said of them: one for each source.
+    /// Sources beneath served trees, the trees under these names in what is said of them: one for
+    /// each source.
     #[must_use]
     pub fn called<'n>(mut self, trees: impl IntoIterator<Item = &'n str>) -> FsSource {
         for (top, tree) in self.tops.iter().zip(trees) {
@@ -105,8 +109,8 @@ impl FsSource {
         self.bases.walk(top.base)
     }
 
-    /// Gives each top-level name of a source to `sink`: its own, or those that lie in it. What cannot be read has none; the scan
-    /// says why.
+    /// Gives each top-level name of a source to `sink`: its own, or those that lie in it. What
+    /// cannot be read has none; the scan says why.
     pub(super) fn each_name(&self, top: &Top, sink: &mut dyn FnMut(&[u8])) {
         match &top.kind {
             What::Path(path) if path.is_root() => {
@@ -126,7 +130,8 @@ impl FsSource {
         error.beneath(self.bases.prefix(top.base))
     }
 
-    /// The error of a directory that cannot be held. Where that is missing, so is the source, which the user knows better.
+    /// The error of a directory that cannot be held. Where that is missing, so is the source, which
+    /// the user knows better.
     pub(super) fn out_of_reach(&self, top: &Top, error: DiskError) -> DiskError {
         match top.own_name() {
             (_, Some(name)) if error.kind() == ErrorKind::NotFound => {
@@ -199,8 +204,8 @@ impl FsSource {
 }
 
 impl Top {
-    /// Its name beneath the destination, for people, and the name of its own in the directory that it is resolved beneath; none
-    /// where what lies in that is meant.
+    /// Its name beneath the destination, for people, and the name of its own in the directory that
+    /// it is resolved beneath; none where what lies in that is meant.
     pub(super) fn own_name(&self) -> (RelPath, Option<&[u8]>) {
         match &self.kind {
             What::Path(path) => (path.clone(), path.name()),

@@ -1,6 +1,8 @@
-//! Where bytes come from: trees that are scanned in a stream and files in them that are opened by what the scan saw.
+//! Where bytes come from: trees that are scanned in a stream and files in them that are opened by
+//! what the scan saw.
 //!
-//! Gives entries and open files to the sending side; takes filters and wishes from it. Knows nothing of peers.
+//! Gives entries and open files to the sending side; takes filters and wishes from it. Knows
+//! nothing of peers.
 
 mod bases;
 mod file;
@@ -35,11 +37,13 @@ pub struct ScanRequest<'a> {
     pub filter: &'a Filter,
     /// Whether links are sent.
     pub preserve: Preserve,
-    /// Only these names beneath the (one) source, directories with all they hold, and the directories above them.
+    /// Only these names beneath the (one) source, directories with all they hold, and the
+    /// directories above them.
     pub files_from: Option<Arc<PathList>>,
 }
 
-/// Where an entry lies at its source: what [`SourceTree::open`] needs. Means something to the tree that gave it only.
+/// Where an entry lies at its source: what [`SourceTree::open`] needs. Means something to the tree
+/// that gave it only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SourceRef {
     pub(crate) source: u32,
@@ -65,8 +69,8 @@ pub enum Scanned {
         /// What it is: `fifo`, `socket`, `device`, `unknown` or `symbolic link`.
         why: &'static str,
     },
-    /// Something whose name is reserved, and that is not our own: it is not sent, which is no failure. No [`RelPath`] holds
-    /// such a name.
+    /// Something whose name is reserved, and that is not our own: it is not sent, which is no
+    /// failure. No [`RelPath`] holds such a name.
     Reserved {
         /// The directory that it lies in.
         dir: RelPath,
@@ -84,14 +88,16 @@ pub enum Scanned {
 
 /// Trees to send from.
 pub trait SourceTree: Send + Sync + 'static {
-    /// Walks all of it, depth first and in no order within a directory, and gives each find to `sink` until that breaks
-    /// off. `sink` may block to hold the scan back. Holds one batch of names per level, never a whole directory.
+    /// Walks all of it, depth first and in no order within a directory, and gives each find to
+    /// `sink` until that breaks off. `sink` may block to hold the scan back. Holds one batch of
+    /// names per level, never a whole directory.
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>);
 
     /// Opens a file that a scan found, if it still is the one that was found.
     ///
     /// # Errors
-    /// [`DiskError::Changed`] if it is another or another version, [`DiskError::Vanished`] if it is gone.
+    /// [`DiskError::Changed`] if it is another or another version, [`DiskError::Vanished`] if it is
+    /// gone.
     fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError>;
 
     /// Opens a small file that will be read whole and soon: the system begins to fetch it at once.

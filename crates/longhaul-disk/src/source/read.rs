@@ -1,4 +1,5 @@
-//! Opening a source file that a scan has seen: the same file, the same version, or an error that says what it is now.
+//! Opening a source file that a scan has seen: the same file, the same version, or an error that
+//! says what it is now.
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -33,7 +34,8 @@ pub(crate) fn open_checked(
     Ok(SourceFile::new(handle, identity))
 }
 
-/// A small file that is open, is the one that was scanned, and is being fetched. Closed when dropped.
+/// A small file that is open, is the one that was scanned, and is being fetched. Closed when
+/// dropped.
 #[derive(Debug)]
 pub struct SmallFile<'a> {
     /// None: no file at all, for transfers without a disk.
@@ -66,10 +68,12 @@ impl<'a> SmallFile<'a> {
         SmallFile { fd: None, at, prefix: b"", expect }
     }
 
-    /// Reads all of it into `buf`, which is as long as it is, and checks that nobody wrote to it meanwhile.
+    /// Reads all of it into `buf`, which is as long as it is, and checks that nobody wrote to it
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`DiskError::Bounds`] if `buf` is longer or shorter, [`DiskError::Changed`] if the file is not what it was.
+    /// [`DiskError::Bounds`] if `buf` is longer or shorter, [`DiskError::Changed`] if the file is
+    /// not what it was.
     pub fn read(self, buf: &mut [u8]) -> Result<(), DiskError> {
         let prefix = self.prefix;
         self.read_whole(buf).map_err(|error| error.beneath(prefix))
@@ -103,8 +107,8 @@ fn check_open(fd: &OwnedFd, at: &RelPath, expect: &Identity) -> Result<(), DiskE
     check(at, &identity_of(&stat), expect)
 }
 
-/// Opens without touching the access time, which only the owner may; refused once, it is not asked for again. Also gives
-/// the flag that was used.
+/// Opens without touching the access time, which only the owner may; refused once, it is not asked
+/// for again. Also gives the flag that was used.
 fn open_quietly(
     noatime: &AtomicBool,
     open: impl Fn(OFlags) -> Result<OwnedFd, Errno>,

@@ -1,8 +1,9 @@
-//! Whether two sources would send the same top-level name: at the destination one of them would have to give way.
+//! Whether two sources would send the same top-level name: at the destination one of them would
+//! have to give way.
 //!
-//! In: the sources and what is sent of them. Out: the first name found twice. Reads no more than the listings of directories
-//! whose content is meant, and keeps a hash for each name; if they are many, of a part of them at a time. Looks into no
-//! subdirectory.
+//! In: the sources and what is sent of them. Out: the first name found twice. Reads no more than
+//! the listings of directories whose content is meant, and keeps a hash for each name; if they are
+//! many, of a part of them at a time. Looks into no subdirectory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -48,7 +49,8 @@ pub(super) fn find(source: &FsSource, what: &ScanRequest<'_>, hashes_max: usize)
         if search.owners.len() < hashes_max {
             part += 1;
         } else {
-            // Names of the parts that were done fall into two of the smaller ones that are done then.
+            // Names of the parts that were done fall into two of the smaller ones that are done
+            // then.
             (part, parts) = (0, parts * 2);
         }
     }
@@ -95,7 +97,8 @@ fn sends(source: &FsSource, what: &ScanRequest<'_>, at: usize, name: &[u8]) -> b
     is_sent && what.filter.verdict(&path, kind == FileType::Directory)
 }
 
-/// Names whose hashes are kept at a time: some 36 MB. With more the listings are read again for each part.
+/// Names whose hashes are kept at a time: some 36 MB. With more the listings are read again for
+/// each part.
 pub(super) const HASHES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

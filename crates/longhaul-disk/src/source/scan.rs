@@ -1,7 +1,8 @@
-//! Walks one source depth first, streaming: a stack of open directories, each with one batch of names.
+//! Walks one source depth first, streaming: a stack of open directories, each with one batch of
+//! names.
 //!
-//! Gives every find to the sink at once. Resolves nothing by itself: each name is looked up in the open directory that
-//! listed it, and never followed.
+//! Gives every find to the sink at once. Resolves nothing by itself: each name is looked up in the
+//! open directory that listed it, and never followed.
 
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
@@ -138,8 +139,9 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Says that a reserved name in the directory at `at` is not sent, unless it is left out anyway or is our own: the journals
-    /// and temporaries of other transfers are nobody's data, and come and go.
+    /// Says that a reserved name in the directory at `at` is not sent, unless it is left out anyway
+    /// or is our own: the journals and temporaries of other transfers are nobody's data, and come
+    /// and go.
     pub(crate) fn reserved(&mut self, dir: impl AsFd, at: RelPath, name: Vec<u8>) -> ControlFlow<()> {
         let stat = match statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -262,6 +264,6 @@ fn name_in_parent(path: &RelPath) -> &[u8] {
 
 /// One listing call's worth of names: some hundreds.
 const SCRATCH_BYTES: usize = 32 << 10;
-/// Directories within directories that a scan enters: each holds a descriptor and up to a batch of names. Real trees have
-/// some tens; paths of 4095 bytes would allow 2048.
+/// Directories within directories that a scan enters: each holds a descriptor and up to a batch of
+/// names. Real trees have some tens; paths of 4095 bytes would allow 2048.
 const DEPTH_MAX: usize = 1024;

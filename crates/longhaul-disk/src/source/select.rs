@@ -1,5 +1,5 @@
-//! Scans only what was named (`--files-from`): the names, all beneath those that are directories, and the directories above
-//! them, in the same depth-first order as a whole scan.
+//! Scans only what was named (`--files-from`): the names, all beneath those that are directories,
+//! and the directories above them, in the same depth-first order as a whole scan.
 
 use std::ops::ControlFlow;
 

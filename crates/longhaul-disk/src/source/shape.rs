@@ -1,7 +1,9 @@
-//! What the sources of a transfer turn out to be before it begins: one directory, missing, or anything else.
+//! What the sources of a transfer turn out to be before it begins: one directory, missing, or
+//! anything else.
 //!
-//! In: the sources as they are held. Out: a [`Shape`], by which a destination is placed, or not made at all. Looks at each source
-//! itself and at nothing beneath it; a scan says later what it finds then.
+//! In: the sources as they are held. Out: a [`Shape`], by which a destination is placed, or not
+//! made at all. Looks at each source itself and at nothing beneath it; a scan says later what it
+//! finds then.
 
 use longhaul_core::RelPath;
 use rustix::fs::{AtFlags, FileType, statat};
@@ -15,7 +17,8 @@ use crate::stat::type_of;
 pub enum Shape {
     /// One source, which is a directory and is sent as such, not only what lies in it.
     Directory,
-    /// None of the sources exists: the name of each beneath the destination, and the failure to find it.
+    /// None of the sources exists: the name of each beneath the destination, and the failure to
+    /// find it.
     Missing(Vec<(RelPath, DiskError)>),
     /// Several sources, a file, a link, the content of a directory.
     Other,
@@ -34,7 +37,8 @@ pub(super) fn of(source: &FsSource) -> Shape {
     Shape::Missing(missing)
 }
 
-/// The kind of a source that is sent under its own name; none where the content of a directory is meant.
+/// The kind of a source that is sent under its own name; none where the content of a directory is
+/// meant.
 fn look(source: &FsSource, top: &Top) -> Result<Option<FileType>, (RelPath, DiskError)> {
     let (path, name) = top.own_name();
     let walk = source.walk(top).map_err(|error| (path.clone(), source.out_of_reach(top, error)))?;

@@ -51,7 +51,8 @@ impl VoidSource {
     }
 }
 
-/// One file that exists nowhere, and of which nothing can be read once a time has passed since it was first opened.
+/// One file that exists nowhere, and of which nothing can be read once a time has passed since it
+/// was first opened.
 #[derive(Debug)]
 pub struct TimedVoid {
     one: VoidSource,

@@ -1,10 +1,13 @@
-//! Lists what stands at a path, sorted by name, a page at a time, in memory that does not go by the size of the directory.
+//! Lists what stands at a path, sorted by name, a page at a time, in memory that does not go by the
+//! size of the directory.
 //!
-//! In: a tree, a path, and how many bytes of names may be held. Out: pages, in order and each name once. A directory is read
-//! once for each batch of names that fits that memory, and a name is examined when its page is asked for. Knows no peers.
+//! In: a tree, a path, and how many bytes of names may be held. Out: pages, in order and each name
+//! once. A directory is read once for each batch of names that fits that memory, and a name is
+//! examined when its page is asked for. Knows no peers.
 //!
-//! A directory of `n` names costs `n * (name + NAME_COST) / memory` readings: of 10 million names of 20 bytes, with 16 MiB, 41
-//! readings, which is 100 s where a system reads four million names a second, and a fifth of that is for examining them.
+//! A directory of `n` names costs `n * (name + NAME_COST) / memory` readings: of 10 million names
+//! of 20 bytes, with 16 MiB, 41 readings, which is 100 s where a system reads four million names a
+//! second, and a fifth of that is for examining them.
 
 use std::collections::BinaryHeap;
 use std::collections::VecDeque;
@@ -54,10 +57,12 @@ enum Unread {
 }
 
 impl Lister {
-    /// Begins to list what stands at `path`, reserved names left out. A directory is not read before its first page is asked for.
+    /// Begins to list what stands at `path`, reserved names left out. A directory is not read
+    /// before its first page is asked for.
     ///
     /// # Errors
-    /// As [`Tree::stat`]; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nothing stands there.
+    /// As [`Tree::stat`]; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nothing stands
+    /// there.
     pub fn new(tree: &Tree, path: &RelPath) -> Result<Lister, DiskError> {
         let batch = VecDeque::new();
         let (unread, unwanted) = (Unread::Nothing, Arc::default());
@@ -75,8 +80,8 @@ impl Lister {
         Ok(lister)
     }
 
-    /// What another thread sets when nobody wants the listing any more: a page that is being read is broken off, and no other is
-    /// read.
+    /// What another thread sets when nobody wants the listing any more: a page that is being read
+    /// is broken off, and no other is read.
     pub fn unwanted(&self) -> Arc<AtomicBool> {
         self.unwanted.clone()
     }
@@ -91,9 +96,9 @@ impl Lister {
         matches!(self.unread, Unread::Behind(_))
     }
 
-    /// The next names: at most `max`, and of about `bytes` with what they point to. Reads the directory, for as many names
-    /// as `memory` bytes hold, when those of the last batch were given. Empty once the listing is over, and where all of its
-    /// names vanished meanwhile.
+    /// The next names: at most `max`, and of about `bytes` with what they point to. Reads the
+    /// directory, for as many names as `memory` bytes hold, when those of the last batch were
+    /// given. Empty once the listing is over, and where all of its names vanished meanwhile.
     ///
     /// # Errors
     /// What the system says of the directory or of a name.
@@ -173,7 +178,8 @@ struct FirstNames {
 
 impl FirstNames {
     fn offer(&mut self, name: &[u8]) {
-        // Once something was left out, what comes behind all that is held is left out too: else there were a gap.
+        // Once something was left out, what comes behind all that is held is left out too: else
+        // there were a gap.
         if self.more && self.names.peek().is_some_and(|last| name > last.as_ref()) {
             return;
         }
@@ -196,5 +202,6 @@ fn shown_beneath(dir: &RelPath, name: &[u8], error: Errno) -> DiskError {
 }
 
 const SCRATCH_BYTES: usize = 16 << 10;
-/// A name's pointer and length, the room that a growing list of those keeps free, and what an allocator adds.
+/// A name's pointer and length, the room that a growing list of those keeps free, and what an
+/// allocator adds.
 const NAME_COST: usize = 48;

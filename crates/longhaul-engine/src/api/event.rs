@@ -23,7 +23,8 @@ pub enum Event {
     Progress(Progress),
     /// A name of the transfer is settled.
     File(FileEvent),
-    /// Something in a source tree that is never sent (a fifo, a socket, a device, a reserved name); no failure.
+    /// Something in a source tree that is never sent (a fifo, a socket, a device, a reserved name);
+    /// no failure.
     Skipped {
         /// Where it lies in the transfer: bytes, as a reserved name is no path that could travel.
         path: Vec<u8>,
@@ -40,9 +41,11 @@ pub enum Event {
     Redialled(String),
     /// About once a second, where there are several paths: what each has carried.
     Paths(Vec<PathFigures>),
-    /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that large packets do not pass.
+    /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that
+    /// large packets do not pass.
     Lanes(LanesTuned),
-    /// Something went wrong; the run may go on (a file) or end (its report then carries the same fault).
+    /// Something went wrong; the run may go on (a file) or end (its report then carries the same
+    /// fault).
     Fault(Fault),
 }
 
@@ -61,11 +64,14 @@ pub struct Start {
     pub lanes: u32,
     /// Chunk size.
     pub chunk: ChunkSize,
-    /// What the kernel reports as the lanes' congestion control (`-` where there is none, or no lane was needed).
+    /// What the kernel reports as the lanes' congestion control (`-` where there is none, or no
+    /// lane was needed).
     pub congestion: String,
-    /// How the receiving side makes small files and names durable: `syncfs` or `fsync` (of each); none where nothing is kept.
+    /// How the receiving side makes small files and names durable: `syncfs` or `fsync` (of each);
+    /// none where nothing is kept.
     pub sync: Option<&'static str>,
-    /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption, buffered I/O.
+    /// Facts that a person should know and would not guess: fewer lanes than asked, no encryption,
+    /// buffered I/O.
     pub notes: Vec<String>,
 }
 
@@ -123,10 +129,11 @@ pub struct Progress {
     pub bytes_sent: u64,
     /// Payload that arrived over lanes, pieces of units that are under way among it.
     pub bytes_received: u64,
-    /// Bytes of the files that are at the receiver: what earlier runs brought, what arrived in this one, and holes. At least
-    /// `bytes_durable`.
+    /// Bytes of the files that are at the receiver: what earlier runs brought, what arrived in this
+    /// one, and holes. At least `bytes_durable`.
     pub bytes_arrived: u64,
-    /// Of these, bytes that were not sent in this run: earlier ones brought them, or they stood at the destination.
+    /// Of these, bytes that were not sent in this run: earlier ones brought them, or they stood at
+    /// the destination.
     pub bytes_resumed: u64,
     /// Verified and synced, those of earlier runs with them.
     pub bytes_durable: u64,
@@ -140,7 +147,8 @@ pub struct Progress {
     pub limited_by: Option<Limited>,
     /// Seconds since the other side was last heard of.
     pub silent_s: f64,
-    /// Bytes of skipped files that were read at the destination for their roots ([`Settings::digests`](super::Settings::digests)).
+    /// Bytes of skipped files that were read at the destination for their roots
+    /// ([`Settings::digests`](super::Settings::digests)).
     pub bytes_digested: u64,
 }
 
@@ -159,8 +167,8 @@ pub struct FileEvent {
     pub b3: Option<[u8; 32]>,
     /// Whether it is a regular file (else a symlink, a directory, a special file).
     pub regular: bool,
-    /// Whether the one source took the destination's name: `placed` then begins in the directory that holds the destination, not
-    /// in the destination.
+    /// Whether the one source took the destination's name: `placed` then begins in the directory
+    /// that holds the destination, not in the destination.
     pub renamed: bool,
 }
 
@@ -180,7 +188,8 @@ pub enum FileStatus {
 /// A part of the path from disk to disk that limited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limited {
-    /// `source`, `hash`, `cpu`, `network:loss`, `network:window`, `network:rate`, `receiver`, `target` or `memory`.
+    /// `source`, `hash`, `cpu`, `network:loss`, `network:window`, `network:rate`, `receiver`,
+    /// `target` or `memory`.
     pub by: &'static str,
     /// For how much of the time, 0 to 1.
     pub share: f64,

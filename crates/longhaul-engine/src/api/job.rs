@@ -1,6 +1,7 @@
 //! A transfer to run: its sources, its destination, and the daemon at the far end.
 //!
-//! In: from the command line or a library user. Out: to `client`. Plain data, but for [`Trust`], which its maker answers.
+//! In: from the command line or a library user. Out: to `client`. Plain data, but for [`Trust`],
+//! which its maker answers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,7 +74,8 @@ pub struct Remote {
     pub port: u16,
     /// Who we are.
     pub identity: Arc<Identity>,
-    /// Decides on the key that the daemon showed, before anything is asked of it. An error ends the run.
+    /// Decides on the key that the daemon showed, before anything is asked of it. An error ends the
+    /// run.
     pub trust: Arc<dyn Trust>,
 }
 
@@ -82,7 +84,7 @@ pub trait Trust: Send + Sync {
     /// Accepts `key` for `host:port`, or says why not and what to do next.
     ///
     /// # Errors
-    /// A [`Fault`] of code [`FaultCode::Denied`].
+    /// A [`Fault`] of code [`FaultCode::Denied`](longhaul_core::FaultCode::Denied).
     fn judge(&self, host: &str, port: u16, key: &PublicKey) -> Result<(), Fault>;
 }
 

@@ -38,17 +38,19 @@ pub struct Report {
     pub scanned: bool,
     /// Bytes sent again: after a mismatch, over another lane, or in another session.
     pub bytes_resent: u64,
-    /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood at the
-    /// destination and were copied.
+    /// Bytes of files that were received and that were not sent: earlier sessions had brought them,
+    /// or they stood at the destination and were copied.
     pub bytes_resumed: u64,
-    /// Bytes that lie durable at the destination in files that have not come to their end: the same command goes on with them.
-    /// 0 where nothing was left unfinished, or where the destination said nothing of it.
+    /// Bytes that lie durable at the destination in files that have not come to their end: the same
+    /// command goes on with them. 0 where nothing was left unfinished, or where the destination
+    /// said nothing of it.
     pub bytes_held: u64,
     /// Bytes that the receiver read back from the medium and compared.
     pub bytes_read_back: u64,
     /// Of these, bytes of chunks and files that were not what had been written.
     pub bytes_misread: u64,
-    /// Bytes of skipped files that were read at the destination for their roots ([`Settings::digests`](super::Settings::digests)).
+    /// Bytes of skipped files that were read at the destination for their roots
+    /// ([`Settings::digests`](super::Settings::digests)).
     pub bytes_digested: u64,
     /// Seconds from the first dial to the last commit.
     pub seconds: f64,
@@ -56,7 +58,8 @@ pub struct Report {
     pub sender_cpu: Option<f64>,
     /// CPU seconds of the receiving process, where known.
     pub receiver_cpu: Option<f64>,
-    /// What limited the transfer, with shares of the time in which that is known: the largest first.
+    /// What limited the transfer, with shares of the time in which that is known: the largest
+    /// first.
     pub limits: Vec<Limited>,
     /// CPU seconds by stage on this side.
     pub stages: Vec<(&'static str, f64)>,

@@ -19,7 +19,8 @@ use crate::budget::MEMORY_DEFAULT;
 pub struct Settings {
     /// Data connections; none begins with a few and finds out while data flows how many carry most.
     pub lanes: Option<u32>,
-    /// Protection of the lanes; none is `private` over a network and `safe` between two local directories.
+    /// Protection of the lanes; none is `private` over a network and `safe` between two local
+    /// directories.
     pub protect: Option<Protection>,
     /// What lanes run over.
     pub transport: Transport,
@@ -45,18 +46,21 @@ pub struct Settings {
     pub filter: Filter,
     /// Only these names, relative to the one source.
     pub files_from: Option<Arc<PathList>>,
-    /// Files that are skipped are read at the destination, for their roots: with [`FileEvent::b3`](super::FileEvent::b3) of what was sent that is a list
-    /// of all that stands there. A daemon that receives does it only for a key with the right to read.
+    /// Files that are skipped are read at the destination, for their roots: with
+    /// [`FileEvent::b3`](super::FileEvent::b3) of what was sent that is a list of all that stands
+    /// there. A daemon that receives does it only for a key with the right to read.
     pub digests: bool,
     /// Show the mapping, move nothing.
     pub dry_run: bool,
-    /// For how long after the last progress a lost session is dialled again; zero never. Not between two local directories.
+    /// For how long after the last progress a lost session is dialled again; zero never. Not
+    /// between two local directories.
     pub retry_for: Duration,
     /// A lane that moves nothing for so long, while others do, is given up and replaced.
     pub stall_after: Duration,
     /// The pairs of addresses that lanes run over; none: the route's. For transfers with a daemon.
     pub paths: Vec<NetPath>,
-    /// The sender keeps all lanes together below this, bytes/s of payload; none: as fast as it goes. At least [`RATE_MIN`].
+    /// The sender keeps all lanes together below this, bytes/s of payload; none: as fast as it
+    /// goes. At least [`RATE_MIN`].
     pub rate: Option<u64>,
     /// How much may be written and not durable where this side receives: what a crash may cost.
     pub sync: SyncGroup,
@@ -114,7 +118,8 @@ impl Transport {
     }
 }
 
-/// The lowest rate that a transfer may be given, bytes/s: below it a piece would take longer than a peer may be silent.
+/// The lowest rate that a transfer may be given, bytes/s: below it a piece would take longer than a
+/// peer may be silent.
 pub const RATE_MIN: u64 = 64 << 10;
 /// A router restarts, a daemon is upgraded.
 const RETRY_FOR_DEFAULT: Duration = Duration::from_secs(600);
@@ -125,7 +130,7 @@ pub enum Verify {
     /// What arrived, against the sender's digests.
     #[default]
     Wire,
-    /// Also what was written: it is read back from the medium after the sync, and compared again. Costs a read of
-    /// everything at the receiver, and two more chunks of its memory.
+    /// Also what was written: it is read back from the medium after the sync, and compared again.
+    /// Costs a read of everything at the receiver, and two more chunks of its memory.
     Disk,
 }

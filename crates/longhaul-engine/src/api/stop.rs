@@ -1,6 +1,7 @@
 //! How a run is stopped from outside.
 //!
-//! In: a trigger that a signal or a caller pulls. Out: the code with which the session loops end. Knows no signals.
+//! In: a trigger that a signal or a caller pulls. Out: the code with which the session loops end.
+//! Knows no signals.
 
 use std::sync::Arc;
 
@@ -53,7 +54,8 @@ async fn pulled(code: &mut watch::Receiver<Option<FaultCode>>) -> FaultCode {
 }
 
 impl StopTrigger {
-    /// Ends the run with `code`: [`FaultCode::Interrupted`] or [`FaultCode::Terminated`]. The first call counts.
+    /// Ends the run with `code`: [`FaultCode::Interrupted`] or [`FaultCode::Terminated`]. The first
+    /// call counts.
     pub fn stop(&self, code: FaultCode) {
         self.code.send_if_modified(|now| {
             let first = now.is_none();

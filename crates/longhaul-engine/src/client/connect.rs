@@ -1,7 +1,8 @@
 //! Reaches a daemon: dials, shows keys, asks, and has lanes dialled.
 //!
-//! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to `transfer`, or a bare control connection to `list`. Lanes are not
-//! waited for: the session begins, and they come to it. Knows no disks and moves no payload.
+//! In: a [`Remote`] and what is asked of it. Out: [`Agreed`] to `transfer`, or a bare control
+//! connection to `list`. Lanes are not waited for: the session begins, and they come to it. Knows
+//! no disks and moves no payload.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -136,7 +137,8 @@ impl Run {
             flow: self.flow(lanes_max)?,
             digests: self.settings.digests && role == Role::Sender,
         }));
-        // On a long path their handshakes need not wait for the answer. A daemon that has an earlier session to end takes its time.
+        // On a long path their handshakes need not wait for the answer. A daemon that has an
+        // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control);
         let long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
         let mut ahead = self.connect_ahead(&connect, self.transport(), if long { wanted } else { 0 });
@@ -168,7 +170,8 @@ impl Run {
         );
         let stands = self.stands(again, role, (&welcome, &granted), dialling.sync);
         let telling = Arc::new(StartEvent::new(self.observer.clone(), stands));
-        // The acceptor waits so long for a lane to say where it belongs, or there are fewer than were asked for.
+        // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
+        // were asked for.
         ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
         let dial = self.dial_of(&control, &welcome, connect, ahead);
         let told = telling.clone();
@@ -197,7 +200,8 @@ impl Run {
         }
     }
 
-    /// Whether lanes may come to run over something else. QUIC has none without encryption, and other congestion controls.
+    /// Whether lanes may come to run over something else. QUIC has none without encryption, and
+    /// other congestion controls.
     pub(crate) fn may_change_transport(&self) -> bool {
         self.settings.transport == Transport::Auto
             && self.protection() == Protection::Private
@@ -249,7 +253,8 @@ impl Run {
         (0..count).map(one).collect()
     }
 
-    /// How lanes of a session are dialled and joined to it: those first whose connections were begun before it was agreed on.
+    /// How lanes of a session are dialled and joined to it: those first whose connections were
+    /// begun before it was agreed on.
     fn dial_of(&self, control: &Control, welcome: &Welcome, connect: Connect, ahead: Vec<Receiver<Connected>>) -> Dial {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
         let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
@@ -314,7 +319,8 @@ impl Run {
     }
 }
 
-/// Connects a lane over a path, over what, with segments no larger than that; blocks for as long as that takes.
+/// Connects a lane over a path, over what, with segments no larger than that; blocks for as long as
+/// that takes.
 type Connect =
     Arc<dyn Fn(Option<&Chosen>, message::Transport, Option<u32>) -> Result<LaneStream, NetError> + Send + Sync>;
 /// A lane that has not joined, or why there is none, and the path that was chosen for it.
@@ -349,7 +355,8 @@ fn dial_lane(
     }
 }
 
-/// A lane that was connected longer ago than this is not used: the daemon closes it 10 s after its handshake.
+/// A lane that was connected longer ago than this is not used: the daemon closes it 10 s after its
+/// handshake.
 const AHEAD_MAX: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX / 2);
 /// Where there are several paths, one that does not answer a lane within this is left for now.
 const PATH_ANSWERS: Duration = Duration::from_secs(4);

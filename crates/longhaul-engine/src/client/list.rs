@@ -1,7 +1,7 @@
 //! Listing: what stands at a path of a daemon, its roots, or a path of this host.
 //!
-//! In: a location. Out: names in order, a page at a time as they come, to a sink that may break off. Holds one page, however
-//! many there are.
+//! In: a location. Out: names in order, a page at a time as they come, to a sink that may break
+//! off. Holds one page, however many there are.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -108,8 +108,9 @@ pub fn list_local(path: &Path, sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>)
     }
 }
 
-/// What is left of this user's unfinished files at a path of this host and beneath it, sorted by name. Written down at the
-/// top of the destination that the transfer was given: looked for in the directory itself and in those above it.
+/// What is left of this user's unfinished files at a path of this host and beneath it, sorted by
+/// name. Written down at the top of the destination that the transfer was given: looked for in the
+/// directory itself and in those above it.
 ///
 /// # Errors
 /// A [`Fault`] that names the path.
@@ -124,7 +125,8 @@ pub fn list_local_partials(path: &Path) -> Result<Vec<Listed>, Fault> {
         match partials_at(dir, &who.principal, &beneath) {
             Ok(partials) => found.extend(partials),
             Err(fault) if beneath.is_root() => return Err(fault),
-            // What is above may be anybody's: a shelf that is not ours to open tells of nothing of ours.
+            // What is above may be anybody's: a shelf that is not ours to open tells of nothing of
+            // ours.
             Err(fault) => tracing::debug!(target: "longhaul::journal", %fault, "nothing is looked for there"),
         }
     }
@@ -154,7 +156,8 @@ fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> C
     Ok(())
 }
 
-/// A daemon that reads a large directory says something every few seconds: one that does not for so long is gone.
+/// A daemon that reads a large directory says something every few seconds: one that does not for so
+/// long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

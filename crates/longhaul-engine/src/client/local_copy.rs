@@ -1,6 +1,8 @@
-//! Both ends of a transfer in this process: the same machines, digests and commits as between hosts, over socket pairs.
+//! Both ends of a transfer in this process: the same machines, digests and commits as between
+//! hosts, over socket pairs.
 //!
-//! In: a source tree and a destination. Out: the totals of both halves in one. No daemon, no keys, no network.
+//! In: a source tree and a destination. Out: the totals of both halves in one. No daemon, no keys,
+//! no network.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -69,12 +71,14 @@ impl Run {
         self.embedded(source, destination, Arc::new(Nobody)).await
     }
 
-    /// Each half of a copy has half of the memory; the least that is allowed for both leaves two buffers to each.
+    /// Each half of a copy has half of the memory; the least that is allowed for both leaves two
+    /// buffers to each.
     fn half_slots(&self) -> Result<usize, Fault> {
         budget::slots(self.settings.memory, self.settings.chunk).map(|slots| slots / 2)
     }
 
-    /// The same machines, digests and commits as between hosts, over socket pairs. `receiver` hears the receiving half.
+    /// The same machines, digests and commits as between hosts, over socket pairs. `receiver` hears
+    /// the receiving half.
     pub(crate) async fn embedded(
         self,
         tree: Arc<dyn SourceTree>,
@@ -87,7 +91,8 @@ impl Run {
         Ok(totals)
     }
 
-    /// The same, and what each half counted: of the sender's, processor time is that of the whole process.
+    /// The same, and what each half counted: of the sender's, processor time is that of the whole
+    /// process.
     pub(crate) async fn halves(
         self,
         tree: Arc<dyn SourceTree>,

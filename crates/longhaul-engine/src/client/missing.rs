@@ -1,6 +1,8 @@
-//! Runs none of whose sources exists: each is named and counted as a failure, no session begins, and no destination is made.
+//! Runs none of whose sources exists: each is named and counted as a failure, no session begins,
+//! and no destination is made.
 //!
-//! In: what the sources turned out to be, or a daemon's refusal. Out: the totals of such a run. Asks nobody and makes nothing.
+//! In: what the sources turned out to be, or a daemon's refusal. Out: the totals of such a run.
+//! Asks nobody and makes nothing.
 
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, RelPath};
 use longhaul_disk::Shape;
@@ -14,7 +16,8 @@ pub(crate) fn here(shape: &Shape, observer: &dyn Observer) -> Option<Totals> {
     Some(tell(missing.iter().map(|(name, error)| (name.clone(), error.fault().hint(globs(name)))), observer))
 }
 
-/// The totals of a pull from a daemon that refused it, if it did because it has none of the sources.
+/// The totals of a pull from a daemon that refused it, if it did because it has none of the
+/// sources.
 pub(crate) fn there(refusal: &Fault, remote: &Remote, paths: &[RemotePath], observer: &dyn Observer) -> Option<Totals> {
     if refusal.code != FaultCode::NotFound {
         return None;

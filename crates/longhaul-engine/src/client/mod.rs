@@ -1,9 +1,10 @@
 //! Runs a job from its initiator's side: push, pull, and copy within one process.
 //!
-//! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `connect` reaches a daemon and agrees with it, by the request that `wish` makes;
-//! `local_copy` plays both sides here, `session` sets one up, `start_event` keeps what is told of it in order; `retry` decides
-//! whether a lost session is followed by another, `udp_way` that none is where datagrams are dropped, `missing` reports sources that
-//! do not exist. `list` asks what is there. The session loops do the rest.
+//! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `connect` reaches a daemon and agrees with
+//! it, by the request that `wish` makes; `local_copy` plays both sides here, `session` sets one up,
+//! `start_event` keeps what is told of it in order; `retry` decides whether a lost session is
+//! followed by another, `udp_way` that none is where datagrams are dropped, `missing` reports
+//! sources that do not exist. `list` asks what is there. The session loops do the rest.
 
 pub(crate) mod connect;
 pub(crate) mod list;
@@ -75,8 +76,9 @@ pub async fn run(job: Job, settings: Settings, observer: Arc<dyn Observer>, stop
     Report { paths: paths.figures(), ..conclude(result, &*observer, begun) }
 }
 
-/// Copies between two trees that a library user made, in this process: any [`SourceTree`] to any [`TargetTree`], with
-/// [`EngineKind::Void`](longhaul_disk::EngineKind::Void) for trees without a disk. No peer can ask for it.
+/// Copies between two trees that a library user made, in this process: any [`SourceTree`] to any
+/// [`TargetTree`], with [`EngineKind::Void`](longhaul_disk::EngineKind::Void) for trees without a
+/// disk. No peer can ask for it.
 pub async fn run_between(
     source: Arc<dyn SourceTree>,
     target: Arc<dyn TargetTree>,
@@ -92,8 +94,9 @@ pub async fn run_between(
     conclude(result, &*observer, begun)
 }
 
-/// Copies into a directory that a library user opened, in this process, with the journal that a destination named on the
-/// command line has: what is cut off is gone on with by the next run. Each half has an observer of its own.
+/// Copies into a directory that a library user opened, in this process, with the journal that a
+/// destination named on the command line has: what is cut off is gone on with by the next run. Each
+/// half has an observer of its own.
 pub async fn run_into(
     source: Arc<dyn SourceTree>,
     target: FsTarget,
@@ -171,7 +174,8 @@ impl Run {
         let asked = place::placing(path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
         loop {
-            // What the first session found there decides for all: it may since have made a directory of that name.
+            // What the first session found there decides for all: it may since have made a
+            // directory of that name.
             let placing = match &course.renamed {
                 None => asked,
                 Some(None) => Placing::Beneath,
@@ -250,8 +254,8 @@ impl Run {
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
     ) -> Result<(), Fault> {
         let (memory, chunk) = (self.settings.memory, self.settings.chunk);
-        // What is left in a destination that stands says how large buffers must be; one that does not is made only when the
-        // daemon has agreed.
+        // What is left in a destination that stands says how large buffers must be; one that does
+        // not is made only when the daemon has agreed.
         let mut standing = if site.at.stands() { Some(site.at.open()?) } else { None };
         let limit = budget::largest_chunk(memory, chunk);
         let chunk_max = standing.as_ref().map_or(chunk, |d| d.chunk_max(chunk).min(limit));
@@ -325,7 +329,8 @@ impl Run {
         )
     }
 
-    /// What may come from sources of which the only one, if only one is named, keeps its `own` name.
+    /// What may come from sources of which the only one, if only one is named, keeps its `own`
+    /// name.
     pub(crate) fn asked(&self, own: Option<&[u8]>) -> Allowed {
         let mut asked = Allowed::passing(self.settings.filter.clone());
         if !self.settings.preserve.links {

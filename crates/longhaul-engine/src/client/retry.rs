@@ -1,7 +1,8 @@
 //! Whether and when to dial again after a session was lost.
 //!
-//! In: how each attempt ended, and when it last moved anything. Out: a pause, or the end. The waits double from a fifth of a
-//! second to a quarter of a minute; time is counted from the last progress. Dials nothing itself.
+//! In: how each attempt ended, and when it last moved anything. Out: a pause, or the end. The waits
+//! double from a fifth of a second to a quarter of a minute; time is counted from the last
+//! progress. Dials nothing itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,8 +25,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Goes on for `retry_for` after the last progress; zero never does. `dice` makes runs that were cut off together come
-    /// back apart.
+    /// Goes on for `retry_for` after the last progress; zero never does. `dice` makes runs that
+    /// were cut off together come back apart.
     pub(crate) fn new(retry_for: Duration, now: Instant, dice: u64) -> Patience {
         Patience { retry_for, met: false, since: now, wait: WAIT_FIRST, dice: dice | 1 }
     }
@@ -40,8 +41,8 @@ impl Patience {
         self.met
     }
 
-    /// How long to wait before dialling again after `fault`; none when that is no use, or no more. `progressed`: when
-    /// anything moved for the last time.
+    /// How long to wait before dialling again after `fault`; none when that is no use, or no more.
+    /// `progressed`: when anything moved for the last time.
     fn after(&mut self, now: Instant, fault: &Fault, progressed: Option<Instant>) -> Option<Duration> {
         let passing = match fault.code {
             FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable => self.met,

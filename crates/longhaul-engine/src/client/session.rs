@@ -1,6 +1,8 @@
-//! What carries a session of `transfer`: the link that its loop talks over, and what there is to say when it stands.
+//! What carries a session of `transfer`: the link that its loop talks over, and what there is to
+//! say when it stands.
 //!
-//! In: a control channel, and lanes that have joined or are being dialled. Out: a [`Link`], and the facts of the start event.
+//! In: a control channel, and lanes that have joined or are being dialled. Out: a [`ControlLink`],
+//! and the facts of the start event.
 
 use std::sync::Arc;
 

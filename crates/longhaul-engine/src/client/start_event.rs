@@ -1,7 +1,8 @@
 //! Tells that a session stands before it tells anything else of it.
 //!
-//! A session begins while its lanes are still being dialled, and says what they are once the first of them has joined. In: events of
-//! the session, lanes as they join or do not. Out: the same events, behind the one that the session stands. Knows no sessions.
+//! A session begins while its lanes are still being dialled, and says what they are once the first
+//! of them has joined. In: events of the session, lanes as they join or do not. Out: the same
+//! events, behind the one that the session stands. Knows no sessions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,7 +27,8 @@ struct HeldEvents {
 }
 
 impl StartEvent {
-    /// Holds back what is told until a lane has joined, then tells `stands`, of lanes that were granted, before it.
+    /// Holds back what is told until a lane has joined, then tells `stands`, of lanes that were
+    /// granted, before it.
     pub(crate) fn new(observer: Arc<dyn Observer>, stands: Event) -> StartEvent {
         StartEvent { observer, waiting: Mutex::new(Some(HeldEvents { start: stands, failed: 0, waiting: Vec::new() })) }
     }
@@ -98,7 +100,8 @@ impl Observer for StartEvent {
     }
 }
 
-/// Events that wait for a lane; where so much can be settled without one, it is no longer waited for.
+/// Events that wait for a lane; where so much can be settled without one, it is no longer waited
+/// for.
 const HELD_MAX: usize = 16 << 10;
 
 #[cfg(test)]

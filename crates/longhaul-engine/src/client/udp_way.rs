@@ -1,9 +1,10 @@
 //! Whether datagrams reach the daemon at all, in a run whose lanes all travel in them.
 //!
-//! In: how each lane over QUIC was dialled, and when the daemon was last heard over the control connection. Out: whether another
-//! session is of any use: where no lane has ever joined, a dial was met with silence and the daemon was heard over TCP after that,
-//! a firewall drops UDP, and it will not stop within minutes. Where both were silent there was an outage, which says nothing of a
-//! firewall. Knows no sockets.
+//! In: how each lane over QUIC was dialled, and when the daemon was last heard over the control
+//! connection. Out: whether another session is of any use: where no lane has ever joined, a dial
+//! was met with silence and the daemon was heard over TCP after that, a firewall drops UDP, and it
+//! will not stop within minutes. Where both were silent there was an outage, which says nothing of
+//! a firewall. Knows no sockets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,8 @@ struct UdpVerdict {
     dials: Mutex<Dials>,
 }
 
-/// The dials of one session. Clones share it: those that are late are counted for none that follows.
+/// The dials of one session. Clones share it: those that are late are counted for none that
+/// follows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dials(Arc<Mutex<Option<Instant>>>);
 
@@ -54,7 +56,8 @@ impl UdpWay {
         }
     }
 
-    /// A session is over in which the daemon was heard over the control connection at that time for the last time.
+    /// A session is over in which the daemon was heard over the control connection at that time for
+    /// the last time.
     pub(crate) fn session_over(&self, heard: Option<Instant>) {
         let dials = std::mem::take(&mut *lock(&self.0.dials));
         let silent = *lock(&dials.0);

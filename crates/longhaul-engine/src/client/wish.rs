@@ -1,7 +1,8 @@
-//! What a transfer asks of a daemon, cut to what one message holds: the hello, and the parts of the request that follow it.
+//! What a transfer asks of a daemon, cut to what one message holds: the hello, and the parts of the
+//! request that follow it.
 //!
-//! In: sources, rules and names of a pull, or a destination. Out: the far end of a hello, and messages one after the other. Holds the
-//! list of names once, whatever is sent of it.
+//! In: sources, rules and names of a pull, or a destination. Out: the far end of a hello, and
+//! messages one after the other. Holds the list of names once, whatever is sent of it.
 
 use std::sync::Arc;
 

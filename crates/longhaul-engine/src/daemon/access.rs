@@ -1,4 +1,5 @@
-//! Who may do what: a request needs the right from the root and from the client. Pure rules on a configuration.
+//! Who may do what: a request needs the right from the root and from the client. Pure rules on a
+//! configuration.
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Rights};
 use longhaul_net::{Protection, PublicKey};
@@ -17,7 +18,8 @@ impl Daemon {
         self.config.clients.iter().find(|c| c.key == *key).ok_or_else(|| unknown(key))
     }
 
-    /// A root that the client may see at all, and its rights there. Whether a root exists is not told to others.
+    /// A root that the client may see at all, and its rights there. Whether a root exists is not
+    /// told to others.
     pub(super) fn root(&self, client: &ClientConfig, name: &str) -> Result<(&RootConfig, Rights), Fault> {
         let rights = client.roots.get(name).copied().unwrap_or_default();
         match self.roots.get(name) {

@@ -1,7 +1,8 @@
-//! Who may have what of the daemon: a request is authorised, its place and memory are reserved, its side is opened.
+//! Who may have what of the daemon: a request is authorised, its place and memory are reserved, its
+//! side is opened.
 //!
-//! In: a request and the client's key. Out: an [`Admitted`] that holds all that the conversation needs, or the refusal. Says nothing to
-//! the client itself, so that another door may ask the same.
+//! In: a request and the client's key. Out: an [`Admitted`] that holds all that the conversation
+//! needs, or the refusal. Says nothing to the client itself, so that another door may ask the same.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,8 +57,9 @@ pub(super) struct Admission {
     pub(super) holdings: Holdings,
 }
 
-/// What a session has of the daemon. Fields are given back in the order of their declaration: first its place among the
-/// sessions, then its memory, and last its place among the runs, as whoever waits for that may begin at once.
+/// What a session has of the daemon. Fields are given back in the order of their declaration: first
+/// its place among the sessions, then its memory, and last its place among the runs, as whoever
+/// waits for that may begin at once.
 pub(super) struct Holdings {
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
@@ -165,7 +167,8 @@ async fn prepare(
             Transport::Tcp => lanes,
             Transport::Quic => budget::lanes_quic(lanes, memory.get()),
         },
-        // Nothing is waited for where there is no disk: what is read ahead would only be late when the time is over.
+        // Nothing is waited for where there is no disk: what is read ahead would only be late when
+        // the time is over.
         depth: if measured.is_some() { Some(1) } else { daemon.config.depth },
         engine: if measured.is_some() { EngineKind::Void } else { daemon.config.engine },
         chunk: chunk_max,
@@ -198,7 +201,8 @@ async fn prepare(
     })
 }
 
-/// One of the sessions that there may be. Where all are taken, one in which nothing moves makes room for a client that has none.
+/// One of the sessions that there may be. Where all are taken, one in which nothing moves makes
+/// room for a client that has none.
 async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Fault> {
     match daemon.sessions.claim(client, 1) {
         Err(Full::Daemon) if !daemon.sessions.has_any(client) && daemon.runs.make_room(client).await => {
@@ -209,8 +213,9 @@ async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<Share, Faul
     .map_err(|full| daemon.sessions.refusal(full))
 }
 
-/// The memory that a session begins with. Where nothing is left, one in which nothing moves makes room for a client that has none; but
-/// not for one that wants much more than others, which would have to send several away.
+/// The memory that a session begins with. Where nothing is left, one in which nothing moves makes
+/// room for a client that has none; but not for one that wants much more than others, which would
+/// have to send several away.
 async fn buffers(daemon: &Daemon, client: PublicKey, needed: Need) -> Result<Buffers, Fault> {
     let claim = || Buffers::claim(&daemon.memory, client, needed);
     let modest = needed.first() <= 2 * budget::memory_for(ChunkSize::DEFAULT).get();

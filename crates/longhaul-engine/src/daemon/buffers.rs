@@ -1,8 +1,9 @@
-//! Memory of one session out of what the daemon has: for four chunks at first, more as its lanes carry data.
+//! Memory of one session out of what the daemon has: for four chunks at first, more as its lanes
+//! carry data.
 //!
-//! In: what a session may come to need. Out: a claim that grows while the session runs and goes with it, or a refusal. A session
-//! that gets no more goes on with what it has: its lanes wait for their own buffers, never for another session. Knows no
-//! messages and no lanes.
+//! In: what a session may come to need. Out: a claim that grows while the session runs and goes
+//! with it, or a refusal. A session that gets no more goes on with what it has: its lanes wait for
+//! their own buffers, never for another session. Knows no messages and no lanes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,7 +33,8 @@ pub(super) struct Buffers {
     chunk: u64,
 }
 
-/// The bytes of all buffers of one session: the default, or what four of its chunks need, but no more than the daemon has.
+/// The bytes of all buffers of one session: the default, or what four of its chunks need, but no
+/// more than the daemon has.
 pub(super) fn session_memory(all: ByteCount, chunk: ChunkSize) -> ByteCount {
     MEMORY_DEFAULT.max(budget::memory_for(chunk)).min(all)
 }
@@ -76,23 +78,26 @@ impl Buffers {
         lock(&self.share).absorb(share);
     }
 
-    /// Has `slab` use what is claimed, and claim more for each further buffer that must be there at a time.
+    /// Has `slab` use what is claimed, and claim more for each further buffer that must be there at
+    /// a time.
     pub(super) fn feed(&self, slab: &Slab) {
         let (share, chunk) = (Arc::downgrade(&self.share), self.chunk);
-        // What the session has claimed goes with the session, even where a buffer stays behind in the kernel for a moment.
+        // What the session has claimed goes with the session, even where a buffer stays behind in
+        // the kernel for a moment.
         let grow =
             move |slots: usize| share.upgrade().is_some_and(|share| lock(&share).grow(slots as u64 * chunk).is_ok());
         slab.grow_from(SLOTS_MIN as usize, Box::new(grow));
     }
 
-    /// Claims so many bytes more whenever it is called, for what the session keeps besides buffers; says whether they are there.
+    /// Claims so many bytes more whenever it is called, for what the session keeps besides buffers;
+    /// says whether they are there.
     pub(super) fn more(&self) -> overhead::ClaimMemory {
         let share = Arc::downgrade(&self.share);
         Box::new(move |bytes| share.upgrade().is_some_and(|share| lock(&share).grow(bytes).is_ok()))
     }
 
-    /// Claims so many bytes more when it is first called, for lanes that keep payload in this process besides buffers; says
-    /// whether they are there.
+    /// Claims so many bytes more when it is first called, for lanes that keep payload in this
+    /// process besides buffers; says whether they are there.
     pub(super) fn room(&self, bytes: u64) -> Box<dyn FnMut() -> bool + Send> {
         let (share, mut has) = (Arc::downgrade(&self.share), false);
         Box::new(move || {

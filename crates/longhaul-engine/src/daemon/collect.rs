@@ -1,5 +1,5 @@
-//! When abandoned partials are collected: as the daemon starts, and each hour. In: a daemon. What is abandoned, and how it is
-//! removed, is `partials`' business.
+//! When abandoned partials are collected: as the daemon starts, and each hour. In: a daemon. What
+//! is abandoned, and how it is removed, is `partials`' business.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 use super::Daemon;
 use crate::workers::blocking;
 
-/// Collects until the daemon stops, if it is to collect at all. In roots where nobody may make anything nothing is removed.
+/// Collects until the daemon stops, if it is to collect at all. In roots where nobody may make
+/// anything nothing is removed.
 pub(super) async fn collect(daemon: Arc<Daemon>) {
     let Some(age) = daemon.config.partials else { return };
     let mut stop = daemon.stop.clone();

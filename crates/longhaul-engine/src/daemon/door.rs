@@ -1,6 +1,7 @@
 //! The daemon's door: what it listens at, and who is brought to whom when somebody comes in.
 //!
-//! In: addresses; connections from the network. Out: conversations to `serve`, lanes to `lanes`. Must not know what is said.
+//! In: addresses; connections from the network. Out: conversations to `serve`, lanes to `lanes`.
+//! Must not know what is said.
 
 use std::fmt::Display;
 use std::io;
@@ -23,8 +24,9 @@ use super::{Daemon, ServeConfig, serve};
 /// What listens at one address.
 pub(super) type Listening = (Listener, QuicListener);
 
-/// How much is spent on those who are not known yet, in a process that may have so many descriptors (`None`: any number). If those
-/// will not do for the sessions that the configuration admits, the log says so.
+/// How much is spent on those who are not known yet, in a process that may have so many descriptors
+/// (`None`: any number). If those will not do for the sessions that the configuration admits, the
+/// log says so.
 pub(super) fn limits(config: &ServeConfig, descriptors: Option<u64>) -> GreetLimits {
     let limits = GreetLimits { opening_bytes: OPENING_BYTES, ..GreetLimits::within(descriptors) };
     let sessions = config.sessions as u64;
@@ -172,8 +174,8 @@ const PORTS_TRIED: u32 = 16;
 /// A listener that fails for another reason than a shortage is tried again after this.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 const FAILURES_TOLD_EVERY: Duration = Duration::from_secs(60);
-/// A session's at most, as counted in one that wrote as many files as it may: 256 large ones and small ones in batches, lanes,
-/// directories, journals.
+/// A session's at most, as counted in one that wrote as many files as it may: 256 large ones and
+/// small ones in batches, lanes, directories, journals.
 const SESSION_DESCRIPTORS: u64 = 700;
 /// Roots, sockets, logs, and connections of clients that have not begun a session.
 const DAEMON_DESCRIPTORS: u64 = 256;

@@ -1,7 +1,9 @@
-//! Answers requests to list: roots that a key may see, a key's partials, or names of a directory, a page at a time.
+//! Answers requests to list: roots that a key may see, a key's partials, or names of a directory, a
+//! page at a time.
 //!
-//! In: a tree and a path, or a client. Out: listings over control, each name once and in order. Holds a bounded share of the
-//! daemon's memory whatever lies in the directory, and ends when the other side does not read.
+//! In: a tree and a path, or a client. Out: listings over control, each name once and in order.
+//! Holds a bounded share of the daemon's memory whatever lies in the directory, and ends when the
+//! other side does not read.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -37,7 +39,8 @@ enum NameSource {
     Known(Vec<Listed>),
 }
 
-/// A listing's places: one of the listings that there may be, with memory for its first names, and what it claims for more.
+/// A listing's places: one of the listings that there may be, with memory for its first names, and
+/// what it claims for more.
 pub(super) struct Places {
     _listing: Share,
     memory: Share,
@@ -165,7 +168,8 @@ impl ListingWriter<'_> {
         let mut names = NAMES_FIRST_BYTES;
         let _wanted = Abandoned(lister.unwanted());
         loop {
-            // The places go with it: a thread that reads on behind a reader who has hung up still has them.
+            // The places go with it: a thread that reads on behind a reader who has hung up still
+            // has them.
             let read = blocking(move || {
                 let page = name_page(&mut lister, names)?;
                 Ok((page, lister, places))
@@ -176,14 +180,16 @@ impl ListingWriter<'_> {
             if lister.is_over() {
                 return Ok(());
             }
-            // Each reading of a large directory costs as much as the first: with more memory there are fewer.
+            // Each reading of a large directory costs as much as the first: with more memory there
+            // are fewer.
             if names < NAMES_BYTES && lister.is_read_again() && places.memory.grow(MORE).is_ok() {
                 names = NAMES_BYTES;
             }
         }
     }
 
-    /// Waits for names, and says now and then that they are looked for: the other side takes silence for an end.
+    /// Waits for names, and says now and then that they are looked for: the other side takes
+    /// silence for an end.
     async fn while_it_reads<T>(&mut self, read: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let mut read = std::pin::pin!(read);
         loop {
@@ -213,7 +219,8 @@ impl ListingWriter<'_> {
     }
 }
 
-/// What is left of a principal's unfinished files at a path, which may be what has no other name yet.
+/// What is left of a principal's unfinished files at a path, which may be what has no other name
+/// yet.
 fn partials(
     tree: &Tree,
     store: &RootJournals,
@@ -236,15 +243,18 @@ fn too_many_partials(refusal: &Fault) -> Fault {
 
 /// What a listing claims for the names that it does not hold at first.
 const MORE: u64 = (NAMES_BYTES - NAMES_FIRST_BYTES) as u64;
-/// Names of a directory that are held between pages at first, in bytes, which is all that a directory of 15,000 names needs. With a page, and the message that it becomes, that is 2 MiB,
-/// which each listing has besides the daemon's memory: whoever fills that with sessions can still see what has come of them.
+/// Names of a directory that are held between pages at first, in bytes, which is all that a
+/// directory of 15,000 names needs. With a page, and the message that it becomes, that is 2 MiB,
+/// which each listing has besides the daemon's memory: whoever fills that with sessions can still
+/// see what has come of them.
 const NAMES_FIRST_BYTES: usize = 1 << 20;
 /// What a listing of partials claims at a time, beyond its first: some thousand of them.
 const PARTIALS_STEP_BYTES: u64 = 1 << 20;
-/// Listings of one client at a time. A person has one, a script that looks at several directories a few.
+/// Listings of one client at a time. A person has one, a script that looks at several directories a
+/// few.
 pub(super) const LISTINGS_OF_CLIENT_MAX: u64 = 4;
-/// Listings of all clients at a time: 64 MiB at first and half a GiB of names at most, and threads of the runtime's that read
-/// directories.
+/// Listings of all clients at a time: 64 MiB at first and half a GiB of names at most, and threads
+/// of the runtime's that read directories.
 pub(super) const LISTINGS_MAX: u64 = 32;
 /// A page that is not taken for so long was the last one.
 const PAGE_TAKEN_MAX: Duration = Duration::from_secs(30);

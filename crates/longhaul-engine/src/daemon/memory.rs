@@ -1,7 +1,8 @@
-//! Measurements: transfers between a client's memory and this daemon's, through the lanes, digests and machines of any other.
+//! Measurements: transfers between a client's memory and this daemon's, through the lanes, digests
+//! and machines of any other.
 //!
-//! In: what a client asks for. Out: what it gets, which is bounded here whatever it asks for; or a refusal that says what would
-//! let it. No disk is touched.
+//! In: what a client asks for. Out: what it gets, which is bounded here whatever it asks for; or a
+//! refusal that says what would let it. No disk is touched.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,8 @@ impl Daemon {
     /// What a transfer gets that is a measurement; none for any other.
     ///
     /// # Errors
-    /// [`FaultCode::Denied`] for a client that may not measure, [`FaultCode::Unsupported`] for what is none.
+    /// [`FaultCode::Denied`] for a client that may not measure, [`FaultCode::Unsupported`] for what
+    /// is none.
     pub(super) fn measured(&self, client: &ClientConfig, transfer: &Transfer) -> Result<Option<Measured>, Fault> {
         let Far::Memory { bytes, millis } = transfer.far else { return Ok(None) };
         if !client.bench {

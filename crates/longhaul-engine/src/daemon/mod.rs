@@ -1,11 +1,15 @@
-//! The daemon: one listening port for control connections and lanes, roots to serve, clients to know.
+//! The daemon: one listening port for control connections and lanes, roots to serve, clients to
+//! know.
 //!
-//! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when one ends. `access`
-//! says who may do what, `admission` who has what of the daemon, `side` opens what a transfer reads or writes; `door` listens and hands connections on; `serve` runs one conversation; `lobby` bounds who waits to be
-//! heard; `strangers` sends those away whose key is no client's; `notices` tells the log of them; `listing` answers those who
-//! look; `runs` lets a client take over from itself;
-//! `shares` says how much of the daemon's sessions, memory and listings each client may have, `buffers` how the memory of
-//! one session grows; `memory` says who may measure and how much; `rates` says how fast each session may be; `collect` says when abandoned partials go.
+//! In: a configuration. Out: sessions, each in its own task, and a log line when one opens and when
+//! one ends. `access` says who may do what, `admission` who has what of the daemon, `side` opens
+//! what a transfer reads or writes; `door` listens and hands connections on; `serve` runs one
+//! conversation; `lobby` bounds who waits to be heard; `strangers` sends those away whose key is no
+//! client's; `notices` tells the log of them; `listing` answers those who look; `runs` lets a
+//! client take over from itself; `shares` says how much of the daemon's sessions, memory and
+//! listings each client may have, `buffers` how the memory of one session grows; `memory` says who
+//! may measure and how much; `rates` says how fast each session may be; `collect` says when
+//! abandoned partials go.
 
 mod access;
 mod admission;
@@ -84,28 +88,33 @@ pub struct ClientConfig {
 /// A daemon's configuration.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// The file that it was read from, named in the log where an administrator has to edit it; none: the command line alone.
+    /// The file that it was read from, named in the log where an administrator has to edit it;
+    /// none: the command line alone.
     pub file: Option<PathBuf>,
     /// Addresses to listen on, `host:port`; port 0 = any free one.
     pub listen: Vec<String>,
     /// Sessions at a time (default 64); at one more, the newcomer is told to come back.
     pub sessions: usize,
-    /// Buffers of all sessions together (default 4 GiB), and what long listings take beyond 2 MiB each. A session begins with four of its chunks (16 MiB), so that
-    /// 64 fit into 1 GiB, and claims more as its lanes carry data, up to 256 MiB. Too little leaves sessions with few buffers,
-    /// which is slow over long paths; what is more than they use costs nothing.
+    /// Buffers of all sessions together (default 4 GiB), and what long listings take beyond 2 MiB
+    /// each. A session begins with four of its chunks (16 MiB), so that 64 fit into 1 GiB, and
+    /// claims more as its lanes carry data, up to 256 MiB. Too little leaves sessions with few
+    /// buffers, which is slow over long paths; what is more than they use costs nothing.
     pub memory: ByteCount,
-    /// A session in which nothing moved for so long, while no disk of this daemon was at work, ends; its client goes on where it
-    /// ended (default 10 min); none: never. Too short ends sessions whose clients wait for a tape; too long leaves places to
-    /// clients that are stuck, though one that is idle for half a minute makes room for a client that has none.
+    /// A session in which nothing moved for so long, while no disk of this daemon was at work,
+    /// ends; its client goes on where it ended (default 10 min); none: never. Too short ends
+    /// sessions whose clients wait for a tape; too long leaves places to clients that are stuck,
+    /// though one that is idle for half a minute makes room for a client that has none.
     pub idle: Option<Duration>,
-    /// Partials that nobody has gone on with for so long are removed, at start and each hour (default 14 days); none: never.
-    /// Too short throws away what an interrupted transfer would still use; too long lets it fill the disk.
+    /// Partials that nobody has gone on with for so long are removed, at start and each hour
+    /// (default 14 days); none: never. Too short throws away what an interrupted transfer would
+    /// still use; too long lets it fill the disk.
     pub partials: Option<Duration>,
-    /// Transfers that one client has left unfinished in a root and that are kept (default 1024); at one more it begins no other one
-    /// there, and may go on with those. Too few keeps out clients whose links break for days; too many fills the root with what
-    /// nobody comes back for.
+    /// Transfers that one client has left unfinished in a root and that are kept (default 1024); at
+    /// one more it begins no other one there, and may go on with those. Too few keeps out clients
+    /// whose links break for days; too many fills the root with what nobody comes back for.
     pub unfinished: usize,
-    /// How much a session that receives may have written and not durable: what a crash may cost (default 1 s or 1 GiB).
+    /// How much a session that receives may have written and not durable: what a crash may cost
+    /// (default 1 s or 1 GiB).
     pub sync: SyncGroup,
     /// The roots.
     pub roots: Vec<RootConfig>,
@@ -119,7 +128,8 @@ pub struct ServeConfig {
     pub depth: Option<usize>,
     /// What all sessions carry together at most, bytes/s; none: as fast as they go.
     pub rate: Option<u64>,
-    /// What one measurement of a client moves at most (default 64 GiB). Too little ends it before its time on a fast link.
+    /// What one measurement of a client moves at most (default 64 GiB). Too little ends it before
+    /// its time on a fast link.
     pub bench_bytes: ByteCount,
 }
 

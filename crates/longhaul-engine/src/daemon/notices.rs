@@ -1,8 +1,10 @@
-//! What the log says of strangers and floods: bounded, whoever comes and however often, with addresses and counts.
+//! What the log says of strangers and floods: bounded, whoever comes and however often, with
+//! addresses and counts.
 //!
-//! In: refusals, and tallies of those that gave way. Out: lines at WARN. A refusal has a line of its own while there are few, so that an
-//! administrator finds the newcomer's; the others are counted by source, and told once a minute. No line has a command that would
-//! let anybody in: whoever reads it cannot know whose key it is.
+//! In: refusals, and tallies of those that gave way. Out: lines at WARN. A refusal has a line of
+//! its own while there are few, so that an administrator finds the newcomer's; the others are
+//! counted by source, and told once a minute. No line has a command that would let anybody in:
+//! whoever reads it cannot know whose key it is.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -79,7 +81,8 @@ fn most(tally: &Tally) -> String {
 /// What was said within the minute, and what was not.
 #[derive(Debug, Default)]
 struct NoticeCounts {
-    /// When the lines of single refusals began to be counted, and how many there were of each source.
+    /// When the lines of single refusals began to be counted, and how many there were of each
+    /// source.
     minute: Option<Instant>,
     lines: HashMap<Source, usize>,
     lines_all: usize,
@@ -130,7 +133,8 @@ impl NoticeCounts {
 /// Counts are looked at so often: the first of a flood is told this long after it began.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Refusals with a line of their own within a minute, in all and of one source. A newcomer tries once or twice before it asks.
+/// Refusals with a line of their own within a minute, in all and of one source. A newcomer tries
+/// once or twice before it asks.
 const LINES_MAX: usize = 16;
 const LINES_OF_SOURCE_MAX: usize = 2;
 /// Sources that a line names.

@@ -1,9 +1,11 @@
-//! What the daemon lets its sessions carry: caps for all, for a root, for a client, shared fairly among the sessions beneath them.
+//! What the daemon lets its sessions carry: caps for all, for a root, for a client, shared fairly
+//! among the sessions beneath them.
 //!
-//! In: sessions that begin and end. Out: to each session its rate, at its start and whenever that changes. Fair is max-min,
-//! weighted (Bertsekas and Gallager, *Data Networks*, 6.5.2): all rates rise together, each as its weight, until a cap is
-//! reached; those beneath it stop there, the others rise on. A session counts as if it could use whatever it is given, but for
-//! the rate that it was asked to keep itself. Knows no sockets.
+//! In: sessions that begin and end. Out: to each session its rate, at its start and whenever that
+//! changes. Fair is max-min, weighted (Bertsekas and Gallager, *Data Networks*, 6.5.2): all rates
+//! rise together, each as its weight, until a cap is reached; those beneath it stop there, the
+//! others rise on. A session counts as if it could use whatever it is given, but for the rate that
+//! it was asked to keep itself. Knows no sockets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,8 +54,9 @@ pub(super) struct Entered {
 }
 
 impl RateClaim {
-    /// Of a session of `client` on `roots`, if on any, which keeps `own` by itself. It counts beneath the cap of each of them:
-    /// which bytes come from which root is not known before they are read.
+    /// Of a session of `client` on `roots`, if on any, which keeps `own` by itself. It counts
+    /// beneath the cap of each of them: which bytes come from which root is not known before they
+    /// are read.
     pub(super) fn new(client: &ClientConfig, roots: &[&RootConfig], own: Option<u64>) -> RateClaim {
         let of_roots = roots.iter().filter_map(|root| Some((Cap::Root(root.name.clone()), root.rate?)));
         let of_client = client.rate.map(|rate| (Cap::Client(client.name.clone()), rate));

@@ -1,8 +1,10 @@
-//! The rest of a pull's request: sources and names that did not fit its hello, taken in part by part.
+//! The rest of a pull's request: sources and names that did not fit its hello, taken in part by
+//! part.
 //!
-//! In: messages behind a hello. Out: all sources, the list of names, and what holding them costs, claimed out of the daemon's memory
-//! for as long as the session runs. Each part is claimed before it is kept, comes within its time, and all of them are bounded,
-//! so that no client makes a daemon grow beyond its share. Opens nothing.
+//! In: messages behind a hello. Out: all sources, the list of names, and what holding them costs,
+//! claimed out of the daemon's memory for as long as the session runs. Each part is claimed before
+//! it is kept, comes within its time, and all of them are bounded, so that no client makes a daemon
+//! grow beyond its share. Opens nothing.
 
 use std::time::Duration;
 
@@ -42,8 +44,9 @@ pub(super) fn follows(request: &Request) -> Follows {
 /// Hears the rest of a request, if there is one; sources are added to those of the hello.
 ///
 /// # Errors
-/// [`FaultCode::Busy`] when the daemon has no memory for it just now, [`FaultCode::Unsupported`] when it is longer than any may be,
-/// [`FaultCode::TimedOut`] when it does not come, the code of `stop` when that is pulled.
+/// [`FaultCode::Busy`] when the daemon has no memory for it just now, [`FaultCode::Unsupported`]
+/// when it is longer than any may be, [`FaultCode::TimedOut`] when it does not come, the code of
+/// `stop` when that is pulled.
 pub(super) async fn hear_rest(
     reader: &mut ReadHalf,
     transfer: &mut Transfer,
@@ -168,12 +171,14 @@ fn too_long(refusal: &Fault) -> Fault {
 
 /// What of a request is not claimed: as much as a hello may bring by itself.
 const UNCLAIMED_BYTES: u64 = 2 * MESSAGE_BYTES_MAX as u64;
-/// How long a request may take, and the most that is left to it at any time however fast it came so far, ...
+/// How long a request may take, and the most that is left to it at any time however fast it came so
+/// far, ...
 const PATIENCE: Duration = Duration::from_secs(30);
-/// ... and for a full part more, for a shorter one its share of that: a full one is 64 KiB, so that 64 kbit/s are fast enough.
+/// ... and for a full part more, for a shorter one its share of that: a full one is 64 KiB, so that
+/// 64 kbit/s are fast enough.
 const PATIENCE_A_PART: Duration = Duration::from_secs(8);
-/// A part that others follow is no shorter, unless it has as many sources as there may be in one: it is closed only because one more
-/// path, of 4 KiB at most, would not fit in its 64 KiB.
+/// A part that others follow is no shorter, unless it has as many sources as there may be in one:
+/// it is closed only because one more path, of 4 KiB at most, would not fit in its 64 KiB.
 const PART_BYTES_MIN: usize = PAGE_BYTES_MAX / 4;
 const _: () = assert!(
     PART_BYTES_MIN + PATH_BYTES_MAX < PAGE_BYTES_MAX,

@@ -1,7 +1,9 @@
-//! Sessions by the run that they belong to, so that a client that dials again takes over from its own dead session.
+//! Sessions by the run that they belong to, so that a client that dials again takes over from its
+//! own dead session.
 //!
-//! A run shows the same 16 secret bytes each time it dials. The earlier session of that run and that key is stopped, and the
-//! new one waits until it has let go of its files. Knows no files and no protocol.
+//! A run shows the same 16 secret bytes each time it dials. The earlier session of that run and
+//! that key is stopped, and the new one waits until it has let go of its files. Knows no files and
+//! no protocol.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,9 +95,10 @@ impl Runs {
         Ok(RunSeat { runs: self.clone(), name, trigger, stop, alive: here, activity })
     }
 
-    /// Has the session end in which nothing moved for longest, of the client that has most, in favour of `newcomer`, which has
-    /// none, and waits until it has let go; false if there is none in which nothing moved for a while. One that does not let go
-    /// soon is followed by the next one: its disk may hang for good.
+    /// Has the session end in which nothing moved for longest, of the client that has most, in
+    /// favour of `newcomer`, which has none, and waits until it has let go; false if there is none
+    /// in which nothing moved for a while. One that does not let go soon is followed by the next
+    /// one: its disk may hang for good.
     pub(super) async fn make_room(&self, newcomer: PublicKey) -> bool {
         for _ in 0..EVICTIONS_MAX {
             let Some((trigger, mut gone)) = self.most_idle(newcomer, Instant::now()) else { return false };
@@ -182,12 +185,15 @@ impl Drop for RunSeat {
     }
 }
 
-/// Runs that may come back of which is remembered what they committed. Most have some hundred KiB; one that is broken off again and
-/// again has half a MiB of its last session and 4.5 MiB of those before it, so that all come to 320 MiB at the very most.
+/// Runs that may come back of which is remembered what they committed. Most have some hundred KiB;
+/// one that is broken off again and again has half a MiB of its last session and 4.5 MiB of those
+/// before it, so that all come to 320 MiB at the very most.
 const LOST_MAX: usize = 64;
-/// The code by which a session knows that its place is needed: it has no other use at a daemon's session.
+/// The code by which a session knows that its place is needed: it has no other use at a daemon's
+/// session.
 const ROOM_NEEDED: FaultCode = FaultCode::Unreachable;
-/// A session in which nothing moved for so long makes room for a client that has none. A slow path's pauses are shorter.
+/// A session in which nothing moved for so long makes room for a client that has none. A slow
+/// path's pauses are shorter.
 const EVICTED_AFTER: Duration = Duration::from_secs(30);
 /// Sessions that are told to make room for one newcomer, one after the other.
 const EVICTIONS_MAX: u32 = 3;

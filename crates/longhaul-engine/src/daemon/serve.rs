@@ -1,7 +1,8 @@
-//! One conversation of the daemon: it hears the request, has it admitted, and runs the session or tells the listing.
+//! One conversation of the daemon: it hears the request, has it admitted, and runs the session or
+//! tells the listing.
 //!
-//! In: a control connection of a client. Out: what the client is told, and a log line when a session opens and when it ends. Decides
-//! nothing about who may have what: that is `admission`.
+//! In: a control connection of a client. Out: what the client is told, and a log line when a
+//! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,8 +94,8 @@ async fn refuse(control: &mut Control, fault: Fault) {
     let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
 }
 
-/// Refuses a client that may still be saying what it wants: what it says is read for a moment more, as a connection that is closed on
-/// words which nobody read takes the refusal with it.
+/// Refuses a client that may still be saying what it wants: what it says is read for a moment more,
+/// as a connection that is closed on words which nobody read takes the refusal with it.
 async fn refuse_listing(control: &mut Control, fault: Fault) {
     refuse(control, fault).await;
     let mut nowhere = tokio::io::sink();

@@ -1,8 +1,9 @@
 //! How the clients of a daemon share what it has of something: sessions, memory, listings.
 //!
-//! In: claims by client key. Out: a [`Share`] that gives back what it has when it is dropped, or whose limit stands in the way.
-//! A quarter is kept free for clients that have nothing of it yet, so that one key alone never keeps the others out, and claims that
-//! grow leave room for new ones, of the same client too. Knows no connections and no time.
+//! In: claims by client key. Out: a [`Share`] that gives back what it has when it is dropped, or
+//! whose limit stands in the way. A quarter is kept free for clients that have nothing of it yet,
+//! so that one key alone never keeps the others out, and claims that grow leave room for new ones,
+//! of the same client too. Knows no connections and no time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -77,8 +78,9 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
         self.clients.entry(client).or_default().claims += 1;
     }
 
-    /// Adds to a claim. What has begun leaves room for what is to begin: for any client's first claim, and besides the quarter for
-    /// further ones of this client, unless others have taken that.
+    /// Adds to a claim. What has begun leaves room for what is to begin: for any client's first
+    /// claim, and besides the quarter for further ones of this client, unless others have taken
+    /// that.
     fn grow(&mut self, client: K, amount: u64) -> Result<(), Full> {
         let had = self.clients.get(&client).copied().unwrap_or_default();
         let room = (self.total / KEPT_FREE / 2).max(self.begins);
@@ -88,7 +90,8 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
         self.take(client, had.claims.saturating_sub(1), amount, (left, with_quarter))
     }
 
-    /// Takes for a client that has so many other claims, and leaves so much, or the second if it has any.
+    /// Takes for a client that has so many other claims, and leaves so much, or the second if it
+    /// has any.
     fn take(&mut self, client: K, others: u64, amount: u64, (left, left_by_many): (u64, u64)) -> Result<(), Full> {
         let free = self.total.saturating_sub(self.taken);
         if free < amount.saturating_add(left) {
@@ -115,7 +118,8 @@ impl<K: Copy + Eq + Hash> ShareAccount<K> {
 }
 
 impl ClientShares {
-    /// So much of something, as it is called for people in the plural, of which one client may have so many claims.
+    /// So much of something, as it is called for people in the plural, of which one client may have
+    /// so many claims.
     pub(super) fn new(of: &'static str, total: u64, claims_max: u64) -> ClientShares {
         let book = Arc::new(Mutex::new(ShareAccount::new(total, claims_max)));
         ClientShares { of, book, given_back: Arc::default() }
@@ -211,8 +215,9 @@ impl Drop for Share {
     }
 }
 
-/// One part in so many is for clients that have nothing yet: less would let a few busy keys take all, more would stand empty. Claims
-/// that grow leave half of that besides: of the memory of a daemon as it comes 512 MiB, in which 32 sessions begin.
+/// One part in so many is for clients that have nothing yet: less would let a few busy keys take
+/// all, more would stand empty. Claims that grow leave half of that besides: of the memory of a
+/// daemon as it comes 512 MiB, in which 32 sessions begin.
 const KEPT_FREE: u64 = 4;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The daemon's side of a transfer: a destination that is opened, or sources that are.
 //!
-//! In: a transfer that is allowed. Out: a [`Side`] and what the log calls it. Knows no rights, no memory and no lanes.
+//! In: a transfer that is allowed. Out: a [`Side`] and what the log calls it. Knows no rights, no
+//! memory and no lanes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ pub(super) enum Side {
     Send(Arc<dyn SourceTree>, ScanWish, u64),
 }
 
-/// Opens this side of a transfer that is allowed; `names` are all that is wanted beneath its one source, if any are given.
+/// Opens this side of a transfer that is allowed; `names` are all that is wanted beneath its one
+/// source, if any are given.
 pub(super) async fn open(
     daemon: &Arc<Daemon>,
     client: &ClientConfig,
@@ -85,7 +87,8 @@ pub(super) fn contradiction() -> Fault {
 }
 
 impl Daemon {
-    /// A root's tree and its partials, if the directory that is held for it is still the one at its path.
+    /// A root's tree and its partials, if the directory that is held for it is still the one at its
+    /// path.
     pub(super) async fn root_parts(&self, root: &str) -> Result<(Arc<Tree>, Arc<RootJournals>), Fault> {
         let known = self.roots.get(root).map(|(_, tree, store)| (tree.clone(), store.clone()));
         let (tree, store) =

@@ -1,7 +1,8 @@
-//! Those who are not heard, as their key is no client's, or too many of that key's are being heard: told so, and nothing else.
+//! Those who are not heard, as their key is no client's, or too many of that key's are being heard:
+//! told so, and nothing else.
 //!
-//! In: a control connection that has proved a key. Out: nothing. Whatever a stranger asks for is not looked at, so that it costs the
-//! daemon no more than the handshake did.
+//! In: a control connection that has proved a key. Out: nothing. Whatever a stranger asks for is
+//! not looked at, so that it costs the daemon no more than the handshake did.
 
 use longhaul_core::limits::MESSAGE_BYTES_MAX;
 use longhaul_core::{Blame, Fault, FaultCode};
@@ -21,8 +22,9 @@ pub(super) async fn refuse(daemon: &Daemon, control: Control) {
     turn_away(daemon, control, fault).await;
 }
 
-/// Says why somebody is not heard, and waits until it has hung up: a connection that is closed with its request unread would be
-/// reset, and the refusal be lost on the way. Those who are told so are as few as strangers may be.
+/// Says why somebody is not heard, and waits until it has hung up: a connection that is closed with
+/// its request unread would be reset, and the refusal be lost on the way. Those who are told so are
+/// as few as strangers may be.
 pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault) {
     let (_seat, loss) = daemon.lobby.stranger(control.peer_addr.ip());
     let told = async {
@@ -45,8 +47,8 @@ pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault)
     }
 }
 
-/// A key is no client's. The newcomer is told how to be let in, on its own side; the daemon's log has no line to paste for whoever
-/// knocks.
+/// A key is no client's. The newcomer is told how to be let in, on its own side; the daemon's log
+/// has no line to paste for whoever knocks.
 pub(super) fn unknown(key: &PublicKey) -> Fault {
     Fault::new(FaultCode::Denied, Blame::Local, format_args!("this daemon does not know the key {key}"))
         .hint("send this key (longhaul key show prints it) to the daemon's administrator and ask to be let in")

@@ -1,8 +1,8 @@
 //! Clearing away what nobody came back for.
 //!
-//! In: the tree that the shelf is at the top of, and how long a journal must have been left alone. Out: temporaries and then
-//! their journal gone, a log line for each. Takes only what it can lock, so never what a session writes; knows nothing of
-//! clocks or configuration.
+//! In: the tree that the shelf is at the top of, and how long a journal must have been left alone.
+//! Out: temporaries and then their journal gone, a log line for each. Takes only what it can lock,
+//! so never what a session writes; knows nothing of clocks or configuration.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,8 +16,8 @@ use super::file::replay;
 use super::open_files::lock;
 
 impl RootJournals {
-    /// Removes the partials whose journals are free and were written last longer than `age` before `now`. What cannot be
-    /// removed stays, is named in the log, and is tried again the next time.
+    /// Removes the partials whose journals are free and were written last longer than `age` before
+    /// `now`. What cannot be removed stays, is named in the log, and is tried again the next time.
     ///
     /// # Errors
     /// A [`Fault`] when the shelf cannot be looked at.
@@ -39,8 +39,8 @@ impl RootJournals {
         if looked.written().map_err(|e| e.fault())?.secs >= before || looked.is_live().map_err(|e| e.fault())? {
             return Ok(());
         }
-        // A session of this process that begins meanwhile must not take our lock for that of a session, nor wait for us unless it
-        // wants this journal.
+        // A session of this process that begins meanwhile must not take our lock for that of a
+        // session, nor wait for us unless it wants this journal.
         let entry = self.books.entry(tag);
         let open = lock(&entry);
         if open.strong_count() > 0 {
@@ -55,7 +55,8 @@ impl RootJournals {
     }
 }
 
-/// Removes what a journal that is ours speaks of, durably, then the journal: if this stops in between, the rest is still known.
+/// Removes what a journal that is ours speaks of, durably, then the journal: if this stops in
+/// between, the rest is still known.
 fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
     let tag = journal.tag();
     let replayed = match replay(&journal)? {

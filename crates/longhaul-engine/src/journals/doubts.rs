@@ -1,8 +1,10 @@
-//! Names that a failed sync left in doubt: written down in journals of their own, known to every session of the root.
+//! Names that a failed sync left in doubt: written down in journals of their own, known to every
+//! session of the root.
 //!
-//! In: names that were published and may not be on the medium; names that were committed anew, or read back. Out: whether a
-//! name is in doubt, whoever asks. A journal of doubts is made anew each time: that of the session may have failed with the
-//! disk. It stands until the last doubt in it has ended.
+//! In: names that were published and may not be on the medium; names that were committed anew, or
+//! read back. Out: whether a name is in doubt, whoever asks. A journal of doubts is made anew each
+//! time: that of the session may have failed with the disk. It stands until the last doubt in it
+//! has ended.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{MutexGuard, PoisonError};
@@ -16,8 +18,8 @@ use super::{RootJournals, SessionJournal};
 use crate::random::nonce;
 
 impl SessionJournal {
-    /// Writes down that these names, as placed at the destination, are in doubt; durable on return. In this process they are
-    /// in doubt in any case.
+    /// Writes down that these names, as placed at the destination, are in doubt; durable on return.
+    /// In this process they are in doubt in any case.
     ///
     /// # Errors
     /// A [`Fault`] of the disk: then another process will not know.
@@ -34,8 +36,9 @@ impl SessionJournal {
         !self.store.doubts().is_empty() && self.full(placed).is_ok_and(|path| self.store.doubts().contains(&path))
     }
 
-    /// Ends doubts: these names were committed anew, durably, or read back from the medium and found right. What cannot be
-    /// written down stays in doubt for later sessions, which costs no more than sending it again.
+    /// Ends doubts: these names were committed anew, durably, or read back from the medium and
+    /// found right. What cannot be written down stays in doubt for later sessions, which costs no
+    /// more than sending it again.
     pub(crate) fn end_doubts(&self, placed: &[RelPath]) {
         let paths: Vec<RelPath> = placed.iter().filter_map(|path| self.full(path).ok()).collect();
         if let Err(fault) = self.store.end_doubts(&paths) {

@@ -1,7 +1,9 @@
-//! A journal that is open for writing, and what it says: which files are still partial, where temporaries lie.
+//! A journal that is open for writing, and what it says: which files are still partial, where
+//! temporaries lie.
 //!
-//! Several sessions may write to one at a time. It is never removed by being dropped: temporaries of which no record speaks
-//! are known by it alone, so whoever removes it has looked for them first (`ledger/close`, `collect`).
+//! Several sessions may write to one at a time. It is never removed by being dropped: temporaries
+//! of which no record speaks are known by it alone, so whoever removes it has looked for them first
+//! (`ledger/close`, `collect`).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +75,7 @@ impl Author {
 }
 
 impl JournalFile {
-    /// Begins an empty journal. Nothing of it is durable before [`Book::sync`].
+    /// Begins an empty journal. Nothing of it is durable before [`JournalFile::sync`].
     pub(super) fn begin(journal: Journal, author: &Author) -> Result<JournalFile, Fault> {
         let (writer, bytes) = beginning(&author.opening(author.opened.generation))?;
         if let Err(error) = journal.append(&bytes) {
@@ -96,7 +98,8 @@ impl JournalFile {
         Ok(JournalFile { tag: journal.tag(), journal, state: Mutex::new(state), owned: AtomicBool::new(true) })
     }
 
-    /// Reads a journal that was left; none if nothing was ever promised in it, or nothing of it is for us to touch.
+    /// Reads a journal that was left; none if nothing was ever promised in it, or nothing of it is
+    /// for us to touch.
     pub(super) fn read(journal: Journal) -> Result<Option<JournalFile>, Fault> {
         let tag = journal.tag();
         let replayed = match replay(&journal)? {
@@ -134,8 +137,9 @@ impl JournalFile {
         self.tag
     }
 
-    /// Whether it is known that no session of another process has it: it is locked, or went on here. Where a file system has no
-    /// locks, a journal that nobody seems to have may be that of a session that lives.
+    /// Whether it is known that no session of another process has it: it is locked, or went on
+    /// here. Where a file system has no locks, a journal that nobody seems to have may be that of a
+    /// session that lives.
     pub(super) fn is_ours(&self) -> bool {
         self.journal.is_locked() || self.state().ours
     }
@@ -160,16 +164,16 @@ impl JournalFile {
         self.state().live.values().any(|live| live.file.temp == *temp)
     }
 
-    /// Directories in which temporaries may lie of which no record speaks. A journal of version 1 does not say them: there
-    /// they are those of the files that are left.
+    /// Directories in which temporaries may lie of which no record speaks. A journal of version 1
+    /// does not say them: there they are those of the files that are left.
     pub(super) fn dirs(&self) -> BTreeSet<RelPath> {
         let state = self.state();
         let of_files = state.live.values().filter(|_| state.writer.version() == 1);
         state.dirs.iter().cloned().chain(of_files.filter_map(|live| live.file.path.parent())).collect()
     }
 
-    /// Takes the partial of a path out, for a session that holds the path. `author` says who goes on with it: the first
-    /// time that is made durable before anything else is.
+    /// Takes the partial of a path out, for a session that holds the path. `author` says who goes
+    /// on with it: the first time that is made durable before anything else is.
     pub(super) fn take(&self, path: &RelPath, author: &Author) -> Result<Option<ClaimedPartial>, Fault> {
         let found = {
             let mut state = self.state();

@@ -1,7 +1,8 @@
 //! What is left of unfinished files beneath a path, and which of them are being written.
 //!
-//! In: a principal and a path. Out: names in order, of that principal's partials only. Journals are read as far as they go:
-//! none is opened for writing, locked or cut, so that looking never looks like working.
+//! In: a principal and a path. Out: names in order, of that principal's partials only. Journals are
+//! read as far as they go: none is opened for writing, locked or cut, so that looking never looks
+//! like working.
 
 use longhaul_core::{Fault, Meta, Mtime, PlainText, RelPath, SessionTag};
 use longhaul_disk::JournalReader;
@@ -11,8 +12,8 @@ use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
 use super::RootJournals;
 
 impl RootJournals {
-    /// The partials of `principal` at `beneath` and under it, named from there, sorted. Journals that cannot be read are
-    /// left out.
+    /// The partials of `principal` at `beneath` and under it, named from there, sorted. Journals
+    /// that cannot be read are left out.
     ///
     /// # Errors
     /// A [`Fault`] when the shelf cannot be looked at.
@@ -23,7 +24,7 @@ impl RootJournals {
     /// The same; `room` is asked for the bytes of each before it is kept.
     ///
     /// # Errors
-    /// As [`Store::partials`], and those of `room`.
+    /// As [`RootJournals::partials`], and those of `room`.
     pub(crate) fn partials_within(
         &self,
         principal: &str,
@@ -59,7 +60,8 @@ impl RootJournals {
 
     /// Who has it while the files in it are written.
     fn is_elsewhere(&self, tag: SessionTag, reader: &JournalReader) -> Result<WrittenBy, Fault> {
-        // What sessions of this process have open they may have left: the paths that they hold say more.
+        // What sessions of this process have open they may have left: the paths that they hold say
+        // more.
         if self.books.is_open(tag) {
             return Ok(WrittenBy::NoOther);
         }
@@ -88,7 +90,8 @@ pub(super) fn user_of(opened: &Opened) -> String {
     format!("{} (process {})", opened.owner, opened.pid)
 }
 
-/// What a journal comes to, if it is this principal's and can be read. Of another's, only the beginning is read.
+/// What a journal comes to, if it is this principal's and can be read. Of another's, only the
+/// beginning is read.
 fn read_of(reader: &JournalReader, principal: &str) -> Option<Replayed> {
     let mut replay = Replay::new();
     let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != principal);

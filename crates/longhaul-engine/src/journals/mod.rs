@@ -1,11 +1,12 @@
-//! Partials: what earlier sessions left beneath a root, and what this one leaves. Journals of `disk` with the format of
-//! `proto`, joined to a session.
+//! Partials: what earlier sessions left beneath a root, and what this one leaves. Journals of
+//! `disk` with the format of `proto`, joined to a session.
 //!
-//! [`Store`] belongs to a root (of a daemon, or of one run): it holds paths against other sessions and opens journals; those
-//! that were left are looked at without their lock (`outline`), those that are open are known to `open_books`. `doubts` are names that a failed sync may have cost.
-//! What is left is looked at in `look`, where nothing is taken; `collect` clears away what nobody came back for.
-//! [`Ledger`] belongs to a receiving session: it finds the partial of a path, has it continued, and writes records.
-//! Knows nothing of peers' messages.
+//! [`RootJournals`] belongs to a root (of a daemon, or of one run): it holds paths against other
+//! sessions and opens journals; those that were left are looked at without their lock (`outline`),
+//! those that are open are known to `open_books`. `doubts` are names that a failed sync may have
+//! cost. What is left is looked at in `look`, where nothing is taken; `collect` clears away what
+//! nobody came back for. [`SessionJournal`] belongs to a receiving session: it finds the partial of
+//! a path, has it continued, and writes records. Knows nothing of peers' messages.
 
 mod collect;
 mod doubts;

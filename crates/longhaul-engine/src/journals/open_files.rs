@@ -1,7 +1,8 @@
 //! Journals that sessions of this process have open, or look through at this moment.
 //!
-//! In: tags. Out: an entry for each, which whoever opens, replays or sweeps a journal holds meanwhile: others wait for the
-//! journal that they want, never for somebody else's. Knows no files.
+//! In: tags. Out: an entry for each, which whoever opens, replays or sweeps a journal holds
+//! meanwhile: others wait for the journal that they want, never for somebody else's. Knows no
+//! files.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};

@@ -1,8 +1,10 @@
-//! Outlines of journals that stand on a shelf: which files each of them speaks of, read without its lock.
+//! Outlines of journals that stand on a shelf: which files each of them speaks of, read without its
+//! lock.
 //!
-//! In: a shelf, whose journals are of interest. Out: an outline for each. By these a session knows which journals concern it,
-//! and locks those alone; what it then goes on with it reads again under the lock. Of another principal's journal no more is
-//! read than tells that it is one, unless its session lives and may be writing what this one wants, or it is one of doubts.
+//! In: a shelf, whose journals are of interest. Out: an outline for each. By these a session knows
+//! which journals concern it, and locks those alone; what it then goes on with it reads again under
+//! the lock. Of another principal's journal no more is read than tells that it is one, unless its
+//! session lives and may be writing what this one wants, or it is one of doubts.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,9 +18,11 @@ use longhaul_proto::journal::{JournalError, Opened, Replay, Replayed};
 pub(super) struct Outline {
     pub(super) tag: SessionTag,
     pub(super) opened: Opened,
-    /// Files that are neither done nor dropped, with the size of the largest chunks that are held of each.
+    /// Files that are neither done nor dropped, with the size of the largest chunks that are held
+    /// of each.
     pub(super) files: HashMap<RelPath, ChunkSize>,
-    /// Files that were committed by the run that asks, each as a digest of its path and version: there may be millions.
+    /// Files that were committed by the run that asks, each as a digest of its path and version:
+    /// there may be millions.
     finished: HashSet<[u8; 16]>,
     /// A session had it: it may have grown since.
     pub(super) live: bool,

@@ -1,6 +1,7 @@
 //! Paths that sessions of this process are writing: one at a time each.
 //!
-//! A newcomer is refused if the holder lives, and takes its place if it does not. Knows nothing of journals.
+//! A newcomer is refused if the holder lives, and takes its place if it does not. Knows nothing of
+//! journals.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,8 +29,9 @@ pub(super) enum PathTaken {
     Over,
 }
 
-/// What a newcomer has asked of the holders that it met. Each is asked once in a while, and all of them at the same time, so that
-/// a newcomer waits once however many paths and holders are in its way.
+/// What a newcomer has asked of the holders that it met. Each is asked once in a while, and all of
+/// them at the same time, so that a newcomer waits once however many paths and holders are in its
+/// way.
 #[derive(Debug, Default)]
 pub(super) struct Questions(HashMap<SessionTag, PendingQuestion>);
 
@@ -56,8 +58,8 @@ impl Default for PathOwners {
 }
 
 impl PathOwners {
-    /// Takes a path for `me`; says whether it was another's until now. Blocks while a holder is asked whether it lives, and
-    /// until one that does not has let go.
+    /// Takes a path for `me`; says whether it was another's until now. Blocks while a holder is
+    /// asked whether it lives, and until one that does not has let go.
     ///
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::Busy`] that names the holder, if that lives.
@@ -159,8 +161,8 @@ pub(super) fn busy_path(path: &RelPath, owner: &str, since: SystemTime) -> Fault
 
 /// What a holder whose link is slow needs to be heard (the session's design).
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a holder answered, or did not, is believed for so long: longer than a page of names takes, and an answer is due in the
-/// sixth part of it.
+/// What a holder answered, or did not, is believed for so long: longer than a page of names takes,
+/// and an answer is due in the sixth part of it.
 const ASKED_FOR: Duration = Duration::from_secs(30);
 /// A session that is told to end has this long for the writes that it has under way.
 const LETTING_GO_MAX: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! Whether a session lives: asked by another session that wants a path which this one holds.
 //!
-//! The session's link notes every word of the other side here, and asks for one when it is told to. Knows nothing of paths.
+//! The session's link notes every word of the other side here, and asks for one when it is told to.
+//! Knows nothing of paths.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -61,7 +62,8 @@ impl Presence {
         Question { heard, at: Instant::now() }
     }
 
-    /// Waits for any word of the other side since a question, for at most `patience` from when it was asked. Blocks.
+    /// Waits for any word of the other side since a question, for at most `patience` from when it
+    /// was asked. Blocks.
     pub(crate) fn answers(&self, question: Question, patience: Duration) -> bool {
         let until = question.at + patience;
         let mut heard = self.heard_count.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,8 @@
-//! The partials of one root: its shelf of journals, the books that are open, the paths that are held.
+//! The partials of one root: its shelf of journals, the books that are open, the paths that are
+//! held.
 //!
-//! Gives each receiving session a [`Ledger`]. One of them for each root in a process, so that its sessions share books.
+//! Gives each receiving session a [`SessionJournal`]. One of them for each root in a process, so
+//! that its sessions share books.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -85,7 +87,8 @@ impl RootJournals {
         ))
     }
 
-    /// Begins a receiving session of a run, whose paths lie beneath `prefix`: looks at the journals that were left.
+    /// Begins a receiving session of a run, whose paths lie beneath `prefix`: looks at the journals
+    /// that were left.
     ///
     /// # Errors
     /// A [`Fault`] when those that stand cannot be looked at.
@@ -122,7 +125,8 @@ impl RootJournals {
         Ok(book)
     }
 
-    /// Looks at all journals, for `author`. Locks none but those in which nothing was ever promised: they are removed.
+    /// Looks at all journals, for `author`. Locks none but those in which nothing was ever
+    /// promised: they are removed.
     pub(super) fn outlines(&self, author: &Author) -> Result<Outlines, Fault> {
         let whose = Whose { principal: author.opened.principal.clone(), run: author.origin.run };
         let tags = self.shelf.list().map_err(|e| e.fault()).or_else(|fault| match fault.code {
@@ -157,8 +161,8 @@ impl RootJournals {
         }
     }
 
-    /// Opens a journal to write to it, or gives it as it is open here. Waits `patience` for one that is held elsewhere: it may
-    /// only be looked through.
+    /// Opens a journal to write to it, or gives it as it is open here. Waits `patience` for one
+    /// that is held elsewhere: it may only be looked through.
     pub(super) fn acquire(&self, tag: SessionTag, patience: Duration) -> Result<Acquired, Fault> {
         let until = Instant::now() + patience;
         loop {

@@ -1,8 +1,9 @@
-//! What limits, looked for: what a side's lanes are at, several times a second, what the kernel counts of each, where processor
-//! time goes; and what the other side says of itself.
+//! What limits, looked for: what a side's lanes are at, several times a second, what the kernel
+//! counts of each, where processor time goes; and what the other side says of itself.
 //!
-//! In: looks at the lanes, once a second their handles. Out: what limited the second, as `proto` names it. Knows no
-//! messages and no disks: the loop says what a lane that can do nothing waits for.
+//! In: looks at the lanes, once a second their handles. Out: what limited the second, as `proto`
+//! names it. Knows no messages and no disks: the loop says what a lane that can do nothing waits
+//! for.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -105,7 +106,8 @@ impl Limiter {
         self.peer_limit = Some((now, by));
     }
 
-    /// A second is over, or half of one, or the session: what to tell the other side of it; nothing, if too little was seen.
+    /// A second is over, or half of one, or the session: what to tell the other side of it;
+    /// nothing, if too little was seen.
     pub(crate) fn second<'a>(
         &mut self,
         lanes: impl Iterator<Item = (LaneId, &'a LaneHandle)>,
@@ -260,7 +262,8 @@ impl Sum {
 
 /// Fewer looks, of 20 in a second, say nothing.
 const LOOKS_MIN: u32 = 4;
-/// Each side says what limits once a second at least; one that has not for so long is not to be asked.
+/// Each side says what limits once a second at least; one that has not for so long is not to be
+/// asked.
 const STALE_AFTER: Duration = Duration::from_secs(2);
 
 /// Without a word of it for so long, of which it says one a second, the other side is not there.

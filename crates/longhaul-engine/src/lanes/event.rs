@@ -1,6 +1,8 @@
-//! What lanes tell their session: that one joined, that none could be dialled, that one's thread is over.
+//! What lanes tell their session: that one joined, that none could be dialled, that one's thread is
+//! over.
 //!
-//! In: lanes, from their threads and dials. Out: a [`LaneEvent`] to whoever listens for the session. Knows no session.
+//! In: lanes, from their threads and dials. Out: a [`LaneEvent`] to whoever listens for the
+//! session. Knows no session.
 
 use longhaul_core::{Fault, LaneId};
 use longhaul_proto::sender::Unfinished;

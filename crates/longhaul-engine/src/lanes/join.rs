@@ -1,4 +1,5 @@
-//! Joining a lane to its session by proof, over the lane's own stream. `longhaul_proto::join` has the proof itself.
+//! Joining a lane to its session by proof, over the lane's own stream. `longhaul_proto::join` has
+//! the proof itself.
 
 use std::time::Duration;
 
@@ -42,9 +43,10 @@ impl From<Unjoined> for Fault {
     }
 }
 
-/// The dialler's side: shows that it belongs to `session`, and on a safe lane sees that the other end does; on a private one its
-/// key has said so. Where there is a path to try, large segments pass both ways and the acceptor has taken the lane when this returns
-/// true. Where there is none the lane is of use at once: whether it was taken is heard later, by [`hear_taken`].
+/// The dialler's side: shows that it belongs to `session`, and on a safe lane sees that the other
+/// end does; on a private one its key has said so. Where there is a path to try, large segments
+/// pass both ways and the acceptor has taken the lane when this returns true. Where there is none
+/// the lane is of use at once: whether it was taken is heard later, by [`hear_taken`].
 pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], lane: LaneId) -> Result<bool, Unjoined> {
     stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
     let mut trial = vec![0; stream.trial_bytes() as usize];
@@ -70,7 +72,8 @@ pub(crate) fn join(stream: &mut LaneStream, key: &JoinKey, session: [u8; 16], la
     Ok(!trial.is_empty())
 }
 
-/// Waits for the acceptor's word that it has taken the lane, the first that it says after its proof.
+/// Waits for the acceptor's word that it has taken the lane, the first that it says after its
+/// proof.
 pub(crate) fn hear_taken(stream: &mut LaneStream) -> Result<(), NetError> {
     stream.recv_exact(&mut [0])
 }
@@ -91,7 +94,8 @@ fn prove_to_each_other(stream: &mut LaneStream, key: &JoinKey, claim: Claim) -> 
     Ok(key.prove(Prover::Dialer, &claim))
 }
 
-/// The acceptor's side. `key_of` finds the key of a lane that may join now. What follows is the session's.
+/// The acceptor's side. `key_of` finds the key of a lane that may join now. What follows is the
+/// session's.
 pub(crate) fn accept(
     stream: &mut LaneStream,
     key_of: impl FnOnce(&[u8; 16], LaneId) -> Option<JoinKey>,

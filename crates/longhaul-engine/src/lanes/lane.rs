@@ -1,6 +1,7 @@
 //! One lane that stands: its thread, its connection, and what it was at whenever somebody looked.
 //!
-//! In: a started thread and what it beats on. Out: what the search for lanes and the watch over them want to know. Knows no other lane.
+//! In: a started thread and what it beats on. Out: what the search for lanes and the watch over
+//! them want to know. Knows no other lane.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ pub(crate) struct StandingLane {
     look_counts: (u32, u32),
     /// Since when data on it is not acknowledged by the other host at all.
     silent: Option<Instant>,
-    /// Since when it has been in the middle of one unit without a piece of it, and how many pieces it had brought.
+    /// Since when it has been in the middle of one unit without a piece of it, and how many pieces
+    /// it had brought.
     starved: Option<(Instant, u64)>,
 }
 
@@ -78,7 +80,7 @@ impl StandingLane {
         self.pulse.read()
     }
 
-    /// What it is at in this moment, which counts for its next [`Look`].
+    /// What it is at in this moment, which counts for its next [`RunningLane`].
     pub(crate) fn doing(&mut self) -> Doing {
         let doing = self.pulse.read().doing;
         self.look_counts.0 += 1;
@@ -107,8 +109,9 @@ impl StandingLane {
         self.silent.is_some_and(|since| now - since >= SILENT_MAX)
     }
 
-    /// Whether the rest of a unit that was begun stays away, though its sender had all of it: something on the way took it in and
-    /// keeps it. A slow lane may take longer for a piece: the kernel knows whether bytes still come.
+    /// Whether the rest of a unit that was begun stays away, though its sender had all of it:
+    /// something on the way took it in and keeps it. A slow lane may take longer for a piece: the
+    /// kernel knows whether bytes still come.
     fn is_starved(&mut self, now: Instant, after: Duration) -> bool {
         let reading = self.pulse.read();
         self.starved = match self.starved {
@@ -148,5 +151,6 @@ impl EndingLane {
     }
 }
 
-/// A lane whose data the other host does not acknowledge for so long does not reach it: four or five retransmissions.
+/// A lane whose data the other host does not acknowledge for so long does not reach it: four or
+/// five retransmissions.
 const SILENT_MAX: Duration = Duration::from_secs(20);

@@ -1,9 +1,11 @@
-//! A lane's whole life: who dials it and how it joins, its thread, how many there are, what it waits for, when it is given up.
+//! A lane's whole life: who dials it and how it joins, its thread, how many there are, what it
+//! waits for, when it is given up.
 //!
-//! `dial` chooses paths and segments, `join` proves to which session a lane belongs, `registry` brings accepted ones there. `worker` is
-//! a lane's thread, `lane` one that stands, `pool` all those of one side; `event` is what all
-//! of them tell their session; `tune` and `shares` say how many and how fast, `health` which
-//! to give up, `replace` what comes instead, `bottleneck` what they wait for. Knows no messages of sessions and no machines.
+//! `dial` chooses paths and segments, `join` proves to which session a lane belongs, `registry`
+//! brings accepted ones there. `worker` is a lane's thread, `lane` one that stands, `pool` all
+//! those of one side; `event` is what all of them tell their session; `tune` and `shares` say how
+//! many and how fast, `health` which to give up, `replace` what comes instead, `bottleneck` what
+//! they wait for. Knows no messages of sessions and no machines.
 
 pub(crate) mod bottleneck;
 pub(crate) mod dial;

@@ -1,8 +1,10 @@
-//! The lanes of one side of a session: how many there should be, how they begin and end, what replaces those that are lost.
+//! The lanes of one side of a session: how many there should be, how they begin and end, what
+//! replaces those that are lost.
 //!
-//! In: joined streams, and the ends of threads. Out: lanes to give up, ids to grant, a fault when there has been none for too
-//! long. `running` is one of them, `shares` what they divide among themselves, `watch` finds those to give up. What a lost lane
-//! carried is the machines' business. Knows no messages and no machines.
+//! In: joined streams, and the ends of threads. Out: lanes to give up, ids to grant, a fault when
+//! there has been none for too long. `running` is one of them, `shares` what they divide among
+//! themselves, `watch` finds those to give up. What a lost lane carried is the machines' business.
+//! Knows no messages and no machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,8 +55,8 @@ pub(crate) struct LaneRules {
 pub(crate) struct LaneControls {
     /// It beats here.
     pub(crate) pulse: Pulse,
-    /// Says that the lane shall end in order; ends when it is given up: for a thread that waits for something else than its
-    /// stream.
+    /// Says that the lane shall end in order; ends when it is given up: for a thread that waits for
+    /// something else than its stream.
     pub(crate) quit: Receiver<()>,
     /// Lets a lane send, or take in.
     pub(crate) pacer: Pacer,
@@ -163,7 +165,8 @@ impl Lanes {
         self.close(end.id);
         // The sender has no more use for it, and has said so over control, or does in this moment.
         let fault = end.fault.clone()?;
-        // What the way did to a lane is made good by another; what the peer or this host did is not.
+        // What the way did to a lane is made good by another; what the peer or this host did is
+        // not.
         if !fault.retry() {
             return Some(fault);
         }
@@ -193,7 +196,8 @@ impl Lanes {
         self.divide();
     }
 
-    /// So many lanes are of use to the sender: this side shall see to them, if it is the one that accepts.
+    /// So many lanes are of use to the sender: this side shall see to them, if it is the one that
+    /// accepts.
     pub(crate) fn set_target(&mut self, count: u32, transport: Transport) {
         self.transport = transport;
         self.target = count.clamp(1, self.lanes_max);
@@ -243,14 +247,15 @@ impl Lanes {
         self.running.iter().map(|(id, lane)| (*id, &lane.handle))
     }
 
-    /// What the search for the number of lanes decides, once a second. `remaining` are bytes that lanes have not sent. Lanes that
-    /// are to end are told already.
+    /// What the search for the number of lanes decides, once a second. `remaining` are bytes that
+    /// lanes have not sent. Lanes that are to end are told already.
     pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<LaneChange> {
         let now = Instant::now();
         let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= TUNE_EVERY) else { return Vec::new() };
         self.tuned = now;
         let looks: Vec<_> = self.running.iter_mut().map(|(id, lane)| lane.look(*id, self.unit)).collect();
-        // What a lane has in hand counts as sent when all of it is in its socket: at the end that is all there is.
+        // What a lane has in hand counts as sent when all of it is in its socket: at the end that
+        // is all there is.
         let in_hand = self.unit * looks.iter().filter(|look| look.in_hand > 0).count() as u64;
         let to_give = remaining.map(|bytes| bytes.saturating_sub(in_hand));
         let changes = tuning.second(now, &looks, self.shares.pacer().rate(), to_give, hindered);
@@ -298,7 +303,8 @@ impl Lanes {
         self.health.find(&mut self.running, owing, peer_stalls, heard)
     }
 
-    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a lane waits for.
+    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a
+    /// lane waits for.
     pub(crate) fn ask_for_sign(&self, heard: Instant) -> bool {
         self.health.asks(heard)
     }
@@ -365,13 +371,15 @@ impl Lanes {
     }
 }
 
-/// A lane may end since its sender wants fewer: that is said over control, which may take longer than the lane.
+/// A lane may end since its sender wants fewer: that is said over control, which may take longer
+/// than the lane.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 /// What lanes are at is looked at so often, ...
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 /// ... and how many there should be, so often.
 const TUNE_EVERY: Duration = Duration::from_secs(1);
-/// A session without any lane is given up: ids are good for 10 s, a handshake under way may take as long again.
+/// A session without any lane is given up: ids are good for 10 s, a handshake under way may take as
+/// long again.
 const LANELESS_MAX: Duration = Duration::from_secs(2 * LANE_JOIN_SECONDS_MAX);
 
 #[cfg(test)]

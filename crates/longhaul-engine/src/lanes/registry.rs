@@ -1,9 +1,10 @@
 //! Brings lanes that were dialled to the sessions they prove to belong to.
 //!
-//! A lane id is named over control, good once and for 10 s. A private lane must also show its session's own key. Each that proves
-//! waits on a thread of its own, and those are few: a private lane gets one if its key is a client's, a safe one if it names a
-//! session and an id that is expected, which nobody knows who does not see that session's traffic. So strangers take none, and those
-//! who may, only from their own share.
+//! A lane id is named over control, good once and for 10 s. A private lane must also show its
+//! session's own key. Each that proves waits on a thread of its own, and those are few: a private
+//! lane gets one if its key is a client's, a safe one if it names a session and an id that is
+//! expected, which nobody knows who does not see that session's traffic. So strangers take none,
+//! and those who may, only from their own share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -105,13 +106,14 @@ impl Registry {
         }
     }
 
-    /// Has a private lane of a client's `key` prove where it belongs, and brings it there. It may come before its session.
+    /// Has a private lane of a client's `key` prove where it belongs, and brings it there. It may
+    /// come before its session.
     pub(crate) async fn bring_private(&self, stream: LaneStream, key: PublicKey) {
         self.bring(stream, Some(key), self.private.enter(Source::Key(key))).await;
     }
 
-    /// Has a lane prove where it belongs, and brings it there. A lane that cannot, or that loses its seat before it has, is closed
-    /// without a word.
+    /// Has a lane prove where it belongs, and brings it there. A lane that cannot, or that loses
+    /// its seat before it has, is closed without a word.
     async fn bring(&self, stream: LaneStream, key: Option<PublicKey>, (seat, loss): (Seat, Loss)) {
         let (registry, handle) = (self.clone(), stream.handle());
         let mut proving = tokio::task::spawn_blocking(move || registry.bring_blocking(stream, key, seat));
@@ -155,7 +157,8 @@ impl Registry {
                 "a lane id that was used already",
             ));
         };
-        // The accepting end sends as well (pull): its congestion control must not be the host's by accident.
+        // The accepting end sends as well (pull): its congestion control must not be the host's by
+        // accident.
         stream.set_congestion(&congestion).map_err(|e| crate::faults::net_fault(&e))?;
         join::confirm(&mut stream)?;
         listener.hear(LaneEvent::Joined(JoinedLane { id, stream, taken: true }));
@@ -183,7 +186,8 @@ impl Drop for Registered {
 
 /// A lane id is good for so long.
 const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX);
-/// Private lanes that prove at a time: twice as many as one session may have, and half of the threads that the runtime gives.
+/// Private lanes that prove at a time: twice as many as one session may have, and half of the
+/// threads that the runtime gives.
 const PRIVATE_JOINING_MAX: usize = 256;
 /// Safe ones: as many as one session may have.
 const SAFE_JOINING_MAX: usize = LANES_MAX as usize;

@@ -1,7 +1,9 @@
-//! How a session comes to its lanes and replaces lost ones: the acceptor grants ids, the initiator dials them.
+//! How a session comes to its lanes and replaces lost ones: the acceptor grants ids, the initiator
+//! dials them.
 //!
-//! Grants are bounded: each that nothing came of makes the next one wait longer, and after so many in a row there are no more.
-//! An id is good for 10 s, in which the initiator tries again and again. Owns no streams that have joined.
+//! Grants are bounded: each that nothing came of makes the next one wait longer, and after so many
+//! in a row there are no more. An id is good for 10 s, in which the initiator tries again and
+//! again. Owns no streams that have joined.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +28,7 @@ pub(crate) type Dial = Arc<dyn Fn(LaneId, Transport) -> Result<JoinedLane, Fault
 pub(crate) enum Replacement {
     /// Nothing: both ends are in one process, where none is lost but by a bug.
     Never,
-    /// It accepts: see [`Grants`].
+    /// It accepts: see [`LaneGrants`].
     Grant(LaneGrants),
     /// It dials what is granted.
     Dial {
@@ -64,7 +66,8 @@ impl LaneGrants {
 }
 
 impl LaneGrants {
-    /// When to look whether lanes are missing: as was decided, or when an id that nobody used is no longer good.
+    /// When to look whether lanes are missing: as was decided, or when an id that nobody used is no
+    /// longer good.
     fn due(&self) -> Option<Instant> {
         self.next.or_else(|| self.pending.values().min().copied())
     }
@@ -90,7 +93,7 @@ impl Replacement {
         }
     }
 
-    /// When [`Regrow::grant`] has something to do.
+    /// When [`Replacement::grant`] has something to do.
     pub(crate) fn grant_at(&self) -> Option<Instant> {
         match self {
             Replacement::Grant(grants) => grants.due(),
@@ -98,7 +101,8 @@ impl Replacement {
         }
     }
 
-    /// The ids to grant now, where `running` lanes stand and `target` should, and `units` went through so far.
+    /// The ids to grant now, where `running` lanes stand and `target` should, and `units` went
+    /// through so far.
     pub(crate) fn grant(&mut self, now: Instant, running: usize, target: u32, units: u64) -> Vec<LaneId> {
         let Replacement::Grant(grants) = self else { return Vec::new() };
         if grants.due().is_none_or(|due| now < due) {
@@ -119,8 +123,8 @@ impl Replacement {
         ids
     }
 
-    /// Dials what was granted with the welcome, all at once, and once each: what does not join is granted again. If none of them
-    /// does, or one for a reason that stays, the session hears so.
+    /// Dials what was granted with the welcome, all at once, and once each: what does not join is
+    /// granted again. If none of them does, or one for a reason that stays, the session hears so.
     pub(crate) fn dial_first(&self, ids: Range<u32>, transport: Transport, listener: &Arc<dyn LaneListener>) {
         let Replacement::Dial { dial, under_way } = self else { return };
         let one = |id: u32| {
@@ -209,8 +213,8 @@ impl fmt::Debug for Replacement {
     }
 }
 
-/// An id is good for 10 s, and a proof that began in time may take as long again before the lane stands here; a lane that
-/// comes later than this does no harm.
+/// An id is good for 10 s, and a proof that began in time may take as long again before the lane
+/// stands here; a lane that comes later than this does no harm.
 const GOOD_FOR: Duration = Duration::from_secs(LANE_JOIN_SECONDS_MAX + 2);
 /// The wait after a grant or a dial that nothing came of, doubled each time, ...
 const BACKOFF: Duration = Duration::from_millis(200);

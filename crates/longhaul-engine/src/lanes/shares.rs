@@ -1,6 +1,8 @@
-//! What the lanes of a side share: the rate that all of them keep together, and this process's room for lanes over QUIC.
+//! What the lanes of a side share: the rate that all of them keep together, and this process's room
+//! for lanes over QUIC.
 //!
-//! In: the rates asked for, the lanes that stand. Out: to each connection its part. Knows no threads, and not why lanes come and go.
+//! In: the rates asked for, the lanes that stand. Out: to each connection its part. Knows no
+//! threads, and not why lanes come and go.
 
 use longhaul_core::Role;
 use longhaul_net::LaneHandle;
@@ -29,13 +31,14 @@ impl LaneShares {
         &self.pacer
     }
 
-    /// Keeps other rates from now on: [`Shares::divide_rate`] is to follow.
+    /// Keeps other rates from now on: [`LaneShares::divide_rate`] is to follow.
     pub(crate) fn set_rates(&mut self, change: impl FnOnce(&mut LaneRates)) {
         change(&mut self.rates);
         self.pacer.set_rate(pace(self.role, self.rates));
     }
 
-    /// Has the kernel pace each of the lanes that stand, if this side sends, besides the account that all of them share.
+    /// Has the kernel pace each of the lanes that stand, if this side sends, besides the account
+    /// that all of them share.
     pub(crate) fn divide_rate<'a>(&mut self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone) {
         let share = self.pacer.share(lanes.clone().count()).filter(|_| self.role == Role::Sender);
         if share.is_some() || self.paced {
@@ -44,7 +47,8 @@ impl LaneShares {
         }
     }
 
-    /// Gives those of the lanes that run over QUIC, where so many may come to, their parts of this side's memory.
+    /// Gives those of the lanes that run over QUIC, where so many may come to, their parts of this
+    /// side's memory.
     pub(crate) fn divide_windows<'a>(&self, lanes: impl Iterator<Item = &'a LaneHandle> + Clone, quic_expected: usize) {
         let quic = lanes.filter(|lane| lane.is_quic());
         let window = self.windows / quic.clone().count().max(quic_expected).max(1) as u64;
@@ -53,7 +57,8 @@ impl LaneShares {
     }
 }
 
-/// The rate of the account: a receiver only sees to it that its own is kept, and gives a sender that keeps it some room.
+/// The rate of the account: a receiver only sees to it that its own is kept, and gives a sender
+/// that keeps it some room.
 fn pace(role: Role, rates: LaneRates) -> Option<u64> {
     match role {
         Role::Sender => rates.lowest(),

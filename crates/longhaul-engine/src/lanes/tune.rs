@@ -1,8 +1,8 @@
-//! Lets the lanes of a sending side tune themselves: the kernel's counters of each go to `proto`'s search, and what that
-//! decides goes back to the lanes.
+//! Lets the lanes of a sending side tune themselves: the kernel's counters of each go to `proto`'s
+//! search, and what that decides goes back to the lanes.
 //!
-//! In: handles of running lanes, once a second. Out: [`Change`]s for the link to make. The search itself knows no sockets;
-//! this knows nothing of messages.
+//! In: handles of running lanes, once a second. Out: [`LaneChange`]s for the link to make. The
+//! search itself knows no sockets; this knows nothing of messages.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -90,10 +90,11 @@ pub(crate) enum LaneTask {
 }
 
 impl Tuning {
-    /// Begins the search; none where there is nothing to find: one number of lanes, and no choice of congestion control.
-    /// `first` is any lane of the session.
+    /// Begins the search; none where there is nothing to find: one number of lanes, and no choice
+    /// of congestion control. `first` is any lane of the session.
     pub(crate) fn begin(rules: &TuningRules, first: &LaneHandle) -> Option<Tuning> {
-        // Within a host there is no path to fill; a pair of local sockets has no counters; and lanes over QUIC bear loss by themselves.
+        // Within a host there is no path to fill; a pair of local sockets has no counters; and
+        // lanes over QUIC bear loss by themselves.
         if first.is_within_host() || first.state().is_none() || first.is_quic() {
             return None;
         }
@@ -131,7 +132,8 @@ impl Tuning {
     ) -> Vec<LaneChange> {
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
         self.last_looks.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
-        // Each is looked at, so that its speed is known when it counts: at the end, those that take no more are waited for.
+        // Each is looked at, so that its speed is known when it counts: at the end, those that take
+        // no more are waited for.
         let looked = lanes.iter().map(|look| (look, self.sample(look, elapsed)));
         let counts = |look: &RunningLane| !look.retiring || remaining == Some(0);
         let samples: Vec<_> = looked.filter_map(|(look, sample)| sample.filter(|_| counts(look))).collect();
@@ -147,7 +149,8 @@ impl Tuning {
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
     }
 
-    /// What the choice between TCP and QUIC asks for, nothing during a trial of it; none if it asks for nothing.
+    /// What the choice between TCP and QUIC asks for, nothing during a trial of it; none if it asks
+    /// for nothing.
     fn choose(
         &mut self,
         elapsed: Duration,
@@ -174,7 +177,8 @@ impl Tuning {
             Some(TransportDecision::Try(count, why)) => (LaneTask::AddQuic(count), format!("+{count} over quic"), why),
             Some(TransportDecision::Keep(alone, why)) => {
                 let ends: Vec<_> = if alone { of(false) } else { Vec::new() };
-                // More lanes over QUIC carry no more: what is left of the search is to look after the end.
+                // More lanes over QUIC carry no more: what is left of the search is to look after
+                // the end.
                 let count = (lanes.len() - ends.len()) as u32;
                 let config = TuningConfig { start: count, max: count, unit: self.unit, algorithms: Vec::new() };
                 (self.tuner, self.choice) = (Some(Tuner::new(config)), None);
@@ -241,8 +245,9 @@ impl Tuning {
 }
 
 impl PreviousLook {
-    /// Bytes that the other host took in since. A segment behind a gap counts when it arrives: by what is acknowledged alone a lane
-    /// would stand still at each loss and then leap, by as much as its path holds.
+    /// Bytes that the other host took in since. A segment behind a gap counts when it arrives: by
+    /// what is acknowledged alone a lane would stand still at each loss and then leap, by as much
+    /// as its path holds.
     fn delivered_until(&self, now: &ConnectionState) -> u64 {
         match now.delivered_segments {
             // A kernel that does not count them.
@@ -252,8 +257,8 @@ impl PreviousLook {
     }
 }
 
-/// The congestion controls to choose from: BBR, which bears loss, and what the kernel chose for the lane itself. Only those that
-/// this process may use.
+/// The congestion controls to choose from: BBR, which bears loss, and what the kernel chose for the
+/// lane itself. Only those that this process may use.
 fn candidates(lane: &LaneHandle) -> Vec<String> {
     let default = lane.congestion();
     let other = if default.as_deref() == Some("bbr") { "cubic" } else { "bbr" };
@@ -264,7 +269,8 @@ fn candidates(lane: &LaneHandle) -> Vec<String> {
     if let Some(default) = default {
         lane.set_congestion(&default);
     }
-    // The first lane gets the first: one that bears loss, as a transfer of one lane may never see the other.
+    // The first lane gets the first: one that bears loss, as a transfer of one lane may never see
+    // the other.
     names.sort_by_key(|name| name != "bbr");
     names
 }
@@ -331,7 +337,8 @@ mod tests {
     fn a_lane_that_retires_and_is_all_that_is_waited_for_at_the_end_is_given_up() {
         let shown = |delivered, remaining| Shown { delivered, retiring: true, remaining, hindered: false };
         let decided = |seconds: [Shown; 2]| decided(2, None, seconds);
-        // One delivers 100 MB/s and the other 0.1: 4 MB are in its hand when nothing is left to give.
+        // One delivers 100 MB/s and the other 0.1: 4 MB are in its hand when nothing is left to
+        // give.
         let drains = || shown([100 * MB, MB / 10], 9 * MB);
         assert_eq!(decided([drains(), shown([200 * MB, MB / 5], 0)]), [(2, LaneTask::Lose(vec![LaneId(1)]))]);
         let is_soon_through = [shown([100 * MB, 90 * MB], 9 * MB), shown([200 * MB, 180 * MB], 0)];
@@ -347,7 +354,8 @@ mod tests {
         let decided = decided(8, Some(Choice::default()), (1..=12).map(second));
         assert_eq!(decided[0], (3, LaneTask::Add(2)));
         assert!(matches!(decided[1], (6, LaneTask::Retire(_))), "{decided:?}");
-        // Three seconds in which they find it and are measured, and three in which the network hinders.
+        // Three seconds in which they find it and are measured, and three in which the network
+        // hinders.
         assert_eq!(decided[2..], [(12, LaneTask::AddQuic(transport::LANES))]);
     }
 

@@ -1,8 +1,9 @@
-//! Measures the stages of a transfer within this process: from memory or disk to memory or disk, through the real pipeline of
-//! both halves.
+//! Measures the stages of a transfer within this process: from memory or disk to memory or disk,
+//! through the real pipeline of both halves.
 //!
-//! In: a [`CellRun`] and [`Settings`]. Out: a [`CellReport`]. What a disk costs is the difference between two cells; what a half
-//! spends is counted by stage. Removes nothing: the files are the caller's.
+//! In: a [`CellRun`] and [`Settings`]. Out: a [`CellReport`]. What a disk costs is the difference
+//! between two cells; what a half spends is counted by stage. Removes nothing: the files are the
+//! caller's.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,8 +40,8 @@ pub struct CellRun {
 /// What one half of this process spent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HalfReport {
-    /// CPU seconds by stage: `read` or `write` of the I/O threads, `hash` and `net` of the lanes, `files` of what is done by
-    /// name.
+    /// CPU seconds by stage: `read` or `write` of the I/O threads, `hash` and `net` of the lanes,
+    /// `files` of what is done by name.
     pub stages: Vec<(&'static str, f64)>,
 }
 
@@ -57,7 +58,8 @@ pub struct CellReport {
     pub sender: HalfReport,
     /// The receiving half.
     pub receiver: HalfReport,
-    /// CPU seconds of this process that no stage counted: session loops, journals, the kernel's own I/O threads.
+    /// CPU seconds of this process that no stage counted: session loops, journals, the kernel's own
+    /// I/O threads.
     pub rest_cpu: f64,
     /// What limited, with shares of the time in which that is known: the largest first.
     pub limits: Vec<Limited>,

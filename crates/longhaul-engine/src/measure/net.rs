@@ -1,8 +1,8 @@
-//! Measures what a transfer does without disks: between this process's memory and a daemon's, through the product's own lanes,
-//! machines and digests.
+//! Measures what a transfer does without disks: between this process's memory and a daemon's,
+//! through the product's own lanes, machines and digests.
 //!
-//! In: a [`NetRun`] and [`Settings`]. Out: a [`NetReport`]. Neither side believes the other: each bounds what it sends,
-//! takes and waits for.
+//! In: a [`NetRun`] and [`Settings`]. Out: a [`NetReport`]. Neither side believes the other: each
+//! bounds what it sends, takes and waits for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,7 +47,8 @@ pub struct NetRun {
     pub way: Way,
     /// Bytes that are moved at most; the daemon may allow less.
     pub bytes: u64,
-    /// For how long data is read and counted, to the millisecond, 1 hour at most; none: until all bytes are moved.
+    /// For how long data is read and counted, to the millisecond, 1 hour at most; none: until all
+    /// bytes are moved.
     pub time: Option<Duration>,
 }
 
@@ -60,12 +61,14 @@ pub struct NetReport {
     pub start: Option<Start>,
     /// What the daemon let it move.
     pub bytes_allowed: u64,
-    /// Payload that was there in time: what the receiver verified, in whole chunks, and of a push what this side knows of.
+    /// Payload that was there in time: what the receiver verified, in whole chunks, and of a push
+    /// what this side knows of.
     pub bytes: u64,
-    /// From when payload was asked for first until the last of that was known to be there, which has a round trip in it.
+    /// From when payload was asked for first until the last of that was known to be there, which
+    /// has a round trip in it.
     pub seconds: f64,
-    /// All payload that the receiver verified: what was under way when the time was over is delivered if that takes no longer than
-    /// 3 s.
+    /// All payload that the receiver verified: what was under way when the time was over is
+    /// delivered if that takes no longer than 3 s.
     pub bytes_moved: u64,
     /// From the first dial until lanes had joined.
     pub setup_seconds: f64,
@@ -91,7 +94,8 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
     let ear = Arc::new(SessionListener { begun: Instant::now(), heard: Mutex::default(), watch: watch.clone() });
     let (trigger, inner) = Stop::new();
     let settings = Settings {
-        // Nothing is waited for where there is no disk: what is read ahead would only be late when the time is over.
+        // Nothing is waited for where there is no disk: what is read ahead would only be late when
+        // the time is over.
         depth: Some(1),
         engine: EngineKind::Void,
         verify: Verify::Wire,
@@ -265,7 +269,8 @@ impl Observer for SessionListener {
         match event {
             Event::Start(start) => heard.start = Some((self.begun.elapsed(), start)),
             Event::File(file) => {
-                // The one file has its outcome, and the lanes are still there: they end soon, and not all at once.
+                // The one file has its outcome, and the lanes are still there: they end soon, and
+                // not all at once.
                 self.watch.look_last();
                 if let FileStatus::Failed(fault) = file.status {
                     heard.failed = Some(fault);
@@ -276,7 +281,8 @@ impl Observer for SessionListener {
     }
 }
 
-/// The kernel's counters are looked at so often: of a lane that ends early the last tenth of a second may be missing in them.
+/// The kernel's counters are looked at so often: of a lane that ends early the last tenth of a
+/// second may be missing in them.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A daemon lets none take longer.
 const LONGEST: Duration = Duration::from_secs(MEASURE_SECONDS_MAX);

@@ -1,7 +1,8 @@
-//! Looks at the lanes of a measurement while it runs, as a lane that is closed has no counters any more.
+//! Looks at the lanes of a measurement while it runs, as a lane that is closed has no counters any
+//! more.
 //!
-//! In: handles of lanes as they join, and a look now and then. Out: [`LaneFigures`]. What only the sending end's kernel knows
-//! is told only where this is the sending end.
+//! In: handles of lanes as they join, and a look now and then. Out: [`LaneFigures`]. What only the
+//! sending end's kernel knows is told only where this is the sending end.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,8 @@ use crate::lanes::dial::DialObserver;
 pub struct LaneFigures {
     /// The lane's number in its session.
     pub lane: u32,
-    /// Bytes of its stream that the other host acknowledged or that came in: headers, digests and encryption are in them.
+    /// Bytes of its stream that the other host acknowledged or that came in: headers, digests and
+    /// encryption are in them.
     pub bytes: u64,
     /// The shortest round trip that the kernel saw of late.
     pub rtt_min: Option<Duration>,
@@ -38,7 +40,8 @@ pub struct SentFigures {
     pub bytes_resent: u64,
     /// The kernel's smoothed round trip, mean of all looks at which data was on its way.
     pub rtt_mean: Option<Duration>,
-    /// How far round trips stray: the kernel's smoothed mean deviation (RFC 6298), mean of the same looks.
+    /// How far round trips stray: the kernel's smoothed mean deviation (RFC 6298), mean of the same
+    /// looks.
     pub jitter: Option<Duration>,
     /// The largest packet that the way takes, in bytes.
     pub path_mtu: Option<u32>,

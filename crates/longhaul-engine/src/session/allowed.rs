@@ -1,7 +1,9 @@
-//! What a pulling side asked for, and what a memory takes: nothing else is taken from a sender, whatever it says.
+//! What a pulling side asked for, and what a memory takes: nothing else is taken from a sender,
+//! whatever it says.
 //!
-//! In: the sources, names and rules of a pull, or the length of the one file of a measurement. Out: a verdict on each manifest
-//! page. The sender selects by the same rules; this is the check that it did. A copy asks whether its scan would come upon its destination. Touches no disk.
+//! In: the sources, names and rules of a pull, or the length of the one file of a measurement. Out:
+//! a verdict on each manifest page. The sender selects by the same rules; this is the check that it
+//! did. A copy asks whether its scan would come upon its destination. Touches no disk.
 
 use std::sync::Arc;
 
@@ -37,7 +39,8 @@ impl Allowed {
         Allowed { one_file: Some(bytes), ..Allowed::default() }
     }
 
-    /// Of that, only these names beneath `top`, which is the root if the content of a directory was asked for.
+    /// Of that, only these names beneath `top`, which is the root if the content of a directory was
+    /// asked for.
     #[must_use]
     pub(crate) fn named(self, top: RelPath, wanted: Arc<PathList>) -> Allowed {
         Allowed { names: Some(AllowedNames { top, wanted }), ..self }

@@ -1,7 +1,8 @@
 //! Arrivals without payload that wait for the session loop: a bounded number of them.
 //!
-//! In: lanes that bring what takes no buffer, as holes and what the receiver has already. Out: passes, which the loop gives back. An arrival with
-//! payload needs none, as it holds a buffer. Knows nothing of units.
+//! In: lanes that bring what takes no buffer, as holes and what the receiver has already. Out:
+//! passes, which the loop gives back. An arrival with payload needs none, as it holds a buffer.
+//! Knows nothing of units.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -55,7 +56,8 @@ impl Drop for Pass {
     }
 }
 
-/// Bare arrivals that wait at a time, at some 500 bytes each: more than a loop takes in before lanes come to wait for it.
+/// Bare arrivals that wait at a time, at some 500 bytes each: more than a loop takes in before
+/// lanes come to wait for it.
 const BARE_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The control channel: framed messages over any byte stream, read and written by two tasks.
 //!
-//! In: messages from a session loop, by way of its [`Outbox`]. Out: messages to whoever reads. Knows nothing of what the messages
-//! mean.
+//! In: messages from a session loop, by way of its [`Outbox`]. Out: messages to whoever reads.
+//! Knows nothing of what the messages mean.
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_proto::Message;
@@ -60,7 +60,8 @@ pub(crate) async fn write_message(writer: &mut WriteHalf, message: &Message) -> 
     writer.flush().await.map_err(|e| lost(&e))
 }
 
-/// Starts the writer task. It ends, with the stream shut down, when the [`Outbox`] is dropped and all is written.
+/// Starts the writer task. It ends, with the stream shut down, when the [`Outbox`] is dropped and
+/// all is written.
 pub(crate) fn start_writer(mut writer: WriteHalf) -> (Outbox, tokio::task::JoinHandle<()>) {
     let outbox = Outbox::new();
     let queue = outbox.queue.clone();

@@ -1,7 +1,8 @@
 //! What of a transfer outlives its sessions, so that the initiator can dial again and go on.
 //!
-//! A sending side keeps its scan and every entry without outcome; a receiving side remembers what it has told. Both keep the
-//! counters. In: from a session that ends. Out: to the next one. Talks to nobody.
+//! A sending side keeps its scan and every entry without outcome; a receiving side remembers what
+//! it has told. Both keep the counters. In: from a session that ends. Out: to the next one. Talks
+//! to nobody.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
@@ -59,7 +60,8 @@ pub(super) struct UnsettledEntry {
 /// What this side knows of an entry that the receiver does not.
 #[derive(Clone)]
 pub(super) enum EntrySource {
-    /// Where to read it. What is ordered of it shares this, so that a name is kept once however many of its chunks wait.
+    /// Where to read it. What is ordered of it shares this, so that a name is kept once however
+    /// many of its chunks wait.
     Readable(Arc<Origin>),
     /// Why it cannot be read, with more than is told the receiver.
     Failed(Fault),
@@ -108,8 +110,8 @@ impl SendCourse {
         self.totals.scanned = true;
     }
 
-    /// Keeps what has no outcome, in the order of the manifest. Directories that were settled stand here too until their end
-    /// is: a host that crashed may have forgotten that it made them.
+    /// Keeps what has no outcome, in the order of the manifest. Directories that were settled stand
+    /// here too until their end is: a host that crashed may have forgotten that it made them.
     pub(super) fn keep(
         &mut self,
         unsettled: impl Iterator<Item = UnsettledEntry>,
@@ -123,7 +125,8 @@ impl SendCourse {
     }
 }
 
-/// Scanned entries that wait for the loop: enough for a page, so that a page fills without a wait for each entry.
+/// Scanned entries that wait for the loop: enough for a page, so that a page fills without a wait
+/// for each entry.
 const SCAN_AHEAD: usize = 2 * longhaul_core::limits::PAGE_ENTRIES_MAX;
 
 fn start_scan(tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<mpsc::Receiver<Scanned>, Fault> {
@@ -153,8 +156,9 @@ pub(crate) struct ReceiveCourse {
     reported: Option<ReportedNames>,
 }
 
-/// What sessions of one run committed, as hashes of the entries with their versions: 8 bytes for each. Its sender may not have
-/// heard so, and offers it again; then it is neither in its own way nor sent once more, whatever becomes of names that stand.
+/// What sessions of one run committed, as hashes of the entries with their versions: 8 bytes for
+/// each. Its sender may not have heard so, and offers it again; then it is neither in its own way
+/// nor sent once more, whatever becomes of names that stand.
 #[derive(Clone, Debug)]
 pub(crate) struct CommittedVersions {
     /// By earlier sessions.
@@ -193,7 +197,8 @@ impl CommittedVersions {
 
     /// Another session begins.
     fn turn(&mut self) {
-        // Since the oldest of so many, a sender has heard of more than it may have outstanding: of those too.
+        // Since the oldest of so many, a sender has heard of more than it may have outstanding: of
+        // those too.
         if self.before.len() > self.most.saturating_mul(4) {
             self.before = Arc::default();
         }
@@ -203,8 +208,8 @@ impl CommittedVersions {
     }
 }
 
-/// What tells one version of one entry from another. No secret goes into it: who finds two that agree is told of one of its own
-/// files that it stands already.
+/// What tells one version of one entry from another. No secret goes into it: who finds two that
+/// agree is told of one of its own files that it stands already.
 fn version(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     entry.path.as_bytes().hash(&mut hasher);
@@ -222,15 +227,17 @@ fn version(entry: &Entry) -> u64 {
 /// Entries whose outcome a sender may not have heard: it has no more without one.
 const UNHEARD_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
 
-/// Names of one transfer that one list remembers in case it is dialled again. Those that were told are at most so many, 512 MiB at 8
-/// bytes each and with room to grow 1 GiB; those that this session committed are as many, in as much; those that earlier ones committed
-/// are five times as many at most before they are forgotten, in a set of some 9 bytes for each place: 5 GiB. All together that is 7 GiB,
-/// for which a sender has to have 64 Mi entries committed in each of five sessions; of ten million files it is 0.5 GiB. What comes
-/// after so many may be told twice then.
+/// Names of one transfer that one list remembers in case it is dialled again. Those that were told
+/// are at most so many, 512 MiB at 8 bytes each and with room to grow 1 GiB; those that this
+/// session committed are as many, in as much; those that earlier ones committed are five times as
+/// many at most before they are forgotten, in a set of some 9 bytes for each place: 5 GiB. All
+/// together that is 7 GiB, for which a sender has to have 64 Mi entries committed in each of five
+/// sessions; of ten million files it is 0.5 GiB. What comes after so many may be told twice then.
 const REMEMBERED_MAX: usize = 64 << 20;
 
-/// The names that were told, as hashes: 8 bytes for each. (Of ten million names two are taken for one another in one of some
-/// hundred thousand transfers, and only if it is dialled again; then one is missing in the report.)
+/// The names that were told, as hashes: 8 bytes for each. (Of ten million names two are taken for
+/// one another in one of some hundred thousand transfers, and only if it is dialled again; then one
+/// is missing in the report.)
 #[derive(Default)]
 struct ReportedNames {
     /// Of earlier sessions, sorted.

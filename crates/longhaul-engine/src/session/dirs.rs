@@ -1,7 +1,9 @@
-//! Directories that a sender has offered and whose end has no outcome: another session names them again, as what lies in them follows.
+//! Directories that a sender has offered and whose end has no outcome: another session names them
+//! again, as what lies in them follows.
 //!
-//! In: entries as they are offered and settled, in this session. Out: the directories that are to be offered again. A manifest goes depth first, so
-//! that each end belongs to the directory that was begun last; a path may come twice, under two sources.
+//! In: entries as they are offered and settled, in this session. Out: the directories that are to
+//! be offered again. A manifest goes depth first, so that each end belongs to the directory that
+//! was begun last; a path may come twice, under two sources.
 
 use std::collections::HashMap;
 

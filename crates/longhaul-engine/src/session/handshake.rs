@@ -1,6 +1,7 @@
 //! The first words of a session: hello, welcome or refusal, and which lanes may join.
 //!
-//! In: a fresh control channel. Out: an agreed session, or a [`Fault`] for whoever asked. No payload, no disks.
+//! In: a fresh control channel. Out: an agreed session, or a [`Fault`] for whoever asked. No
+//! payload, no disks.
 
 use std::time::Duration;
 
@@ -44,8 +45,8 @@ async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Mess
     }
 }
 
-/// Asks for a transfer, with the parts of the request that follow the hello, and waits so long for the answer; gives what was
-/// agreed and the lanes to dial.
+/// Asks for a transfer, with the parts of the request that follow the hello, and waits so long for
+/// the answer; gives what was agreed and the lanes to dial.
 pub(crate) async fn ask(
     reader: &mut ReadHalf,
     writer: &mut WriteHalf,
@@ -81,7 +82,8 @@ async fn tell(writer: &mut WriteHalf, request: Request, parts: impl Iterator<Ite
     Ok(())
 }
 
-/// The answer to what `telling` says, for which it is waited so long once all is said. A refusal may come before that.
+/// The answer to what `telling` says, for which it is waited so long once all is said. A refusal
+/// may come before that.
 async fn heard_while_telling(
     reader: &mut ReadHalf,
     telling: impl Future<Output = Result<(), Fault>>,

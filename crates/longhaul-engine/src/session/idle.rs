@@ -1,9 +1,10 @@
 //! Whether a session still moves: by what this side sees and does, and by its clock alone.
 //!
-//! In: a count of what moved, whether this side's own disk is at work, when the other side last said that its disk stalls. Out:
-//! that the session is to end; and to whoever looks from outside, since when nothing moved. What the other side says of its
-//! disk counts for as long as it goes on saying so, up to a bound; its signs of life do not count. Knows no sockets and no messages
-//! but by whether they move anything.
+//! In: a count of what moved, whether this side's own disk is at work, when the other side last
+//! said that its disk stalls. Out: that the session is to end; and to whoever looks from outside,
+//! since when nothing moved. What the other side says of its disk counts for as long as it goes on
+//! saying so, up to a bound; its signs of life do not count. Knows no sockets and no messages but
+//! by whether they move anything.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -75,8 +76,9 @@ impl Idle {
         if doings.peer_stalls {
             self.peer_stalled += now.saturating_duration_since(looked);
         }
-        // Only what it says it stalls is added, so that one that said so once and is silent is not waited for; nor does one word
-        // that comes late end a session in which it goes on saying so.
+        // Only what it says it stalls is added, so that one that said so once and is silent is not
+        // waited for; nor does one word that comes late end a session in which it goes on saying
+        // so.
         let patience = (limit + self.peer_stalled).min(limit * PEER_STALL_LIMITS);
         let idle = now.saturating_duration_since(self.activity.since());
         (idle >= patience).then(|| {
@@ -88,8 +90,8 @@ impl Idle {
     }
 }
 
-/// Whether a message of the other side moves a session towards its end. Signs of life, counters and what is said of lanes and rates
-/// can be said for ever.
+/// Whether a message of the other side moves a session towards its end. Signs of life, counters and
+/// what is said of lanes and rates can be said for ever.
 pub(crate) fn moves(message: &Message) -> bool {
     match message {
         Message::Page(page) => page.last || !page.entries.is_empty(),
@@ -108,8 +110,9 @@ pub(crate) fn moves(message: &Message) -> bool {
     }
 }
 
-/// As long as the other side goes on saying that its disk stalls it is waited for, up to so many times longer: six hours, as it may be reading back 10 TB of
-/// which it is to go on, and would begin that anew in another session.
+/// As long as the other side goes on saying that its disk stalls it is waited for, up to so many
+/// times longer: six hours, as it may be reading back 10 TB of which it is to go on, and would
+/// begin that anew in another session.
 const PEER_STALL_LIMITS: u32 = 36;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! What the other side said and the session loop has not dealt with yet, counted in bytes.
 //!
-//! In: the control channel. Out: messages in the loop's queue of events, each with the room that it takes there. The reader waits for the loop,
-//! which waits for nobody, and at a receiver for an [`Outbox`](super::outbox::Outbox) that holds more than may follow from what it was asked for.
+//! In: the control channel. Out: messages in the loop's queue of events, each with the room that it
+//! takes there. The reader waits for the loop, which waits for nobody, and at a receiver for an
+//! [`Outbox`](super::outbox::Outbox) that holds more than may follow from what it was asked for.
 //! Knows nothing of what messages mean.
 
 use std::sync::Arc;
@@ -45,7 +46,8 @@ impl Inbox {
     }
 }
 
-/// Reads the control channel to its end. A receiver gives its `outbox`: nothing is read while that has no room.
+/// Reads the control channel to its end. A receiver gives its `outbox`: nothing is read while that
+/// has no room.
 pub(super) async fn read_all(
     mut reader: ReadHalf,
     inbox: Inbox,
@@ -70,16 +72,17 @@ pub(super) async fn read_all(
     let _ = sink.send(SessionEvent::ControlEnded(ended));
 }
 
-/// The next message, if anybody listens; `None` at the end of the channel. What it becomes when it is decoded may take many times its
-/// bytes, so it has its room before.
+/// The next message, if anybody listens; `None` at the end of the channel. What it becomes when it
+/// is decoded may take many times its bytes, so it has its room before.
 async fn next(reader: &mut ReadHalf, inbox: &Inbox) -> Result<Option<Option<Inbound>>, Fault> {
     let Some(frame) = read_frame(reader).await? else { return Ok(None) };
     let Some(room) = inbox.room(frame.len()).await else { return Ok(Some(None)) };
     Ok(Some(Some(Inbound { message: decode(&frame)?, room })))
 }
 
-/// Bytes of messages that wait for the loop, as they came: two of the longest. Decoded, a settlement takes 50 times its two bytes, so
-/// this is 13 MB at most; a loop takes them in within milliseconds, and what comes meanwhile waits in the connection's buffers.
+/// Bytes of messages that wait for the loop, as they came: two of the longest. Decoded, a
+/// settlement takes 50 times its two bytes, so this is 13 MB at most; a loop takes them in within
+/// milliseconds, and what comes meanwhile waits in the connection's buffers.
 const INBOX_BYTES_MAX: usize = 256 << 10;
 const _: () = assert!(MESSAGE_BYTES_MAX + 1 + LENGTH_BYTES <= INBOX_BYTES_MAX, "the longest message must fit");
 /// A short message costs its place in the queue, too.
@@ -123,7 +126,8 @@ mod tests {
         while events.len() < INBOX_BYTES_MAX / MESSAGE_COST_MIN {
             tokio::task::yield_now().await;
         }
-        // At the end of the session the rest is read, so that the connection is closed and not reset.
+        // At the end of the session the rest is read, so that the connection is closed and not
+        // reset.
         inbox.close();
         flood.await.expect("everything was read");
         reader.await.expect("it ends");

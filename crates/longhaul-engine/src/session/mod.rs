@@ -1,12 +1,15 @@
-//! A session on one side: one loop that owns one machine, hears everything that happens, and has it done.
+//! A session on one side: one loop that owns one machine, hears everything that happens, and has it
+//! done.
 //!
-//! `sender` and `receiver` are the two loops; `source` and `destination` do what their machines order on disks; `control` is what
-//! both have in common: heartbeats, silence, the way to an end, over the messages of `channel`, which begin with a `handshake`. `outbox` bounds
-//! what the other side has not read yet, `inbox` what it has said and nobody dealt with, `bare` what its lanes bring without payload,
-//! `overhead` what all that may hold. `orders` are chunks to read, `dirs` what is said of directories, `unsent` what is told of names
-//! that are not sent; `allowed` checks what comes against what was asked for; `idle` tells a session that moves nothing;
-//! `timed_source` ends what ends by the clock. `course` is what of a transfer outlives a session, `totals` what there is
-//! to report, `settled` tells of one entry.
+//! `sender` and `receiver` are the two loops; `source` and `destination` do what their machines
+//! order on disks; `control` is what both have in common: heartbeats, silence, the way to an end,
+//! over the messages of `channel`, which begin with a `handshake`. `outbox` bounds what the other
+//! side has not read yet, `inbox` what it has said and nobody dealt with, `bare` what its lanes
+//! bring without payload, `overhead` what all that may hold. `orders` are chunks to read, `dirs`
+//! what is said of directories, `unsent` what is told of names that are not sent; `allowed` checks
+//! what comes against what was asked for; `idle` tells a session that moves nothing; `timed_source`
+//! ends what ends by the clock. `course` is what of a transfer outlives a session, `totals` what
+//! there is to report, `settled` tells of one entry.
 
 pub(crate) mod allowed;
 mod bare;
@@ -37,8 +40,8 @@ use crate::lanes::event::LaneEnd;
 use crate::lanes::event::LaneEvent;
 use crate::lanes::worker::receive::Arrival;
 
-/// What a session loop hears. The queue is not bounded by itself: everything in it has its room in the inbox, or is owed under a
-/// credit, a slot or a pool of threads.
+/// What a session loop hears. The queue is not bounded by itself: everything in it has its room in
+/// the inbox, or is owed under a credit, a slot or a pool of threads.
 #[derive(Debug)]
 pub(crate) enum SessionEvent {
     /// The other side said something.

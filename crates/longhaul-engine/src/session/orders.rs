@@ -1,10 +1,11 @@
-//! What is to be read and was not begun: orders of the sender's machine, first come first served, without those that nobody wants any
-//! more.
+//! What is to be read and was not begun: orders of the sender's machine, first come first served,
+//! without those that nobody wants any more.
 //!
-//! In: orders from the session loop. Out: to the one thread that feeds the lanes, which waits for buffers. A file at its end takes its chunks
-//! with it, and its place in a bundle; the bundle stays, as the machine counts it until it hears what became of it. So there are never more
-//! chunks and bundles than the machine has outstanding, and no more names than those of files without outcome, whatever a receiver says of
-//! files whose turn has not come. Reads nothing.
+//! In: orders from the session loop. Out: to the one thread that feeds the lanes, which waits for
+//! buffers. A file at its end takes its chunks with it, and its place in a bundle; the bundle
+//! stays, as the machine counts it until it hears what became of it. So there are never more chunks
+//! and bundles than the machine has outstanding, and no more names than those of files without
+//! outcome, whatever a receiver says of files whose turn has not come. Reads nothing.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -98,8 +99,8 @@ impl Orders {
         }
     }
 
-    /// Nobody wants a file any more. Costs no more than its own orders, however many others wait: a receiver says as often as it
-    /// likes that a file is at its end.
+    /// Nobody wants a file any more. Costs no more than its own orders, however many others wait: a
+    /// receiver says as often as it likes that a file is at its end.
     pub(super) fn forget(&self, file: FileId) {
         let mut waiting = self.lock();
         for at in waiting.chunks.remove(&file).unwrap_or_default() {

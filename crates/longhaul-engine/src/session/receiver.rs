@@ -57,15 +57,19 @@ pub(crate) struct Receiving {
 
 /// The receiving side of a session: it owns the machine and is the only one who changes it.
 ///
-/// Lanes, the destination's workers and the control connection run elsewhere and report through one queue of events, so that one thing
-/// happens at a time here and no lock is needed. A round of the loop has three steps:
+/// Lanes, the destination's workers and the control connection run elsewhere and report through one
+/// queue of events, so that one thing happens at a time here and no lock is needed. A round of the
+/// loop has three steps:
 ///
-/// 1. [`Link::wait`] waits for an event, for the machine's timeout or for the next second. It changes nothing.
-/// 2. [`Loop::absorb`] takes the event in: a message goes to the machine's `handle_message`, a report of a worker to the `handle_*` of
-///    its name, an arrival to `handle_landed`. Up to [`EVENTS_AT_ONCE`] more that are there already follow, so that verdicts leave
-///    together.
-/// 3. [`Loop::settle`] has the machine's actions done until it orders no more: messages leave, the destination's workers are given their
-///    jobs. It tells observers and the sender how far the session is.
+/// 1. [`ControlLink::wait`] waits for an event, for the machine's timeout or for the next second.
+///    It changes nothing.
+/// 2. [`ReceiverLoop::absorb`] takes the event in: a message goes to the machine's
+///    `handle_message`, a report of a worker to the `handle_*` of its name, an arrival to
+///    `handle_landed`. Up to [`EVENTS_AT_ONCE`] more that are there already follow, so that
+///    verdicts leave together.
+/// 3. [`ReceiverLoop::settle`] has the machine's actions done until it orders no more: messages
+///    leave, the destination's workers are given their jobs. It tells observers and the sender how
+///    far the session is.
 ///
 /// The loop ends when the machine gives its verdict.
 struct ReceiverLoop<'a> {
@@ -167,7 +171,8 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         let timeout = this.machine.poll_timeout();
         let wake = this.link.wait(timeout).await;
         this.absorb(wake);
-        // Whatever else is there already is taken in before anything is ordered: verdicts then leave together.
+        // Whatever else is there already is taken in before anything is ordered: verdicts then
+        // leave together.
         for _ in 0..EVENTS_AT_ONCE {
             match this.link.try_next() {
                 Some(wake) => this.absorb(wake),
@@ -183,7 +188,8 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
-/// What limits at this end, and what came, is said so often: the sender, which tells the whole each second, is to know it then.
+/// What limits at this end, and what came, is said so often: the sender, which tells the whole each
+/// second, is to know it then.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 
 impl ReceiverLoop<'_> {
@@ -219,8 +225,9 @@ impl ReceiverLoop<'_> {
                 self.bare.extend(pass);
             }
             Incoming::Event(SessionEvent::Wrote(report)) => self.absorb_report(report),
-            // All is settled and said; that the sender goes without a word changes nothing. (Its last word may be among
-            // the events that were absorbed just now: then the machine is over and tells it.)
+            // All is settled and said; that the sender goes without a word changes nothing. (Its
+            // last word may be among the events that were absorbed just now: then the machine is
+            // over and tells it.)
             Incoming::Event(SessionEvent::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
@@ -269,8 +276,8 @@ impl ReceiverLoop<'_> {
         self.slab.set_limit(if self.link.any_quic() { budget::beside_windows(slots) } else { slots });
     }
 
-    /// What the sender says that it sent must come: over another lane, if one stands still. Not for ever over yet another: if
-    /// nothing came between, it is not the lane.
+    /// What the sender says that it sent must come: over another lane, if one stands still. Not for
+    /// ever over yet another: if nothing came between, it is not the lane.
     fn watch_lanes(&mut self) {
         let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
         if !stalled.is_empty() && self.stalled_at.replace(self.arrived) == Some(self.arrived) {
@@ -361,7 +368,8 @@ impl ReceiverLoop<'_> {
         let seconds = self.link.seconds();
         if self.verdict.is_none() && seconds - self.sent_tally.0 >= SAY_EVERY.as_secs_f64() {
             let tally = self.tally();
-            // Who is not told the roots is not told either how far they are: it shall hear instead that this disk is waited for.
+            // Who is not told the roots is not told either how far they are: it shall hear instead
+            // that this disk is waited for.
             let tally = Tally { standing: if self.tells_digests { tally.standing } else { 0 }, ..tally };
             if tally != self.sent_tally.1 {
                 self.link.say(Message::Tally(tally));
@@ -461,7 +469,8 @@ impl ReceiverLoop<'_> {
     fn tally(&mut self) -> Tally {
         let tally = self.machine.tally();
         let here = tally.received + self.link.in_hand();
-        // A unit is judged a moment after its lane has nothing in hand: until then its bytes are still arriving.
+        // A unit is judged a moment after its lane has nothing in hand: until then its bytes are
+        // still arriving.
         self.received_most = if self.verdict.is_some() { here } else { self.received_most.max(here) };
         Tally { arriving: self.received_most - tally.received, ..tally }
     }

@@ -1,7 +1,8 @@
 //! The sender's session loop: one machine, one source side, the lanes that empty it.
 //!
-//! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders. Scanned entries are
-//! taken only while the machine has room, so that the scan goes no faster than the receiver's credit.
+//! `wait` changes nothing, `absorb` is synchronous, `settle` has done what the machine orders.
+//! Scanned entries are taken only while the machine has room, so that the scan goes no faster than
+//! the receiver's credit.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -57,15 +58,18 @@ pub(crate) struct Sending {
 
 /// The sending side of a session: it owns the machine and is the only one who changes it.
 ///
-/// Lanes, the source's workers and the control connection run elsewhere and report through one queue of events, so that one thing
-/// happens at a time here and no lock is needed. A round of the loop has three steps:
+/// Lanes, the source's workers and the control connection run elsewhere and report through one
+/// queue of events, so that one thing happens at a time here and no lock is needed. A round of the
+/// loop has three steps:
 ///
-/// 1. [`Link::wait`] waits for an event or the next second, and beside it the scan for its next entry, while there is room for one.
-///    Neither changes anything, and whichever loses is waited for again.
-/// 2. [`Loop::absorb`] takes an event in: a message goes to the machine's `handle_message`, a lane's report to `handle_sent`, a worker's
-///    to the `handle_*` of its name. [`Loop::take_ready`] takes what else is there already, and offers entries.
-/// 3. [`Loop::settle`] has the machine's actions done until it orders no more: messages leave, chunks and bundles are read. It tells
-///    observers how far the session is.
+/// 1. [`ControlLink::wait`] waits for an event or the next second, and beside it the scan for its
+///    next entry, while there is room for one. Neither changes anything, and whichever loses is
+///    waited for again.
+/// 2. [`SenderLoop::absorb`] takes an event in: a message goes to the machine's `handle_message`, a
+///    lane's report to `handle_sent`, a worker's to the `handle_*` of its name.
+///    [`SenderLoop::take_ready`] takes what else is there already, and offers entries.
+/// 3. [`SenderLoop::settle`] has the machine's actions done until it orders no more: messages
+///    leave, chunks and bundles are read. It tells observers how far the session is.
 ///
 /// The loop ends when the machine gives its verdict.
 struct SenderLoop<'a> {
@@ -95,7 +99,8 @@ struct SenderLoop<'a> {
     refused_by_peer: bool,
 }
 
-/// Runs a sending session to its end. What has no outcome then stays in the course, whose totals hold the fault, if any.
+/// Runs a sending session to its end. What has no outcome then stays in the course, whose totals
+/// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
     let Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed } = sending;
     let preserve = wanted.preserve;
@@ -156,7 +161,8 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
 }
 
 impl SenderLoop<'_> {
-    /// Whether another entry can be offered: what was offered already is bounded, and so is what follows from it.
+    /// Whether another entry can be offered: what was offered already is bounded, and so is what
+    /// follows from it.
     fn has_room(&self) -> bool {
         self.machine.has_room() && self.names_bytes < NAMES_BYTES_MAX && !self.workers.is_swamped()
     }
@@ -445,7 +451,8 @@ impl SenderLoop<'_> {
         let outcome = match (outcome, known.source) {
             (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
             (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
-            // It did not stand there before: an earlier session committed it and was lost before that was heard.
+            // It did not stand there before: an earlier session committed it and was lost before
+            // that was heard.
             (Outcome::Skipped, _) if begun => {
                 self.course.totals.was_committed_before(bytes);
                 Outcome::Committed(None)
@@ -542,6 +549,6 @@ fn name_bytes(held: &EntryRef) -> usize {
 const EVENTS_AT_ONCE: usize = 64;
 /// Scanned entries taken before the pages that they make are said.
 const ENTRIES_AT_ONCE: usize = 2 * PAGE_ENTRIES_MAX;
-/// Names of entries without outcome: three times what an honest receiver, which lets no more be outstanding than it holds itself, ever lets it
-/// come to.
+/// Names of entries without outcome: three times what an honest receiver, which lets no more be
+/// outstanding than it holds itself, ever lets it come to.
 const NAMES_BYTES_MAX: usize = 32 << 20;

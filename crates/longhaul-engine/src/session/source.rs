@@ -1,7 +1,9 @@
-//! The source side of a session: turns orders into filled slots in the lanes' queue, in the order given.
+//! The source side of a session: turns orders into filled slots in the lanes' queue, in the order
+//! given.
 //!
-//! In: orders from the sender's loop. Out: [`Ready`] units to the lanes, [`Report`]s to the loop. A slot is claimed
-//! before anything is read; chunks are read by `disk` with its depth, bundles are packed by a few threads.
+//! In: orders from the sender's loop. Out: [`Ready`] units to the lanes, [`SourceDone`]s to the
+//! loop. A slot is claimed before anything is read; chunks are read by `disk` with its depth,
+//! bundles are packed by a few threads.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,7 +68,8 @@ struct SourceShared {
     chunk: ChunkSize,
     times: StageTimes,
     sink: UnboundedSender<SessionEvent>,
-    /// Files of chunks that are outstanding. An order for a file that is no longer here has come too late.
+    /// Files of chunks that are outstanding. An order for a file that is no longer here has come
+    /// too late.
     open: Mutex<HashMap<FileId, Opened>>,
     packers: Workers,
     /// Held once by each order that the disk is at.
@@ -86,11 +89,12 @@ enum Opened {
 
 /// Bundles packed at a time: reading small files waits for the disk more than for the processor.
 const PACKERS: usize = 4;
-/// Small files that each packer has open, and the system fetching, ahead of the one it reads. With 4, packers still wait
-/// for the disk; from 16 to 64 nothing changes.
+/// Small files that each packer has open, and the system fetching, ahead of the one it reads. With
+/// 4, packers still wait for the disk; from 16 to 64 nothing changes.
 const OPEN_AHEAD: usize = 16;
 
-/// Questions that wait for the disk before no more entries are taken: a receiver may hold each file whole that it is told of.
+/// Questions that wait for the disk before no more entries are taken: a receiver may hold each file
+/// whole that it is told of.
 const CHECKS_WAITING_MAX: usize = 1024;
 
 impl SourceWorkers {
@@ -132,7 +136,8 @@ impl SourceWorkers {
         })
     }
 
-    /// The queue that lanes take from. It ends when [`Reading`] was closed and everything ordered is through.
+    /// The queue that lanes take from. It ends when [`SourceWorkers`] was closed and everything
+    /// ordered is through.
     pub(crate) fn queue(&self) -> Receiver<Ready> {
         self.queue.clone()
     }
@@ -172,7 +177,8 @@ impl SourceWorkers {
         self.orders.hold(is_held);
     }
 
-    /// Asks whether a file is still what it was. One of which nothing had to be read is opened for that.
+    /// Asks whether a file is still what it was. One of which nothing had to be read is opened for
+    /// that.
     pub(crate) fn check(&self, file: FileId, origin: Arc<Origin>) {
         lock(&self.shared.open).entry(file).or_insert(Opened::NotYet);
         let (shared, sink, waiting) = (self.shared.clone(), self.shared.sink.clone(), self.checks.clone());
@@ -231,7 +237,8 @@ fn feed(shared: &Arc<SourceShared>, orders: &Orders, ready: &Sender<Ready>) {
 }
 
 impl SourceShared {
-    /// Reads one chunk into a slot of its own; `None` when there are no more slots for this session.
+    /// Reads one chunk into a slot of its own; `None` when there are no more slots for this
+    /// session.
     fn feed_chunk(self: &Arc<Self>, chunk: &ChunkOrder, pending: Pending, ready: &Sender<Ready>) -> Option<()> {
         let ChunkOrder { file, index, attempt, map, expect, ref origin } = *chunk;
         let unit = Unit::Chunk { file, index };
@@ -259,7 +266,8 @@ impl SourceShared {
         Some(())
     }
 
-    /// The open file; opened at its first chunk. A file that did not open is reported once and skipped from then on.
+    /// The open file; opened at its first chunk. A file that did not open is reported once and
+    /// skipped from then on.
     fn opened(&self, file: FileId, origin: &Origin) -> Option<Arc<SourceFile>> {
         match lock(&self.open).get(&file)? {
             Opened::Open(source) => return Some(source.clone()),
@@ -287,7 +295,8 @@ impl SourceShared {
         let _ = self.sink.send(SessionEvent::Read(SourceDone::Unreadable(file, fault)));
     }
 
-    /// Packs a bundle on one of the packing threads; `None` when there are no more slots for this session.
+    /// Packs a bundle on one of the packing threads; `None` when there are no more slots for this
+    /// session.
     fn feed_bundle(
         self: &Arc<Self>,
         (bundle, attempt): (BundleId, Attempt),

@@ -1,7 +1,9 @@
-//! The end of a source that ends by the clock: what was read in time is delivered and judged, if that does not take long, before it
-//! is said that there is no more, so that little was sent in vain.
+//! The end of a source that ends by the clock: what was read in time is delivered and judged, if
+//! that does not take long, before it is said that there is no more, so that little was sent in
+//! vain.
 //!
-//! In: orders, verdicts and failed reads of the one file, counted. Out: the failure, when it is time to say it. Sends nothing.
+//! In: orders, verdicts and failed reads of the one file, counted. Out: the failure, when it is
+//! time to say it. Sends nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,8 @@ use longhaul_core::{Fault, FileId};
 /// Counts what is under way. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct TimedSourceEnd {
-    /// Chunks that were ordered and have neither a verdict nor failed. A lane that is lost leaves some here for ever.
+    /// Chunks that were ordered and have neither a verdict nor failed. A lane that is lost leaves
+    /// some here for ever.
     under_way: u64,
     /// The first failure, and until when the rest is waited for.
     failed: Option<(FileId, Fault, Instant)>,
@@ -45,7 +48,8 @@ impl TimedSourceEnd {
     }
 }
 
-/// What was read in time is delivered soon, but on a link so slow that a few chunks take long: there nobody waits for them.
+/// What was read in time is delivered soon, but on a link so slow that a few chunks take long:
+/// there nobody waits for them.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

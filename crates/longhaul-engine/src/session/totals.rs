@@ -1,4 +1,5 @@
-//! Counting what became of a transfer's entries, over all of its sessions, for progress and for the report.
+//! Counting what became of a transfer's entries, over all of its sessions, for progress and for the
+//! report.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -35,7 +36,8 @@ pub(crate) struct Totals {
     bytes_misread: u64,
     /// Whether a session is over.
     is_resumed: bool,
-    /// What sessions that are over moved, and what of the last one's will have to be sent again if there is another.
+    /// What sessions that are over moved, and what of the last one's will have to be sent again if
+    /// there is another.
     earlier_sessions: Progress,
     bytes_lost: u64,
     bytes_skipped: u64,
@@ -104,8 +106,9 @@ pub(crate) struct Moved {
 }
 
 impl Moved {
-    /// What a sender knows of a session by the receiver's last counters. What these say is durable has in it what earlier sessions
-    /// brought of files that this one did not come to. That is held, but this session neither brought nor resumed it.
+    /// What a sender knows of a session by the receiver's last counters. What these say is durable
+    /// has in it what earlier sessions brought of files that this one did not come to. That is
+    /// held, but this session neither brought nor resumed it.
     pub(crate) fn by_last_words(tally: &Tally) -> Moved {
         let came = tally.received.saturating_add(tally.holes).saturating_add(tally.resumed);
         Moved {
@@ -212,26 +215,28 @@ impl Totals {
         self.bytes_lost = moved.lost;
     }
 
-    /// What a session adds to the durable bytes: a later one resumes what an earlier one of this run was counted for.
+    /// What a session adds to the durable bytes: a later one resumes what an earlier one of this
+    /// run was counted for.
     pub(crate) fn durable_of(&self, durable: u64, resumed: u64) -> u64 {
         if self.is_resumed { durable.saturating_sub(resumed) } else { durable }
     }
 
-    /// What earlier runs had brought, of which the session that is under way resumed so much: what a later session resumes this
-    /// run brought itself.
+    /// What earlier runs had brought, of which the session that is under way resumed so much: what
+    /// a later session resumes this run brought itself.
     pub(crate) fn resumed_with(&self, resumed: u64) -> u64 {
         if self.is_resumed { self.bytes_resumed } else { resumed }
     }
 
-    /// Bytes of files that are at the receiver by this session, of which its counters are known: `durable_of` of what arrived.
+    /// Bytes of files that are at the receiver by this session, of which its counters are known:
+    /// `durable_of` of what arrived.
     pub(crate) fn arrived_of(&self, tally: &Tally) -> u64 {
         let came = tally.received.saturating_add(tally.arriving).saturating_add(tally.holes);
         let resumed = if self.is_resumed { 0 } else { tally.resumed };
         came.saturating_add(resumed).max(self.durable_of(tally.durable, tally.resumed))
     }
 
-    /// Bytes that this session has still to send after `sent`, if the scan is over. Of a file that failed nobody knows how much
-    /// was sent.
+    /// Bytes that this session has still to send after `sent`, if the scan is over. Of a file that
+    /// failed nobody knows how much was sent.
     pub(crate) fn left_to_send(&self, sent: u64, resumed: u64) -> Option<u64> {
         let settled = [self.bytes_done_without, self.earlier_sessions.bytes_committed, sent, resumed];
         let left = || settled.into_iter().fold(self.bytes_total, u64::saturating_sub);
@@ -287,7 +292,8 @@ impl Totals {
         }
     }
 
-    /// Whether an outcome says anything new: a directory that failed, in this session or an earlier one, fails at its end again.
+    /// Whether an outcome says anything new: a directory that failed, in this session or an earlier
+    /// one, fails at its end again.
     pub(crate) fn is_first_failure(&mut self, entry: &Entry, status: &FileStatus) -> bool {
         let has_failed = matches!(status, FileStatus::Failed(_));
         match entry.kind {
@@ -467,7 +473,8 @@ mod tests {
         assert_eq!(totals.arrived_of(&tally), 38);
         assert_eq!(totals.arrived_of(&Tally { durable: 50, ..tally }), 50, "never less than is durable");
         totals.session_over(&Moved { received: 13, durable: 25, resumed: 20, holes: 5, ..Moved::default() });
-        // The next session resumes what this run brought: it did not come again, and is there already.
+        // The next session resumes what this run brought: it did not come again, and is there
+        // already.
         let next = Tally { received: 1, resumed: 25, durable: 25, ..Tally::default() };
         assert_eq!(totals.arrived_of(&next), 1);
         let session = Progress { bytes_arrived: 1, bytes_resumed: 25, bytes_received: 1, ..Progress::default() };

@@ -1,7 +1,9 @@
-//! What a source has and does not send: how it stands in the manifest, and what is told of it at either end.
+//! What a source has and does not send: how it stands in the manifest, and what is told of it at
+//! either end.
 //!
-//! In: finds of a scan. Out: entries of the manifest, and from these the event that an observer hears. A reserved name is no path
-//! that could travel: its entry names the directory that it lies in, and the reason the name, escaped.
+//! In: finds of a scan. Out: entries of the manifest, and from these the event that an observer
+//! hears. A reserved name is no path that could travel: its entry names the directory that it lies
+//! in, and the reason the name, escaped.
 
 use longhaul_core::{Entry, EntryKind, Escaped, FaultCode, Meta, PlainText, RelPath};
 

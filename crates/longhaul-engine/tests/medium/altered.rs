@@ -1,4 +1,5 @@
-//! A source that changes while it is sent, with its length and time put back: it fails as changed, and nothing is committed.
+//! A source that changes while it is sent, with its length and time put back: it fails as changed,
+//! and nothing is committed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The promises, judged by what a medium holds: what final names show, what was said of them, what journals claim.
+//! The promises, judged by what a medium holds: what final names show, what was said of them, what
+//! journals claim.
 //!
 //! In: states of a medium and what a program said. Out: broken promises, as [`Broken`].
 
@@ -61,7 +62,8 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Everything that is offered stands, be it of an earlier version that has the same size and time.
+    /// Everything that is offered stands, be it of an earlier version that has the same size and
+    /// time.
     pub(crate) fn complete(&self, source: &Source) -> Result<(), Broken> {
         for path in source.files.keys() {
             self.stands(path, |bytes| source.may_be(path, bytes)).map_err(|what| Promise::Complete.broken(what))?;
@@ -78,8 +80,8 @@ impl State<'_> {
         }
     }
 
-    /// Every chunk that a journal calls durable is in its temporary. Gives how many bytes of which files a later session may
-    /// go on with: of several partials of a path the best.
+    /// Every chunk that a journal calls durable is in its temporary. Gives how many bytes of which
+    /// files a later session may go on with: of several partials of a path the best.
     pub(crate) fn journals(&self) -> Result<BTreeMap<Vec<u8>, u64>, Broken> {
         let mut held: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for Shown { path, node } in self.view.shown() {
@@ -109,7 +111,8 @@ impl State<'_> {
         Ok(held)
     }
 
-    /// How many bytes of each file that is offered are durable: whole under its name, or in a partial.
+    /// How many bytes of each file that is offered are durable: whole under its name, or in a
+    /// partial.
     pub(crate) fn durable(&self, source: &Source) -> Result<Durable, Broken> {
         let held = self.journals()?;
         let of = |path: &Vec<u8>| {

@@ -1,5 +1,5 @@
-//! One small transfer, with each of its calls failed once: whatever fails, what is said is true, and the same command then
-//! comes to its end with nothing left.
+//! One small transfer, with each of its calls failed once: whatever fails, what is said is true,
+//! and the same command then comes to its end with nothing left.
 
 use rustix::io::Errno;
 
@@ -30,7 +30,8 @@ fn world() -> World {
     World::new(scratch, source, Nature::default(), plain_settings(CHUNK), Rng::new(0, 1))
 }
 
-/// Plays that transfer with these faults, then without any; says how many calls the first of them made.
+/// Plays that transfer with these faults, then without any; says how many calls the first of them
+/// made.
 fn with(faults: Faults) -> Result<u64, Broken> {
     let mut world = world();
     let told = format!("{:?} at {:?}, cut at {:?}:", faults.failure, faults.fail_at, faults.cut_at);

@@ -1,7 +1,7 @@
 //! Which descriptors still have to hear of an error of writing back: Linux's `errseq_t`.
 //!
-//! An error of a file's pages counts for the file and for its file system. A descriptor hears of it once: if it was opened
-//! before, or if nobody has heard of it yet. Knows nothing of what was lost.
+//! An error of a file's pages counts for the file and for its file system. A descriptor hears of it
+//! once: if it was opened before, or if nobody has heard of it yet. Knows nothing of what was lost.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! What goes wrong beneath a run: which calls fail, when the power goes, what cannot be written back, what kind of file
-//! system it is, and which bug is planted.
+//! What goes wrong beneath a run: which calls fail, when the power goes, what cannot be written
+//! back, what kind of file system it is, and which bug is planted.
 //!
 //! Plain data; `model` plays it.
 
@@ -27,7 +27,8 @@ pub(crate) struct Faults {
     pub(crate) bad_journals: u64,
     /// In front of so many calls of a thousand, something that is dirty is written back.
     pub(crate) background: u64,
-    /// In front of a rename, after so many others, somebody else takes the name that it is to give, if it is free.
+    /// In front of a rename, after so many others, somebody else takes the name that it is to give,
+    /// if it is free.
     pub(crate) intruder_in: Option<u64>,
     /// When the journal is to be synced for this time, counted from 1, the power goes.
     pub(crate) cut_at_journal_sync: Option<u64>,
@@ -176,7 +177,8 @@ impl Theme {
         }
     }
 
-    /// The faults of a world's run of this number, counted from 0, that makes about `calls` calls if nothing goes wrong.
+    /// The faults of a world's run of this number, counted from 0, that makes about `calls` calls
+    /// if nothing goes wrong.
     pub(crate) fn faults(self, rng: &mut Rng, run: u64, calls: u64) -> Faults {
         let at = Some(1 + rng.below(calls.max(2)));
         match self {

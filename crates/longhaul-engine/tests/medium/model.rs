@@ -1,8 +1,10 @@
-//! The medium beneath a target: what programs see lies in a scratch directory, and here what would be left of it.
+//! The medium beneath a target: what programs see lies in a scratch directory, and here what would
+//! be left of it.
 //!
-//! In: every call that changes or syncs the target, before and after. Out: answers to syncs, failures, what the medium holds.
-//! A change is volatile when its call ends, and durable when a sync that covers it ends well that began after that
-//! (`syncing`). Knows nothing of temporaries and journals but their names.
+//! In: every call that changes or syncs the target, before and after. Out: answers to syncs,
+//! failures, what the medium holds. A change is volatile when its call ends, and durable when a
+//! sync that covers it ends well that began after that (`syncing`). Knows nothing of temporaries
+//! and journals but their names.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

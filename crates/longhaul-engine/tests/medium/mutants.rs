@@ -1,11 +1,13 @@
-//! Planted bugs: calls that the disk's crate makes are left out or falsified, and worlds must find it, each by the promise
-//! that it breaks. A test that did not would not find the bug in the crate either.
+//! Planted bugs: calls that the disk's crate makes are left out or falsified, and worlds must find
+//! it, each by the promise that it breaks. A test that did not would not find the bug in the crate
+//! either.
 
 use super::faults::Mutant;
 use super::promise::Promise;
 use super::world::play;
 
-/// Plays worlds with a planted bug until one breaks such a promise; that is one of the first `bound`.
+/// Plays worlds with a planted bug until one breaks such a promise; that is one of the first
+/// `bound`.
 fn is_caught(mutant: Mutant, promises: &[Promise], bound: u64) {
     let found = (0..bound).find_map(|seed| play(seed, Some(mutant)).err().filter(|b| promises.contains(&b.promise)));
     match found {
@@ -14,8 +16,8 @@ fn is_caught(mutant: Mutant, promises: &[Promise], bound: u64) {
     }
 }
 
-/// One test for each planted bug, with the number of worlds that must suffice: several times as many as it took when it was
-/// written.
+/// One test for each planted bug, with the number of worlds that must suffice: several times as
+/// many as it took when it was written.
 macro_rules! caught {
     ($($name:ident: $mutant:ident breaks $($promise:ident)|+ within $bound:literal,)*) => {
         $(#[test] fn $name() { is_caught(Mutant::$mutant, &[$(Promise::$promise),+], $bound); })*

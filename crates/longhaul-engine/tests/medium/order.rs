@@ -1,6 +1,7 @@
 //! The order of calls that durability rests on, read off one transfer.
 //!
-//! In: the steps that the medium wrote down. A sync counts only if it ended well, a write when it was seen.
+//! In: the steps that the medium wrote down. A sync counts only if it ended well, a write when it
+//! was seen.
 
 use std::path::Path;
 
@@ -133,7 +134,8 @@ fn names_that_stand_are_synced_where_no_directory_is_touched() {
     next(&steps, 0, "sync of the directory", |s| covers(s, What::Synced, b""));
 }
 
-/// A file system need not keep the changes of two directories in their order: what a power cut brings back must be known.
+/// A file system need not keep the changes of two directories in their order: what a power cut
+/// brings back must be known.
 #[test]
 fn temporaries_that_were_removed_are_gone_for_good_before_the_journal_that_knows_them() {
     let mut removed = 0;

@@ -1,4 +1,5 @@
-//! A seeded stream of numbers: everything in a world that is left to chance, but for the order of threads.
+//! A seeded stream of numbers: everything in a world that is left to chance, but for the order of
+//! threads.
 //!
 //! Takes a seed, gives numbers. Knows nothing of what they decide.
 

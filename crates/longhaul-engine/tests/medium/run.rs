@@ -1,6 +1,8 @@
-//! One run of the real engine and the real disk crate into a directory with a medium beneath it, watched.
+//! One run of the real engine and the real disk crate into a directory with a medium beneath it,
+//! watched.
 //!
-//! In: a source, a medium, settings. Out: the report, and every promise that was broken when something was said.
+//! In: a source, a medium, settings. Out: the report, and every promise that was broken when
+//! something was said.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -94,7 +96,8 @@ impl Observer for Witness {
             Event::Progress(progress) => {
                 let state = self.medium.state();
                 let now = State { view: state.image.as_ref().unwrap_or(&state.medium), kinds: &state.kinds };
-                // What was received of a file whose name somebody else took meanwhile is rightly given up.
+                // What was received of a file whose name somebody else took meanwhile is rightly
+                // given up.
                 let intruded = state.intruded.as_ref().map(|(path, _)| self.source.len_of(path));
                 let durable = now.durable(&self.source);
                 let mut heard = self.heard();

@@ -1,4 +1,5 @@
-//! Source trees: small, of every kind of file that is sent in its own way, in as many versions as a world needs.
+//! Source trees: small, of every kind of file that is sent in its own way, in as many versions as a
+//! world needs.
 //!
 //! Gives a directory to read from and what was ever offered in it. Knows nothing of targets.
 

@@ -1,7 +1,9 @@
-//! What lies between programs and a medium: names and files as programs see them, changes that no sync has made durable yet.
+//! What lies between programs and a medium: names and files as programs see them, changes that no
+//! sync has made durable yet.
 //!
-//! In: calls as they begin and end. Out: which file is meant, what a call changes. Keeps the steps of a run for those who ask
-//! for their order. Nodes are numbered anew, as a file system uses the numbers of its inodes again.
+//! In: calls as they begin and end. Out: which file is meant, what a call changes. Keeps the steps
+//! of a run for those who ask for their order. Nodes are numbered anew, as a file system uses the
+//! numbers of its inodes again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,5 @@
-//! Syncs, writing back and what a power cut leaves: how volatile changes come to the medium, or never do.
+//! Syncs, writing back and what a power cut leaves: how volatile changes come to the medium, or
+//! never do.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -81,7 +82,8 @@ impl State {
         });
     }
 
-    /// Writes dirty pages of a file back: what comes upon the bad sector is lost, and never tried again.
+    /// Writes dirty pages of a file back: what comes upon the bad sector is lost, and never tried
+    /// again.
     pub(crate) fn write_back(&mut self, node: NodeId) {
         let Some(bad) = self.bad.get(&node).copied() else { return };
         let (mut kept, mut lost) = (Vec::with_capacity(self.log.len()), false);
@@ -120,8 +122,8 @@ impl State {
         }
     }
 
-    /// The power goes: of what is volatile any part comes through, each sector for itself; of names either those up to some
-    /// moment, or any.
+    /// The power goes: of what is volatile any part comes through, each sector for itself; of names
+    /// either those up to some moment, or any.
     pub(crate) fn cut(&mut self) {
         let volatile = self.log.iter().map(|(_, change)| change).chain(self.unfinished()).cloned();
         let changes: Vec<Change> = volatile.flat_map(Change::sectors).collect();

@@ -1,6 +1,7 @@
 //! One state of a file system, names and contents, and the changes that lead from one to the next.
 //!
-//! Takes changes; gives what a path shows, and writes a whole state out into a directory. Knows neither syncs nor errors.
+//! Takes changes; gives what a path shows, and writes a whole state out into a directory. Knows
+//! neither syncs nor errors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -10,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_core::Mtime;
 
-/// A file, directory or link, whatever its names. A number is never used again, unlike those of inodes.
+/// A file, directory or link, whatever its names. A number is never used again, unlike those of
+/// inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(pub(crate) u64);
 

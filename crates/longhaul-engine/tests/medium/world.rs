@@ -1,8 +1,9 @@
-//! Worlds: a source, a destination and a row of runs in which things go wrong, each from one seed; then runs in which
-//! nothing does, to see what is left.
+//! Worlds: a source, a destination and a row of runs in which things go wrong, each from one seed;
+//! then runs in which nothing does, to see what is left.
 //!
-//! In: a seed. Out: what was seen, or the first promise that was broken. The engine's threads are real, so a seed fixes what
-//! happens in a world, and not the order in which threads come to it: a failure may need a few plays to show again.
+//! In: a seed. Out: what was seen, or the first promise that was broken. The engine's threads are
+//! real, so a seed fixes what happens in a world, and not the order in which threads come to it: a
+//! failure may need a few plays to show again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -252,7 +253,8 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more: what is begun is gone on with, all comes to its end, nothing of ours is left.
+    /// Nothing goes wrong any more: what is begun is gone on with, all comes to its end, nothing of
+    /// ours is left.
     pub(crate) fn converge(&mut self) -> Result<(), Broken> {
         let calm = || Faults { mutant: self.mutant, ..Faults::default() };
         let (first, later) = (calm(), calm());
@@ -355,7 +357,8 @@ fn random_settings(rng: &mut Rng, chunk: u64) -> Settings {
     }
 }
 
-/// Neither modes nor times are kept, so that directories need no syncs of their own; what stands is then told by its content.
+/// Neither modes nor times are kept, so that directories need no syncs of their own; what stands is
+/// then told by its content.
 pub(crate) fn without_metadata(settings: Settings) -> Settings {
     let preserve = Preserve { mode: false, times: false, ..settings.preserve };
     Settings { preserve, if_exists: IfExists::Verify, ..settings }
@@ -375,7 +378,8 @@ pub(crate) fn plain_settings(chunk: u64) -> Settings {
     }
 }
 
-/// A directory for one world, in memory where there is such a place: the medium that counts is the model's.
+/// A directory for one world, in memory where there is such a place: the medium that counts is the
+/// model's.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a scratch directory")
 }

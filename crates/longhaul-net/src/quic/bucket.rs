@@ -1,8 +1,8 @@
 //! A rate that one connection keeps below QUIC: the token bucket of its socket.
 //!
-//! Takes the time, sizes of datagrams and a rate; says whether they may leave, or when. Opens nothing. (A generic cell rate
-//! algorithm, ITU-T I.371, as the engine's account of a whole session is: the account runs ahead of the clock by what was
-//! let through.)
+//! Takes the time, sizes of datagrams and a rate; says whether they may leave, or when. Opens
+//! nothing. (A generic cell rate algorithm, ITU-T I.371, as the engine's account of a whole session
+//! is: the account runs ahead of the clock by what was let through.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +34,8 @@ impl Bucket {
         }
         let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
         let ahead = paid.map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now)).min(AHEAD_MAX);
-        // What is not worth a wake-up leaves at once, as acknowledgements do, and is charged all the same.
+        // What is not worth a wake-up leaves at once, as acknowledgements do, and is charged all
+        // the same.
         if ahead > BURST && bytes > SMALL {
             return Err(now + (ahead - BURST) + GATHER);
         }
@@ -53,9 +54,11 @@ impl Bucket {
     }
 }
 
-/// So far the account may run ahead of the clock: timers are a millisecond coarse, and what is woken late must catch up.
+/// So far the account may run ahead of the clock: timers are a millisecond coarse, and what is
+/// woken late must catch up.
 const BURST: Duration = Duration::from_millis(8);
-/// So much longer than it must, whoever is refused waits: it then sends several batches at a time, and wakes up less often.
+/// So much longer than it must, whoever is refused waits: it then sends several batches at a time,
+/// and wakes up less often.
 const GATHER: Duration = Duration::from_millis(4);
 /// A rate that rises does not wait for longer than this for what was let through at a lower one.
 const AHEAD_MAX: Duration = Duration::from_millis(500);
@@ -66,7 +69,8 @@ const SMALL: usize = 200;
 mod tests {
     use super::*;
 
-    /// Seconds that `count` transmissions of `bytes` take when each is tried again at the time it is told.
+    /// Seconds that `count` transmissions of `bytes` take when each is tried again at the time it
+    /// is told.
     fn seconds(bucket: &Bucket, late: Duration, count: usize, bytes: usize) -> f64 {
         let start = Instant::now();
         let mut now = start;

@@ -1,6 +1,8 @@
-//! What both ends of a QUIC lane agree on, and what each decides for itself: windows, MTU, timers, keys.
+//! What both ends of a QUIC lane agree on, and what each decides for itself: windows, MTU, timers,
+//! keys.
 //!
-//! Takes TLS configurations from `tls`, the route's MTU from `socket`; gives quinn its own. Opens nothing.
+//! Takes TLS configurations from `tls`, the route's MTU from `socket`; gives quinn its own. Opens
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,12 +91,14 @@ pub(crate) fn varint(bytes: usize) -> VarInt {
     VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX)
 }
 
-/// Probes may be lost to a queue that is full: what they did not find is looked for again. Quinn's default is ten minutes.
+/// Probes may be lost to a queue that is full: what they did not find is looked for again. Quinn's
+/// default is ten minutes.
 const DISCOVER_EVERY: Duration = Duration::from_secs(10);
 /// First packets that wait to be looked at.
 const INCOMING_MAX: usize = 1024;
-/// Quinn's default is two packets. Each acknowledgement wakes threads at both ends; with far fewer of them a sender learns late what
-/// was lost, and its window has to hold what waits for one: half of the slack that [`super::rate`] adds.
+/// Quinn's default is two packets. Each acknowledgement wakes threads at both ends; with far fewer
+/// of them a sender learns late what was lost, and its window has to hold what waits for one: half
+/// of the slack that [`super::rate`] adds.
 const BYTES_PER_ACK: u32 = 96 << 10;
 const PACKETS_PER_ACK_MIN: u32 = 10;
 /// A connection of which nothing is heard lasts as long as one over TCP.

@@ -1,7 +1,9 @@
-//! What quinn asks how much may be on its way: one of three congestion controls, counted, and changed in flight.
+//! What quinn asks how much may be on its way: one of three congestion controls, counted, and
+//! changed in flight.
 //!
-//! Owns the [`Figures`] that a lane's handle and its socket look at. Takes acknowledgements and losses from quinn; gives it a
-//! window, and the socket's bucket a rate. Must not know sockets or lanes.
+//! Owns the [`Figures`] that a lane's handle and its socket look at. Takes acknowledgements and
+//! losses from quinn; gives it a window, and the socket's bucket a rate. Must not know sockets or
+//! lanes.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -305,7 +307,8 @@ const ROUND_MIN: Duration = Duration::from_millis(10);
 mod tests {
     use super::*;
 
-    /// MB that the bucket lets through in a second that begins `after` so many; none if it is no bucket.
+    /// MB that the bucket lets through in a second that begins `after` so many; none if it is no
+    /// bucket.
     fn lets_through(figures: &Figures, after: u64) -> Option<f64> {
         let mut now = Instant::now() + Duration::from_secs(after);
         let end = now + Duration::from_secs(1);

@@ -1,7 +1,8 @@
 //! Dials a QUIC lane: a socket, an endpoint and a thread that drives both, for each.
 //!
-//! Takes an address and keys; gives a connection whose peer has proved its key. The lane's own thread may hash or wait for a
-//! disk: acknowledgements and repairs are the driver's, and wait for nobody.
+//! Takes an address and keys; gives a connection whose peer has proved its key. The lane's own
+//! thread may hash or wait for a disk: acknowledgements and repairs are the driver's, and wait for
+//! nobody.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ pub(crate) fn dial(
     let failed = move |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
     let figures = Arc::new(Figures::default());
     figures.want(algorithm(&options.congestion)?);
-    // Quinn tells of a failed handshake in words alone: which key was shown is compared when it is over.
+    // Quinn tells of a failed handshake in words alone: which key was shown is compared when it is
+    // over.
     let tls = client_config(identity, PeerCheck::Observe, LANE)?;
     let config = config::client(tls, &figures, socket::route_payload(addr, options.local))?;
     let udp = socket::dialling(addr, options.local).map_err(|source| match options.local {

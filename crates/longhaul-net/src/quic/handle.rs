@@ -1,4 +1,5 @@
-//! A hold on a QUIC lane for another thread; what [`crate::LaneHandle`] is made of where the lane runs over QUIC.
+//! A hold on a QUIC lane for another thread; what [`crate::LaneHandle`] is made of where the lane
+//! runs over QUIC.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,8 +58,8 @@ impl QuicHandle {
         Some(seen.payload_at.elapsed())
     }
 
-    /// How long something was sent and nothing heard, to within the time between two calls. A connection that lives answers each
-    /// sign of life.
+    /// How long something was sent and nothing heard, to within the time between two calls. A
+    /// connection that lives answers each sign of life.
     pub(crate) fn unacknowledged(&self) -> Option<Duration> {
         let stats = self.shared.upgrade()?.connection.stats();
         let mut seen = self.seen();
@@ -70,7 +71,8 @@ impl QuicHandle {
         seen.waiting.map(|since| since.elapsed())
     }
 
-    /// In the kernel's terms, as far as they have a meaning here: times in which something else was the limit are not known.
+    /// In the kernel's terms, as far as they have a meaning here: times in which something else was
+    /// the limit are not known.
     pub(crate) fn state(&self) -> Option<ConnectionState> {
         let shared = self.shared.upgrade()?;
         shared.follow_peer();

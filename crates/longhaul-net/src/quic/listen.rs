@@ -1,7 +1,8 @@
-//! The UDP side of a listening port: QUIC lanes that dial in, greeted within the same deadline and budget as those over TCP.
+//! The UDP side of a listening port: QUIC lanes that dial in, greeted within the same deadline and
+//! budget as those over TCP.
 //!
-//! Owns the endpoint and the threads that drive its connections. Takes TLS from [`ServerTls`]; gives `engine` lanes whose dialler
-//! has proved its key.
+//! Owns the endpoint and the threads that drive its connections. Takes TLS from [`ServerTls`];
+//! gives `engine` lanes whose dialler has proved its key.
 
 use std::fmt;
 use std::future::pending;
@@ -71,7 +72,8 @@ impl QuicListener {
         self.addr
     }
 
-    /// The next stream, with the key that its dialler has proved; none when the socket is of no more use.
+    /// The next stream, with the key that its dialler has proved; none when the socket is of no
+    /// more use.
     pub(crate) async fn next(&mut self) -> Option<(QuicStream, PublicKey)> {
         self.lanes.recv().await
     }
@@ -113,8 +115,8 @@ impl Greeter {
     async fn greet(mut self, incoming: Incoming) {
         let addr = incoming.remote_address();
         let source = Source::of(addr.ip());
-        // An address that was not seen to answer may be anybody's: it takes no place from others. Beyond a few it is asked to
-        // show that it receives, before anything is spent on it.
+        // An address that was not seen to answer may be anybody's: it takes no place from others.
+        // Beyond a few it is asked to show that it receives, before anything is spent on it.
         let (unproven, seat) = match incoming.remote_address_validated() {
             true => (None, Some(self.tls.quic.enter(source))),
             false => match self.tls.unproven.clone().try_acquire_owned() {
@@ -126,8 +128,8 @@ impl Greeter {
         let figures = Arc::new(Figures::default());
         let payload_max = socket::route_payload(addr, None);
         self.server.transport_config(Arc::new(config::transport(&figures, payload_max)));
-        // Until it has its turn it keeps a place in the endpoint's own queue, which is as bounded as the seats only if who is lost
-        // or late leaves both.
+        // Until it has its turn it keeps a place in the endpoint's own queue, which is as bounded
+        // as the seats only if who is lost or late leaves both.
         let (turns, server) = (self.tls.turns.clone(), Arc::new(self.server));
         let greeting = async {
             let connecting = {

@@ -1,15 +1,17 @@
-//! The congestion control of QUIC lanes when nobody names another: it holds a rate, and bears loss up to a share that is
-//! acceptable.
+//! The congestion control of QUIC lanes when nobody names another: it holds a rate, and bears loss
+//! up to a share that is acceptable.
 //!
-//! In: what was acknowledged and lost, round by round. Out: a rate for the bucket below QUIC, and a window that is wide enough not to
-//! be the limit. Pure: no sockets, no clock of its own.
+//! In: what was acknowledged and lost, round by round. Out: a rate for the bucket below QUIC, and a
+//! window that is wide enough not to be the limit. Pure: no sockets, no clock of its own.
 //!
-//! Two ways. Where a rate was asked for (the *ceiling*), it is that of tsunami-udp (Meiss 2004): at the rate while less is
-//! lost than is acceptable, slower by a twenty-fifth each round while more is, faster again by a sixth when less is. Where none
-//! was, it looks for what the path delivers, as BBR does (Cardwell et al., CACM 60(2), 2017): at nearly three times what was
-//! delivered while that grows, then at the most that was within ten rounds, a quarter more in one round of eight and a quarter
-//! less in the next. Unlike BBR it reads loss beyond what is acceptable as a path that is full, and where looking for a quarter more
-//! finds it twice in a row it does not wait for the third time, but begins anew: the path has become faster, or was never filled.
+//! Two ways. Where a rate was asked for (the *ceiling*), it is that of tsunami-udp (Meiss 2004): at
+//! the rate while less is lost than is acceptable, slower by a twenty-fifth each round while more
+//! is, faster again by a sixth when less is. Where none was, it looks for what the path delivers,
+//! as BBR does (Cardwell et al., CACM 60(2), 2017): at nearly three times what was delivered while
+//! that grows, then at the most that was within ten rounds, a quarter more in one round of eight
+//! and a quarter less in the next. Unlike BBR it reads loss beyond what is acceptable as a path
+//! that is full, and where looking for a quarter more finds it twice in a row it does not wait for
+//! the third time, but begins anew: the path has become faster, or was never filled.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -41,7 +43,8 @@ pub(crate) struct RateControl {
     /// The most that was delivered when it last grew by a quarter, and rounds since.
     grown: (f64, u32),
     cycle: usize,
-    /// The most that was delivered before the last look for more, and how many in a row have found it.
+    /// The most that was delivered before the last look for more, and how many in a row have found
+    /// it.
     looked_from: f64,
     found: u32,
     rtt: Duration,
@@ -59,7 +62,8 @@ enum Phase {
 }
 
 impl RateControl {
-    /// Begins at `rate` bytes/s. `dice` says where in its cycle it begins: lanes on one path must not look for more at the same time.
+    /// Begins at `rate` bytes/s. `dice` says where in its cycle it begins: lanes on one path must
+    /// not look for more at the same time.
     pub(crate) fn new(rate: f64, rtt: Duration, dice: usize) -> RateControl {
         RateControl {
             phase: Phase::Start,
@@ -134,7 +138,8 @@ impl RateControl {
                 } else if !starved {
                     self.grown.1 += 1;
                 }
-                // A queue that grows says so two rounds earlier; a round trip alone may be long for other reasons.
+                // A queue that grows says so two rounds earlier; a round trip alone may be long for
+                // other reasons.
                 let full_after = if self.is_queued() { FULL_AFTER_QUEUED } else { FULL_AFTER };
                 if self.grown.1 >= full_after {
                     self.phase = Phase::Drain;
@@ -151,7 +156,8 @@ impl RateControl {
             Phase::Drain => self.rate = most * DRAIN,
             Phase::Cruise => {
                 if lossy {
-                    // What was delivered while the path was overfull is more than it carries for long.
+                    // What was delivered while the path was overfull is more than it carries for
+                    // long.
                     self.delivered.iter_mut().for_each(|rate| *rate *= SLOWER);
                 }
                 let gain = GAINS[self.cycle];
@@ -175,7 +181,8 @@ impl RateControl {
         }
     }
 
-    /// A batch waits for its turn at this end too, and its round trip with it: at no higher rate than what was delivered of it.
+    /// A batch waits for its turn at this end too, and its round trip with it: at no higher rate
+    /// than what was delivered of it.
     fn is_queued(&self) -> bool {
         let turn = Duration::from_secs_f64(BATCH_BYTES / self.most().max(FLOOR));
         self.rtt > self.min_rtt.mul_f64(QUEUED) + QUEUED_LEAST + turn
@@ -197,18 +204,20 @@ impl RateControl {
     }
 }
 
-/// Tsunami-udp's default is 7.5 %; the paths that this is for lose far less until they are overfull.
+/// Tsunami-udp's default is 7.5 %; the paths that this is for lose far less until they are
+/// overfull.
 const ACCEPTABLE_LOSS: f64 = 0.05;
 /// As tsunami-udp: a twenty-fifth slower, a sixth faster.
 const SLOWER: f64 = 24.0 / 25.0;
 const FASTER: f64 = 7.0 / 6.0;
 /// What was delivered, and a little more than is acceptable to lose.
 const OVERFULL: f64 = 1.1;
-/// Part of a rate asked for that is sent whatever is lost: a path may lose more than is acceptable by itself.
+/// Part of a rate asked for that is sent whatever is lost: a path may lose more than is acceptable
+/// by itself.
 const TARGET_FLOOR: f64 = 0.1;
-/// BBR's 2 / ln 2, rounded down. What is delivered in a round was sent in the one before, so that this grows by two thirds a round.
-/// More, or more packets at first, would be a faster start, but overfills the queue while quinn still looks for the MTU, whose
-/// probes are then lost.
+/// BBR's 2 / ln 2, rounded down. What is delivered in a round was sent in the one before, so that
+/// this grows by two thirds a round. More, or more packets at first, would be a faster start, but
+/// overfills the queue while quinn still looks for the MTU, whose probes are then lost.
 const STARTUP: f64 = 2.8;
 const DOUBLING: f64 = 2.0;
 const DRAIN: f64 = 0.5;
@@ -224,18 +233,20 @@ const GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const ROUNDS_KEPT: usize = 10;
 /// The round of a cycle by which is known what the first one brought, ...
 const HEARD_OF: usize = 3;
-/// ... and what it is if the path is not full: on a full one a lane takes from others, and one of four finds 1.18 times as much at most
-/// (1.25 of 4.25). Of sixteen one finds 1.23, but not twice without a queue.
+/// ... and what it is if the path is not full: on a full one a lane takes from others, and one of
+/// four finds 1.18 times as much at most (1.25 of 4.25). Of sixteen one finds 1.23, but not twice
+/// without a queue.
 const FOUND: f64 = 1.2;
 const FOUND_AGAIN: u32 = 2;
 /// What quinn builds at a time at most.
 const BATCH_BYTES: f64 = 65536.0;
-/// As multiples of what is on its way at the rate. Lanes that share a path each remember the round in which they looked for more,
-/// together more than the path carries: only this keeps them from filling a queue of one BDP for good.
+/// As multiples of what is on its way at the rate. Lanes that share a path each remember the round
+/// in which they looked for more, together more than the path carries: only this keeps them from
+/// filling a queue of one BDP for good.
 const CRUISE_WINDOW: f64 = 1.5;
 const CEILING_WINDOW: f64 = 2.5;
-/// So that short paths, whose round trip is mostly the processors' own, are not held back; and so that nobody waits for an
-/// acknowledgement that waits for more packets.
+/// So that short paths, whose round trip is mostly the processors' own, are not held back; and so
+/// that nobody waits for an acknowledgement that waits for more packets.
 const SLACK: f64 = 192.0 * 1024.0;
 /// Bytes/s: slow enough for any path, fast enough to notice when it is better again.
 const FLOOR: f64 = 32.0 * 1024.0;
@@ -273,7 +284,8 @@ mod tests {
             }
         }
 
-        /// Part of the line's rate that rounds `from..to` brought through, and part of what was sent that was lost.
+        /// Part of the line's rate that rounds `from..to` brought through, and part of what was
+        /// sent that was lost.
         fn run(&mut self, ceiling: Option<f64>, from: usize, to: usize) -> (f64, f64) {
             let mut control = RateControl::new(200_000.0, Duration::from_secs_f64(self.rtt), 3);
             let (mut acked, mut lost) = (0, 0);
@@ -376,7 +388,8 @@ mod tests {
         assert!(control.rate() > 80e6, "{}", control.rate());
     }
 
-    /// Lanes over one line, in steps of a millisecond: what they send is heard of a round trip later.
+    /// Lanes over one line, in steps of a millisecond: what they send is heard of a round trip
+    /// later.
     struct Shared {
         line: Line,
         lanes: Vec<Lane>,

@@ -1,8 +1,9 @@
-//! The UDP socket under QUIC: how many segments a transmission may have, how large a datagram the route takes, and the rate that
-//! each connection keeps.
+//! The UDP socket under QUIC: how many segments a transmission may have, how large a datagram the
+//! route takes, and the rate that each connection keeps.
 //!
-//! Owns the socket and the buckets of the connections that send through it, by the address they send to. Takes datagrams from
-//! quinn, whose controllers know windows and no rates. Must not know QUIC.
+//! Owns the socket and the buckets of the connections that send through it, by the address they
+//! send to. Takes datagrams from quinn, whose controllers know windows and no rates. Must not know
+//! QUIC.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -34,8 +35,8 @@ pub(crate) struct PacedSocket {
 }
 
 thread_local! {
-    /// When the connection that was just refused may send. Quinn's driver asks the poller on the same thread at once, and says
-    /// only there whom to wake; which connection it is, only here.
+    /// When the connection that was just refused may send. Quinn's driver asks the poller on the
+    /// same thread at once, and says only there whom to wake; which connection it is, only here.
     static REFUSED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -94,8 +95,9 @@ impl AsyncUdpSocket for PacedSocket {
         self.inner.local_addr()
     }
 
-    /// A batch that is longer than an IP packet may be is lost as a whole, and quinn, which takes that for a path that lost
-    /// its MTU, goes on with 1200 bytes. A probe is sent alone before datagrams of its size come in batches.
+    /// A batch that is longer than an IP packet may be is lost as a whole, and quinn, which takes
+    /// that for a path that lost its MTU, goes on with 1200 bytes. A probe is sent alone before
+    /// datagrams of its size come in batches.
     fn max_transmit_segments(&self) -> usize {
         let fits = BATCH_BYTES_MAX / self.largest.load(Ordering::Relaxed).max(1);
         fits.clamp(1, self.inner.max_transmit_segments())
@@ -157,8 +159,8 @@ fn bound(addr: SocketAddr, both_families: bool) -> io::Result<UdpSocket> {
     if addr.is_ipv6() && both_families {
         socket.set_only_v6(false)?;
     }
-    // What the kernel gives by default holds two milliseconds of a gigabit: a thread that is late loses packets. Beyond
-    // net.core.rmem_max only those with CAP_NET_ADMIN get it.
+    // What the kernel gives by default holds two milliseconds of a gigabit: a thread that is late
+    // loses packets. Beyond net.core.rmem_max only those with CAP_NET_ADMIN get it.
     let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES));
     let _ = sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER_BYTES)
@@ -168,7 +170,8 @@ fn bound(addr: SocketAddr, both_families: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// The largest UDP payload that the route to `peer` takes at this host, as far as the kernel knows, up to [`PAYLOAD_MAX`].
+/// The largest UDP payload that the route to `peer` takes at this host, as far as the kernel knows,
+/// up to [`PAYLOAD_MAX`].
 pub(crate) fn route_payload(peer: SocketAddr, local: Option<IpAddr>) -> u16 {
     let headers = if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 };
     let asked = || {

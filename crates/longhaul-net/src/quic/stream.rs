@@ -1,7 +1,8 @@
 //! The byte stream of a QUIC lane: blocks out, blocks in, in order, blocking.
 //!
-//! Owns the connection of a lane at one end, and the windows that its memory allows. Takes a connection that stands from `dial`
-//! or `listen`; gives `lane` the calls that every kind of stream has. Must not know frames.
+//! Owns the connection of a lane at one end, and the windows that its memory allows. Takes a
+//! connection that stands from `dial` or `listen`; gives `lane` the calls that every kind of stream
+//! has. Must not know frames.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -52,7 +53,8 @@ pub(crate) struct Shared {
     window_max: AtomicU64,
 }
 
-/// How much the other end may send that was not read here, and this end hold that was not acknowledged there.
+/// How much the other end may send that was not read here, and this end hold that was not
+/// acknowledged there.
 struct Window {
     receive: usize,
     send: u64,
@@ -222,7 +224,8 @@ impl QuicStream {
     /// Waits until the other end admits another block.
     fn open_block(&mut self) -> Result<SendStream, NetError> {
         let shared = &self.shared;
-        // Beyond what may be on its way a little more waits, so that the driver never does; all of it is this side's memory.
+        // Beyond what may be on its way a little more waits, so that the driver never does; all of
+        // it is this side's memory.
         let wanted = (shared.figures.window.load(Ordering::Relaxed) + AHEAD_BYTES).min(shared.window_max() as u64);
         if wanted != self.window.send {
             self.window.send = wanted;
@@ -271,13 +274,14 @@ impl QuicStream {
         }
     }
 
-    /// Admits as much as the path holds at the pace of the last block, twice: a block that waits for a repair must not stop
-    /// those behind it.
+    /// Admits as much as the path holds at the pace of the last block, twice: a block that waits
+    /// for a repair must not stop those behind it.
     fn widen(&mut self) {
         let now = Instant::now();
         let took = now.saturating_duration_since(std::mem::replace(&mut self.window.block_began, now));
         let held = BLOCK_BYTES as f64 * self.shared.connection.rtt().as_secs_f64() / took.as_secs_f64().max(1e-6);
-        // Less than before only where others came to share the memory; quinn takes it off what is read next.
+        // Less than before only where others came to share the memory; quinn takes it off what is
+        // read next.
         if self.window.receive > self.shared.window_max() {
             self.window.receive = self.shared.window_max();
             self.shared.connection.set_receive_window(varint(self.window.receive));
@@ -285,7 +289,8 @@ impl QuicStream {
         self.admit((2.0 * held) as usize + FIRST_WINDOW_BYTES);
     }
 
-    /// Lets so many bytes come that were not read, as far as there is memory; never fewer than before.
+    /// Lets so many bytes come that were not read, as far as there is memory; never fewer than
+    /// before.
     fn admit(&mut self, bytes: usize) {
         let wanted = bytes.min(self.shared.window_max());
         if wanted > self.window.receive && self.deadline.is_none() {
@@ -334,7 +339,8 @@ pub(crate) fn algorithm(congestion: &Congestion) -> Result<Algorithm, NetError> 
     }
 }
 
-/// Sees a connection to its end: when the lane is dropped in good order, the other end may still read.
+/// Sees a connection to its end: when the lane is dropped in good order, the other end may still
+/// read.
 pub(crate) async fn outlive(connection: Connection, lane: oneshot::Receiver<()>) {
     tokio::select! {
         _ = connection.closed() => return,

@@ -1,5 +1,5 @@
-//! Blocks a thread on a future of quinn's, which need nothing but a waker. (A Tokio handle would want its runtime to outlive the
-//! lane's thread.)
+//! Blocks a thread on a future of quinn's, which need nothing but a waker. (A Tokio handle would
+//! want its runtime to outlive the lane's thread.)
 
 use std::future::Future;
 use std::pin::pin;

@@ -99,7 +99,8 @@ fn nobody_there_is_told_from_somebody_else_and_from_silence() {
     assert_eq!(silence.kind(), NetErrorKind::TimedOut);
     assert!(matches!(silence, NetError::Silent { .. }), "{silence}");
 
-    // A queue of connections that is full takes no other, and the kernel then drops what comes, as a firewall does.
+    // A queue of connections that is full takes no other, and the kernel then drops what comes, as
+    // a firewall does.
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();

@@ -141,7 +141,8 @@ fn a_handle_wakes_a_blocked_send() {
         let (filling, filled) = std::sync::mpsc::channel();
         let blocked = meanwhile(move || {
             loop {
-                // Nobody receives, so one of these blocks; whether before or after the closing makes no difference.
+                // Nobody receives, so one of these blocks; whether before or after the closing
+                // makes no difference.
                 if let Err(error) = a.send(&[&piece]) {
                     return error.kind();
                 }

@@ -1,4 +1,5 @@
-//! What only private lanes promise: damage, truncation and forgery are noticed, keys are renewed, and the records are TLS's.
+//! What only private lanes promise: damage, truncation and forgery are noticed, keys are renewed,
+//! and the records are TLS's.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,8 +10,8 @@ use super::{Port, identity, meanwhile, noise, private_pair};
 use crate::tls::{LANE, client_config, nominal_name, server_config};
 use crate::{Greeted, LaneOptions, LaneStream, NetError, NetErrorKind, PeerCheck};
 
-/// Passes bytes on; those from the dialler through `meddle`, which gets each byte with its number in the stream and says what
-/// becomes of it: nothing ends the stream there.
+/// Passes bytes on; those from the dialler through `meddle`, which gets each byte with its number
+/// in the stream and says what becomes of it: nothing ends the stream there.
 fn proxy(port: &Port, meddle: impl Fn(usize, u8) -> Option<u8> + Send + 'static) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (near, far) = (listener.local_addr().unwrap(), port.addr);
@@ -45,7 +46,8 @@ fn received_through(meddle: impl Fn(usize, u8) -> Option<u8> + Send + 'static) -
         let bytes = noise(5, 4 << 20);
         let _ = a.send(&[&bytes]);
         a.finish();
-        // Keeps the socket until the other side is through, so that a reset cannot overtake the bytes.
+        // Keeps the socket until the other side is through, so that a reset cannot overtake the
+        // bytes.
         let _ = a.recv_or_end(&mut [0; 1]);
     });
     let mut buf = vec![0; 4 << 20];
@@ -91,7 +93,8 @@ fn every_bit_of_a_record_counts() {
 
 #[test]
 fn an_end_that_tls_did_not_say_is_an_error() {
-    // Cut within a record; at a record's end (each has 16384 + 22 bytes, the handshake less than 3000); without the last one.
+    // Cut within a record; at a record's end (each has 16384 + 22 bytes, the handshake less than
+    // 3000); without the last one.
     for cut in [2_000_000, 3_000_000, 4_194_304 + 256 * 22] {
         let error = received_through(move |n, byte| (n < cut).then_some(byte)).unwrap_err();
         assert!(matches!(error, NetError::Truncated { .. } | NetError::Lost { .. }), "{cut}: {error:?}");

@@ -14,7 +14,8 @@ use crate::{
     ServerTls,
 };
 
-/// A UDP port that greets whoever comes. It lives as long as its lanes: a runtime that is dropped takes them with it.
+/// A UDP port that greets whoever comes. It lives as long as its lanes: a runtime that is dropped
+/// takes them with it.
 pub(super) struct QuicPort {
     runtime: Runtime,
     listener: QuicListener,
@@ -75,7 +76,8 @@ enum Way {
 
 enum Treated {
     Pass,
-    /// Passes, and from now on the dialler's datagrams leave from another port, as when a NAT forgets.
+    /// Passes, and from now on the dialler's datagrams leave from another port, as when a NAT
+    /// forgets.
     Rebind,
 }
 
@@ -222,7 +224,8 @@ fn a_receiver_that_takes_nothing_stops_the_sender_and_loses_nothing() {
         from.finish();
         from
     });
-    // It comes to stand: what is taken from the sender stays the same for as long as several round trips take.
+    // It comes to stand: what is taken from the sender stays the same for as long as several round
+    // trips take.
     let (mut last, mut same) = (0, 0);
     let begun = Instant::now();
     while same < 200 && begun.elapsed() < PATIENCE {

@@ -1,7 +1,9 @@
-//! Records of any kind, content and padding, sealed with the right keys: a peer that has joined may send them. What comes out is
-//! the payload up to the first that is wrong, never a panic, never more.
+//! Records of any kind, content and padding, sealed with the right keys: a peer that has joined may
+//! send them. What comes out is the payload up to the first that is wrong, never a panic, never
+//! more.
 //!
-//! In: sequences drawn from a seed. Compared with a model of RFC 8446 (sections 5.1, 5.4, 6 and 4.6.3).
+//! In: sequences drawn from a seed. Compared with a model of RFC 8446 (sections 5.1, 5.4, 6 and
+//! 4.6.3).
 
 use super::private_lanes::raw_send;
 use super::{noise, private_pair};
@@ -60,7 +62,8 @@ impl Draw {
     }
 }
 
-/// What the receiver must make of a record: its payload, and how the stream goes on. `idle` counts those without payload.
+/// What the receiver must make of a record: its payload, and how the stream goes on. `idle` counts
+/// those without payload.
 fn model(sealed: &Sealed, idle: &mut usize) -> (Vec<u8>, Then) {
     // Where the kind is 0 it is padding, and the last byte of the content is the kind.
     let mut inner = [&sealed.content[..], &[sealed.kind]].concat();

@@ -27,7 +27,8 @@ fn cpu() -> Duration {
     Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap())
 }
 
-/// Moves `gigabytes` as the engine would, by header and piece, out of one set of chunks into another.
+/// Moves `gigabytes` as the engine would, by header and piece, out of one set of chunks into
+/// another.
 fn carry(kind: &str, gigabytes: usize, (mut a, mut b): (LaneStream, LaneStream)) {
     let pieces = gigabytes * 1_000_000_000 / PIECE;
     let per_gb = move |t: Duration| t.as_secs_f64() * 1e9 / (pieces * PIECE) as f64;
@@ -73,7 +74,8 @@ fn unix_pair(buffer: usize) -> (LaneStream, LaneStream) {
     (LaneStream::safe(Wire::local(a)), LaneStream::safe(Wire::local(b)))
 }
 
-/// With the processors as busy as a transfer keeps them: four lanes, and a pass over each piece on both sides.
+/// With the processors as busy as a transfer keeps them: four lanes, and a pass over each piece on
+/// both sides.
 fn carry_busily(kind: &str, gigabytes: usize, pairs: Vec<(LaneStream, LaneStream)>) {
     let pieces = gigabytes * 1_000_000_000 / PIECE / pairs.len();
     let bytes = pieces * PIECE * pairs.len();
@@ -139,7 +141,8 @@ fn speed_of_lanes() {
     }
 }
 
-/// Ours against rustls's unbuffered record layer, both in memory, in pieces of 256 KiB, with the copies that each needs.
+/// Ours against rustls's unbuffered record layer, both in memory, in pieces of 256 KiB, with the
+/// copies that each needs.
 #[test]
 #[ignore = "a measurement"]
 fn speed_of_records() {

@@ -1,5 +1,5 @@
-//! The frame of a journal: its prelude, and length, kind and check around each record's body. [`Writer`] makes them,
-//! [`Head`] and [`Checker`] read them. Knows nothing of what a body says.
+//! The frame of a journal: its prelude, and length, kind and check around each record's body.
+//! [`Writer`] makes them, [`Head`] and [`Checker`] read them. Knows nothing of what a body says.
 
 use longhaul_core::digest::Hash32;
 
@@ -41,8 +41,9 @@ impl Head {
     /// Reads a prelude.
     ///
     /// # Errors
-    /// [`JournalError::NotAJournal`] for a foreign file, [`JournalError::NewerVersion`], and [`JournalError::Unopened`] for a
-    /// prelude of ours that was damaged, or of which nothing arrived on the disk but its length.
+    /// [`JournalError::NotAJournal`] for a foreign file, [`JournalError::NewerVersion`], and
+    /// [`JournalError::Unopened`] for a prelude of ours that was damaged, or of which nothing
+    /// arrived on the disk but its length.
     pub fn decode(bytes: &[u8; PRELUDE_BYTES]) -> Result<Head, JournalError> {
         if *bytes == [0; PRELUDE_BYTES] {
             return Err(JournalError::Unopened);
@@ -107,8 +108,8 @@ impl Checker {
     }
 }
 
-/// Frames records. Remembers where the journal ends: what it gives must be appended in order, all of it, or none of it and
-/// nothing more (a clone from before takes its place then).
+/// Frames records. Remembers where the journal ends: what it gives must be appended in order, all
+/// of it, or none of it and nothing more (a clone from before takes its place then).
 #[derive(Clone)]
 pub struct Writer {
     checker: Checker,
@@ -142,11 +143,13 @@ impl Writer {
         self.len() == PRELUDE_BYTES as u64
     }
 
-    /// Puts a record into `out`; chunks and paths that are too many for one become several. A kind that is newer than the
-    /// journal is left out: a build that knows this version alone would believe nothing behind it (JOURNAL-8).
+    /// Puts a record into `out`; chunks and paths that are too many for one become several. A kind
+    /// that is newer than the journal is left out: a build that knows this version alone would
+    /// believe nothing behind it (JOURNAL-8).
     ///
     /// # Panics
-    /// If a record of another kind is over [`RECORD_BYTES_MAX`]: texts and single paths of ours never come near it.
+    /// If a record of another kind is over [`RECORD_BYTES_MAX`]: texts and single paths of ours
+    /// never come near it.
     pub fn record(&mut self, record: &Record, out: &mut Vec<u8>) {
         if Record::since(record.kind()) > self.version() {
             return;

@@ -1,6 +1,7 @@
 //! [`HeldChunks`]: which chunks of a file are held, with their digests, at little more than the digests' own size.
 //!
-//! Filled by replay, asked by whoever goes on with the file. Any order of insertion costs about the same.
+//! Filled by replay, asked by whoever goes on with the file. Any order of insertion costs about the
+//! same.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -183,7 +184,8 @@ fn within(index: ChunkIndex) -> u64 {
     index.0 % PAGE_CHUNKS
 }
 
-/// Larger pages make an insertion out of order dearer, smaller ones add to the memory of each digest.
+/// Larger pages make an insertion out of order dearer, smaller ones add to the memory of each
+/// digest.
 const PAGE_CHUNKS: u64 = 256;
 
 #[cfg(test)]

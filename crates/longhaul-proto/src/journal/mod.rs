@@ -1,9 +1,10 @@
-//! The journal: what a receiving session has that is durable, as one append-only log. Its bytes, how they are written and
-//! what is believed of them when they are read again.
+//! The journal: what a receiving session has that is durable, as one append-only log. Its bytes,
+//! how they are written and what is believed of them when they are read again.
 //!
-//! Takes records from whoever runs the receiver; gives bytes to append, and from such bytes what a later session may go on
-//! with. Owns the format and nothing else: when a record may be appended and what is synced before it is the caller's
-//! promise (`docs/JOURNAL.md`), files and locks are `disk`'s. No I/O, clock or randomness here.
+//! Takes records from whoever runs the receiver; gives bytes to append, and from such bytes what a
+//! later session may go on with. Owns the format and nothing else: when a record may be appended
+//! and what is synced before it is the caller's promise (`docs/JOURNAL.md`), files and locks are
+//! `disk`'s. No I/O, clock or randomness here.
 //!
 //! # The bytes
 //!
@@ -12,30 +13,33 @@
 //! record   length u32 · kind u8 · body (length bytes) · check [u8; 8]                13 bytes and the body
 //! ```
 //!
-//! Little endian. The prelude's check is the beginning of the BLAKE3 digest of the 24 bytes before it. A record's is the
-//! beginning of a BLAKE3 digest under a key derived from the id, of: the check before this one, the record's offset in the
-//! journal (u64), length, kind, body.
+//! Little endian. The prelude's check is the beginning of the BLAKE3 digest of the 24 bytes before
+//! it. A record's is the beginning of a BLAKE3 digest under a key derived from the id, of: the
+//! check before this one, the record's offset in the journal (u64), length, kind, body.
 //!
 //! # The rules
 //!
-//! - **JOURNAL-1**: every version begins with this prelude. Another magic is no journal of ours; a higher version is read
-//!   by no older build, and not touched by it.
-//! - **JOURNAL-2**: the first record is `Opened`, and a later one raises its generation. A journal without its first record
-//!   has promised nothing yet.
-//! - **JOURNAL-3**: a record is believed if it is whole, if its check is right in its place behind all those before, if its
-//!   body is read to the last byte, and if it makes sense (the rules below). The first that is not ends the replay: nothing
-//!   behind it is believed, everything before it is.
+//! - **JOURNAL-1**: every version begins with this prelude. Another magic is no journal of ours; a
+//!   higher version is read by no older build, and not touched by it.
+//! - **JOURNAL-2**: the first record is `Opened`, and a later one raises its generation. A journal
+//!   without its first record has promised nothing yet.
+//! - **JOURNAL-3**: a record is believed if it is whole, if its check is right in its place behind
+//!   all those before, if its body is read to the last byte, and if it makes sense (the rules
+//!   below). The first that is not ends the replay: nothing behind it is believed, everything
+//!   before it is.
 //! - **JOURNAL-4**: no record is longer than [`RECORD_BYTES_MAX`].
-//! - **JOURNAL-5**: file numbers only ever rise, and every other record with a number names a file that is open: announced,
-//!   and neither done nor dropped.
+//! - **JOURNAL-5**: file numbers only ever rise, and every other record with a number names a file
+//!   that is open: announced, and neither done nor dropped.
 //! - **JOURNAL-6**: every chunk that is named lies in its file's map.
-//! - **JOURNAL-7**: of two digests of one chunk the later counts; a chunk that was revised away is not held.
-//! - **JOURNAL-8**: kinds, and the fields of a body, are never changed; a new kind or field makes a new version. A journal
-//!   holds no kind that is newer than its own version, and keeps its version when it is taken over.
-//! - **JOURNAL-9**: an `Origin` speaks of the `Opened` before it and for all records up to the next `Opened`. Without one,
-//!   boot and run are unknown, and unknown is equal to nothing.
-//! - **JOURNAL-10**: a journal is one of files or one of doubts: behind the first `Doubtful` stands no `File` and no `Dirs`,
-//!   and behind the first of these no `Doubtful`.
+//! - **JOURNAL-7**: of two digests of one chunk the later counts; a chunk that was revised away is
+//!   not held.
+//! - **JOURNAL-8**: kinds, and the fields of a body, are never changed; a new kind or field makes a
+//!   new version. A journal holds no kind that is newer than its own version, and keeps its version
+//!   when it is taken over.
+//! - **JOURNAL-9**: an `Origin` speaks of the `Opened` before it and for all records up to the next
+//!   `Opened`. Without one, boot and run are unknown, and unknown is equal to nothing.
+//! - **JOURNAL-10**: a journal is one of files or one of doubts: behind the first `Doubtful` stands
+//!   no `File` and no `Dirs`, and behind the first of these no `Doubtful`.
 
 mod frame;
 mod held;
@@ -60,8 +64,8 @@ pub enum JournalError {
         /// Its version.
         version: u16,
     },
-    /// It ends before its first record does, or that one is damaged: nothing was ever promised in it, or nothing of that
-    /// can be read any more (JOURNAL-2).
+    /// It ends before its first record does, or that one is damaged: nothing was ever promised in
+    /// it, or nothing of that can be read any more (JOURNAL-2).
     #[error("journal without a readable beginning")]
     Unopened,
     /// Its first record is sound but of another kind than `Opened` (JOURNAL-2).

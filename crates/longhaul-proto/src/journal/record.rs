@@ -1,7 +1,8 @@
-//! What a journal says: the kinds of record and the bytes of their bodies. Numbers are only ever appended (JOURNAL-8);
-//! `tests/journal` holds the bytes fast.
+//! What a journal says: the kinds of record and the bytes of their bodies. Numbers are only ever
+//! appended (JOURNAL-8); `tests/journal` holds the bytes fast.
 //!
-//! Chunk digests are laid out by hand, for they are nearly all of a journal; everything else is postcard.
+//! Chunk digests are laid out by hand, for they are nearly all of a journal; everything else is
+//! postcard.
 
 use longhaul_core::digest::Hash32;
 use longhaul_core::{ChunkIndex, ChunkMap, FileNode, RelPath, SourceStamp, TempName};
@@ -15,7 +16,8 @@ pub enum Record {
     Opened(Opened),
     /// 2: a file begins; appended before its temporary is made.
     File(FileRecord),
-    /// 3: these chunks of a file are in its temporary, verified; appended after a sync of their data.
+    /// 3: these chunks of a file are in its temporary, verified; appended after a sync of their
+    /// data.
     Chunks {
         /// The file.
         number: u32,
@@ -32,8 +34,8 @@ pub enum Record {
         /// The file.
         number: u32,
     },
-    /// 6: the partial goes on from another version of its source, or without chunks that proved bad: synced before any of
-    /// those is written anew.
+    /// 6: the partial goes on from another version of its source, or without chunks that proved
+    /// bad: synced before any of those is written anew.
     Revised {
         /// The file.
         number: u32,
@@ -44,31 +46,35 @@ pub enum Record {
     },
     /// 7: where the records behind an `Opened` come from; appended with it (version 2).
     Origin(Origin),
-    /// 8: which file a temporary is; appended at the latest with its first chunks, and again when another session has read
-    /// all that is held of it back from the medium (version 2).
+    /// 8: which file a temporary is; appended at the latest with its first chunks, and again when
+    /// another session has read all that is held of it back from the medium (version 2).
     Placed {
         /// The file.
         number: u32,
         /// The temporary, under whatever name.
         node: FileNode,
     },
-    /// 9: directories in which this session makes temporaries; synced before the first of these exists (version 2).
+    /// 9: directories in which this session makes temporaries; synced before the first of these
+    /// exists (version 2).
     Dirs {
-        /// The directories, beneath the one that the journal's own lies in. More than fit one record become several.
+        /// The directories, beneath the one that the journal's own lies in. More than fit one
+        /// record become several.
         paths: Vec<RelPath>,
     },
-    /// 10: no temporary of this session lies in a directory any more but those of open files (version 2).
+    /// 10: no temporary of this session lies in a directory any more but those of open files
+    /// (version 2).
     Left {
         /// The directory.
         path: RelPath,
     },
-    /// 11: final names whose content, or which themselves, a sync that failed has left in doubt: what stands there may be gone
-    /// or wrong on the medium, whatever the system shows (version 2).
+    /// 11: final names whose content, or which themselves, a sync that failed has left in doubt:
+    /// what stands there may be gone or wrong on the medium, whatever the system shows (version 2).
     Doubtful {
         /// The names. More than fit one record become several.
         paths: Vec<RelPath>,
     },
-    /// 12: the end of doubts: the names were committed anew, or read back from the medium (version 2).
+    /// 12: the end of doubts: the names were committed anew, or read back from the medium (version
+    /// 2).
     Certain {
         /// The names. More than fit one record become several.
         paths: Vec<RelPath>,
@@ -80,7 +86,8 @@ pub enum Record {
 pub struct Origin {
     /// The boot of the host, as the kernel names it. Zeros: unknown.
     pub boot: [u8; 16],
-    /// The run of the command that the session belongs to: all sessions of one command have the same. Zeros: unknown.
+    /// The run of the command that the session belongs to: all sessions of one command have the
+    /// same. Zeros: unknown.
     pub run: [u8; 16],
 }
 
@@ -137,7 +144,8 @@ pub struct Stretch {
 }
 
 impl Origin {
-    /// Whether records of this origin are of the boot `boot`. What is unknown is of none (JOURNAL-9).
+    /// Whether records of this origin are of the boot `boot`. What is unknown is of none
+    /// (JOURNAL-9).
     pub fn is_of_boot(&self, boot: [u8; 16]) -> bool {
         self.boot == boot && boot != UNKNOWN
     }
@@ -291,7 +299,8 @@ impl Run {
 fn put<T: Serialize>(value: &T, out: &mut Vec<u8>) {
     match postcard::to_extend(value, std::mem::take(out)) {
         Ok(longer) => *out = longer,
-        // Serialising into a growing vector fails only for types that postcard cannot express, and ours all can.
+        // Serialising into a growing vector fails only for types that postcard cannot express, and
+        // ours all can.
         Err(error) => unreachable!("a record body that postcard cannot express: {error}"),
     }
 }

@@ -1,7 +1,7 @@
 //! Reading a journal again: what of it is believed, and what it comes to.
 //!
-//! Takes the bytes in any pieces; gives the open files with the chunks they hold, and a writer that goes on. Holds one
-//! record at a time beside the result.
+//! Takes the bytes in any pieces; gives the open files with the chunks they hold, and a writer that
+//! goes on. Holds one record at a time beside the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,8 @@ pub struct Replayed {
     pub doubts: BTreeSet<RelPath>,
     /// The number for the next file.
     pub next_number: u32,
-    /// How many of its bytes are believed. It must be cut to this, durably, before anything is appended.
+    /// How many of its bytes are believed. It must be cut to this, durably, before anything is
+    /// appended.
     pub valid_len: u64,
     /// What lies behind them.
     pub end: End,
@@ -98,7 +99,8 @@ pub struct Finished {
     pub origin: Origin,
 }
 
-/// What lies behind the last record that is believed. Whichever it is, it was never promised, or it was damaged since.
+/// What lies behind the last record that is believed. Whichever it is, it was never promised, or it
+/// was damaged since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// Nothing.
@@ -176,7 +178,8 @@ impl Replay {
         })
     }
 
-    /// Takes one thing off the pending bytes; none if there is nothing whole, or nothing to believe.
+    /// Takes one thing off the pending bytes; none if there is nothing whole, or nothing to
+    /// believe.
     fn step(&mut self) -> Option<()> {
         let bytes = &self.pending[self.used..];
         let checker = match &self.stage {
@@ -228,7 +231,8 @@ impl Replay {
         };
     }
 
-    /// Takes a record whose check is right; none, and nothing changed, if it makes no sense (JOURNAL-2, 5, 6, 7, 9, 10).
+    /// Takes a record whose check is right; none, and nothing changed, if it makes no sense
+    /// (JOURNAL-2, 5, 6, 7, 9, 10).
     fn absorb(&mut self, record: Record) -> Option<()> {
         match record {
             Record::Opened(opened) => {

@@ -1,7 +1,8 @@
-//! Arrivals of `safe` lanes and what the sender declares of them over control: each waits for the other.
+//! Arrivals of `safe` lanes and what the sender declares of them over control: each waits for the
+//! other.
 //!
-//! Takes both in any order; gives each pair once. What waits is bounded by what can honestly be on its way. Judges
-//! nothing.
+//! Takes both in any order; gives each pair once. What waits is bounded by what can honestly be on
+//! its way. Judges nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -83,5 +84,6 @@ impl Arrivals {
 
 /// An arrival whose declaration stays away so long has been forged, or the sender is broken.
 pub(super) const UNDECLARED_MAX: Duration = Duration::from_secs(30);
-/// Each unsettled small file is in one unit at a time, each wanted chunk too: an honest sender has no more under way.
+/// Each unsettled small file is in one unit at a time, each wanted chunk too: an honest sender has
+/// no more under way.
 const UNMATCHED_MAX: usize = ENTRIES_UNSETTLED_MAX + CHUNKS_WANTED_MAX;

@@ -1,4 +1,5 @@
-//! For tests: every counter of the machine, counted anew and compared, and every bound that it promises.
+//! For tests: every counter of the machine, counted anew and compared, and every bound that it
+//! promises.
 
 use std::collections::BTreeSet;
 

@@ -13,7 +13,8 @@ pub enum ChunkState {
     Written,
     /// A sync of its file is under way that began after the write.
     Syncing,
-    /// Synced; its journal record is not durable yet. Where chunks are read back, it is being read back.
+    /// Synced; its journal record is not durable yet. Where chunks are read back, it is being read
+    /// back.
     Synced,
     /// Read back from the medium as it was written; its journal record is not durable yet.
     Checked,

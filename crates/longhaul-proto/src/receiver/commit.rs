@@ -1,8 +1,10 @@
-//! The last steps: staged files gather into batches; a batch is made durable, renamed, and made durable again.
+//! The last steps: staged files gather into batches; a batch is made durable, renamed, and made
+//! durable again.
 //!
-//! barrier (data and metadata of all) -> (read back what came in bundles) -> publish (rename all) -> sync directories ->
-//! settle all. What an error at a barrier, or behind the renames, leaves of a batch is decided in `doubt`. One batch is under way at a time; what is staged meanwhile makes the next one, so
-//! that batches grow as large as syncing is slow.
+//! barrier (data and metadata of all) -> (read back what came in bundles) -> publish (rename all)
+//! -> sync directories -> settle all. What an error at a barrier, or behind the renames, leaves of
+//! a batch is decided in `doubt`. One batch is under way at a time; what is staged meanwhile makes
+//! the next one, so that batches grow as large as syncing is slow.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -51,7 +53,8 @@ pub(super) enum BatchStage {
 
 /// A batch begins at once when it has so many files, ...
 const BATCH_FILES: usize = ENTRIES_UNSETTLED_MAX / 8;
-/// ... or so many bytes that were not synced yet (never more than a group: wants stop when too much is not durable), ...
+/// ... or so many bytes that were not synced yet (never more than a group: wants stop when too much
+/// is not durable), ...
 const BATCH_BYTES: u64 = 256 << 20;
 /// ... or holds so many descriptors that others wait for, ...
 const BATCH_LARGE: usize = LARGE_OPEN_MAX / 2;
@@ -87,7 +90,8 @@ impl Committer {
         if self.stage.is_some() { None } else { self.since.map(|t| t.after(BATCH_WAIT)) }
     }
 
-    /// Whether a batch may begin now if nothing else is about to join it, and whether it must not wait for others.
+    /// Whether a batch may begin now if nothing else is about to join it, and whether it must not
+    /// wait for others.
     fn due(&self, now: Timestamp, group: SyncGroup) -> Option<Due> {
         let deadline = self.deadline()?;
         let full = self.gathered.len() >= BATCH_FILES
@@ -126,8 +130,8 @@ impl Receiver {
         }
     }
 
-    /// Whether anything is still on its way to being staged while no batch is under way. (Directory ends wait for
-    /// batches, not the reverse.)
+    /// Whether anything is still on its way to being staged while no batch is under way. (Directory
+    /// ends wait for batches, not the reverse.)
     fn others_may_join(&self) -> bool {
         self.entries.len() > self.dir_ends + self.committer.gathered.len()
     }
@@ -144,7 +148,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// The batch is durable: small files are read back if that is asked for (chunks have been, and what was in doubt was).
+    /// The batch is durable: small files are read back if that is asked for (chunks have been, and
+    /// what was in doubt was).
     fn barrier_held(&mut self) {
         let small = if self.config.read_back { self.small_of_batch() } else { Vec::new() };
         if small.is_empty() || self.committer.doubt.is_some() {
@@ -155,8 +160,8 @@ impl Receiver {
         self.actions.push_back(ReceiverAction::ReadStaged { files: small, why: ReadBackReason::Verify });
     }
 
-    /// What the small files of the batch are on the medium. One that is not what it was leaves the batch and is wanted again, or
-    /// is not renamed; nor is one without a result.
+    /// What the small files of the batch are on the medium. One that is not what it was leaves the
+    /// batch and is wanted again, or is not renamed; nor is one without a result.
     pub fn handle_read_staged(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
         if self.is_over() || self.committer.stage != Some(BatchStage::ReadBack) {
             return;
@@ -225,8 +230,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// The renames are durable: the batch is committed. If they are not, those renamed stand under their final names,
-    /// whole, but fail: what is acknowledged must survive.
+    /// The renames are durable: the batch is committed. If they are not, those renamed stand under
+    /// their final names, whole, but fail: what is acknowledged must survive.
     pub fn handle_sync_dirs(&mut self, now: Timestamp, result: Result<(), Fault>) {
         if self.is_over() || self.committer.stage != Some(BatchStage::SyncDirs) {
             return;

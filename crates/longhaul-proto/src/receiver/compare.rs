@@ -1,9 +1,11 @@
-//! Comparing with what stands: a file of the same length under the final name is a base, of which only what differs is sent.
+//! Comparing with what stands: a file of the same length under the final name is a base, of which
+//! only what differs is sent.
 //!
-//! In: digests of what stands, from whoever reads it; chunks and small files that the sender found equal. Out: orders to read
-//! it, digests for the sender, orders to copy what is equal into the temporary that replaces it. There is a temporary only
-//! from the first difference on; without one the file is at its end when its root is the one declared, and was not
-//! touched. Knows nothing of how a file is read.
+//! In: digests of what stands, from whoever reads it; chunks and small files that the sender found
+//! equal. Out: orders to read it, digests for the sender, orders to copy what is equal into the
+//! temporary that replaces it. There is a temporary only from the first difference on; without one
+//! the file is at its end when its root is the one declared, and was not touched. Knows nothing of
+//! how a file is read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -163,7 +165,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// Has what stands read in place of chunks that are wanted; what an earlier session left is known.
+    /// Has what stands read in place of chunks that are wanted; what an earlier session left is
+    /// known.
     pub(super) fn compare(&mut self, id: FileId, want: Want) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let EntryState::Large(large) = &mut slot.state else { return };
@@ -215,7 +218,8 @@ impl Receiver {
         }
     }
 
-    /// A chunk of the source is what stands in its place: it is copied, or nothing is done if there is no temporary.
+    /// A chunk of the source is what stands in its place: it is copied, or nothing is done if there
+    /// is no temporary.
     pub(super) fn accept_equal(
         &mut self,
         id: FileId,
@@ -304,7 +308,8 @@ impl Receiver {
         }
     }
 
-    /// What was compared is still what stood there, with its metadata set as far as it may be (or not).
+    /// What was compared is still what stood there, with its metadata set as far as it may be (or
+    /// not).
     pub fn handle_retouch(&mut self, now: Timestamp, results: Vec<(FileId, Result<(), Fault>)>) {
         if self.is_over() {
             return;
@@ -339,12 +344,13 @@ pub(super) fn differs() -> Fault {
         .hint("ask for the right 'modify' on this root")
 }
 
-/// Small files of one order to read what stands: those that are read together are packed together, too.
+/// Small files of one order to read what stands: those that are read together are packed together,
+/// too.
 const READ_FILES_AT_ONCE: usize = 128;
 /// Chunks of one order: few, so that files of some chunks are read by several readers.
 const READ_CHUNKS_AT_ONCE: usize = 4;
 /// Small files in one message: at some 40 bytes each they stay far below its bound.
 const CHECKS_AT_ONCE: usize = 1024;
-/// Chunks of one file that are copied at once, of those that were equal before there was a temporary: more than readers have
-/// buffers would only take room in the window.
+/// Chunks of one file that are copied at once, of those that were equal before there was a
+/// temporary: more than readers have buffers would only take room in the window.
 const COPIES_AT_ONCE: usize = 16;

@@ -1,11 +1,12 @@
 //! A sync failed: what of the batch under way is on the medium all the same.
 //!
-//! A failed sync does not say whose data was lost. So the small files of the batch are read back from the medium, and those
-//! that are what was sent go on, behind a second sync that must succeed: before the renames, or after them if it was those
-//! that could not be made durable. Everything else fails, and a name that stands already is written down as doubtful, so
-//! that no later session skips it by its size and time. A file that came in chunks fails before its rename (what is
-//! journalled of it is believed and stays); after it, its content was synced through its own descriptor, and its name waits
-//! for the second sync. Knows nothing of how a medium is read.
+//! A failed sync does not say whose data was lost. So the small files of the batch are read back
+//! from the medium, and those that are what was sent go on, behind a second sync that must succeed:
+//! before the renames, or after them if it was those that could not be made durable. Everything
+//! else fails, and a name that stands already is written down as doubtful, so that no later session
+//! skips it by its size and time. A file that came in chunks fails before its rename (what is
+//! journalled of it is believed and stays); after it, its content was synced through its own
+//! descriptor, and its name waits for the second sync. Knows nothing of how a medium is read.
 
 use std::collections::{HashMap, HashSet};
 
@@ -53,7 +54,8 @@ impl Receiver {
         if matches!(&self.committer.doubt, Some(doubt) if doubt.of == Doubted::Names) {
             return self.settle_batch(&Err(fault));
         }
-        // At once: whatever ends the session while they are read back, they are not skipped unread. A commit ends the doubt.
+        // At once: whatever ends the session while they are read back, they are not skipped unread.
+        // A commit ends the doubt.
         self.write_down();
         let mut renamed = self.small_of_batch();
         renamed.retain(|id| !self.committer.failures.contains_key(id));
@@ -71,7 +73,8 @@ impl Receiver {
         self.actions.push_back(ReceiverAction::ReadStaged { files, why: ReadBackReason::Doubt });
     }
 
-    /// What the medium gives back of files in doubt: what is not what was sent, or cannot be read there, fails.
+    /// What the medium gives back of files in doubt: what is not what was sent, or cannot be read
+    /// there, fails.
     pub(super) fn proven(&mut self, results: Vec<(FileId, Result<Hash32, Fault>)>) {
         let Some(Doubt { fault, .. }) = self.committer.doubt.clone() else { return };
         let mut results: HashMap<_, _> = results.into_iter().collect();

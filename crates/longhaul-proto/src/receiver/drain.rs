@@ -1,9 +1,9 @@
-//! The way to an end by a fault: what is written is synced and journalled before the session is given up, so that another
-//! one continues from there.
+//! The way to an end by a fault: what is written is synced and journalled before the session is
+//! given up, so that another one continues from there.
 //!
-//! Takes in nothing new: no message, no payload, no chunk is asked for. What the disk is doing is waited for, a batch that
-//! is being renamed is finished, all files with unsynced bytes are synced at once. It takes a bounded time: a disk that
-//! hangs costs what it has not taken.
+//! Takes in nothing new: no message, no payload, no chunk is asked for. What the disk is doing is
+//! waited for, a batch that is being renamed is finished, all files with unsynced bytes are synced
+//! at once. It takes a bounded time: a disk that hangs costs what it has not taken.
 
 use std::time::Duration;
 
@@ -50,7 +50,8 @@ impl Receiver {
         self.end_drained();
     }
 
-    /// Syncs every file that has unsynced bytes and no write under way: one sync then speaks for all of it.
+    /// Syncs every file that has unsynced bytes and no write under way: one sync then speaks for
+    /// all of it.
     fn sync_written(&mut self) {
         let due: Vec<_> = self
             .entries

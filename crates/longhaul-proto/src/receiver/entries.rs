@@ -1,4 +1,5 @@
-//! The manifest at the receiver: pages in, answers out, small things on their way to a batch, directories to their end.
+//! The manifest at the receiver: pages in, answers out, small things on their way to a batch,
+//! directories to their end.
 
 use std::sync::Arc;
 
@@ -48,7 +49,8 @@ impl Receiver {
             return Err(Fault::protocol("a symbolic link with an impossible target"));
         }
         let (placed, state) = match self.config.landing.place(&entry.path) {
-            // Nothing is made of it, so it may be what has no place: a source itself that cannot be read.
+            // Nothing is made of it, so it may be what has no place: a source itself that cannot be
+            // read.
             placed if matches!(entry.kind, EntryKind::Unsent { .. }) => {
                 (placed.unwrap_or_else(|_| entry.path.clone()), EntryState::Surveyed)
             }
@@ -247,7 +249,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Sets the times of directories whose content is settled: a run of directory ends at the front of all entries.
+    /// Sets the times of directories whose content is settled: a run of directory ends at the front
+    /// of all entries.
     pub(super) fn finish_dirs(&mut self) {
         if self.finishing_dirs {
             return;
@@ -291,7 +294,8 @@ enum Answered {
     Skipped(Arc<EntryRef>),
 }
 
-/// A failure of the sender's side. What ends a session here is said of this side's disk, never of the sender's.
+/// A failure of the sender's side. What ends a session here is said of this side's disk, never of
+/// the sender's.
 fn at_the_sender(code: FaultCode, why: &str) -> Fault {
     let code = if code.ends_session() { FaultCode::Io } else { code };
     let blame = if code == FaultCode::Mismatch { Blame::Path } else { Blame::Peer };

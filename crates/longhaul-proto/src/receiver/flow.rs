@@ -1,7 +1,8 @@
-//! The flow of chunks through all files together: descriptors, wants, writes, group syncs, seals, failures.
+//! The flow of chunks through all files together: descriptors, wants, writes, group syncs, seals,
+//! failures.
 //!
-//! Takes the disk's reports; orders what follows. Wants stop while the disk is behind, nothing else does. What one file
-//! is at stands in `large`.
+//! Takes the disk's reports; orders what follows. Wants stop while the disk is behind, nothing else
+//! does. What one file is at stands in `large`.
 
 use longhaul_core::digest::{Hash32, TreePart};
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, FILES_BEGUN_MAX};
@@ -24,7 +25,8 @@ impl Receiver {
         }
     }
 
-    /// Opens files as descriptors allow, and wants chunks as the window allows: a disk that stalls stops wants.
+    /// Opens files as descriptors allow, and wants chunks as the window allows: a disk that stalls
+    /// stops wants.
     pub(super) fn create_and_want(&mut self, now: Timestamp) {
         while self.large_open < LARGE_OPEN_MAX
             && let Some(&id) = self.to_create.first()
@@ -70,7 +72,8 @@ impl Receiver {
         }
     }
 
-    /// The temporary file stands, new or as an earlier session left it (or not at all): its chunks may be wanted.
+    /// The temporary file stands, new or as an earlier session left it (or not at all): its chunks
+    /// may be wanted.
     pub fn handle_create(&mut self, now: Timestamp, id: FileId, result: Result<Created, Fault>) {
         if self.is_over() {
             return;
@@ -166,8 +169,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// Submits syncs when enough was written or enough time has passed since. A file that is being synced takes part
-    /// again when that is over.
+    /// Submits syncs when enough was written or enough time has passed since. A file that is being
+    /// synced takes part again when that is over.
     pub(super) fn sync_groups(&mut self, now: Timestamp) {
         if !self.unsynced.is_due(now, self.config.group) {
             return;
@@ -182,7 +185,8 @@ impl Receiver {
         }
     }
 
-    /// A sync of a file's data came back. It speaks for the writes that were seen complete when it was submitted.
+    /// A sync of a file's data came back. It speaks for the writes that were seen complete when it
+    /// was submitted.
     pub fn handle_sync_data(&mut self, now: Timestamp, id: FileId, result: Result<(), Fault>) {
         if self.is_over() {
             return;
@@ -250,7 +254,8 @@ impl Receiver {
         }
     }
 
-    /// A file will not be committed: nothing more of it is wanted, and it ends when the disk is done with it.
+    /// A file will not be committed: nothing more of it is wanted, and it ends when the disk is
+    /// done with it.
     pub(super) fn fail_file(&mut self, id: FileId, fault: Fault) {
         let leftover = if fault.code.keeps_partial() { Leftover::Keep } else { Leftover::Discard };
         self.fail_file_leaving(id, fault, leftover);
@@ -268,7 +273,8 @@ impl Receiver {
         self.end_if_failed(id);
     }
 
-    /// Ends a failed file once the disk is done with it, and what is good of it was written down for whoever continues it.
+    /// Ends a failed file once the disk is done with it, and what is good of it was written down
+    /// for whoever continues it.
     pub(super) fn end_if_failed(&mut self, id: FileId) {
         let Some(large) = self.large(id).filter(|large| !large.is_at_disk()) else { return };
         if large.is_to_be_saved() {

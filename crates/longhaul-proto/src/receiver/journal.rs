@@ -1,7 +1,8 @@
-//! What is to be journalled: records gather while the journal is being synced, and leave together when it is free.
+//! What is to be journalled: records gather while the journal is being synced, and leave together
+//! when it is free.
 //!
-//! In: synced chunks, committed files. Out: [`Action::Journal`], one at a time; a chunk is durable when the answer is good.
-//! Knows nothing of the format of a record.
+//! In: synced chunks, committed files. Out: [`Action::Journal`], one at a time; a chunk is durable
+//! when the answer is good. Knows nothing of the format of a record.
 
 use std::sync::Arc;
 
@@ -21,9 +22,11 @@ pub enum JournalEntry {
         /// The chunks, in order, and their verified digests.
         chunks: Vec<(ChunkIndex, Digest)>,
     },
-    /// The file stands under its final name for good. Need not be synced: what is lost of it is found again.
+    /// The file stands under its final name for good. Need not be synced: what is lost of it is
+    /// found again.
     Done(FileId),
-    /// These names stand, and a failed sync left in doubt what the medium has of them: no session skips them unread. Synced.
+    /// These names stand, and a failed sync left in doubt what the medium has of them: no session
+    /// skips them unread. Synced.
     Doubtful(Vec<Arc<EntryRef>>),
 }
 
@@ -66,8 +69,8 @@ impl Receiver {
         }
     }
 
-    /// The records are appended and, where they speak of chunks, durable (or not: then no record is to be believed, and the
-    /// session ends).
+    /// The records are appended and, where they speak of chunks, durable (or not: then no record is
+    /// to be believed, and the session ends).
     pub fn handle_journal(&mut self, now: Timestamp, result: Result<(), Fault>) {
         let Some(records) = self.journal.under_way.take().filter(|_| !self.is_over()) else { return };
         match result {

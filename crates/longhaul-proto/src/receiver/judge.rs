@@ -1,7 +1,9 @@
-//! The verdict on every unit that arrives: is it wanted, is it this attempt, is its digest the declared one?
+//! The verdict on every unit that arrives: is it wanted, is it this attempt, is its digest the
+//! declared one?
 //!
-//! On a lane that authenticates, header and trailing digest are believed to be the sender's. On a `safe` lane the
-//! header is a hint: the declaration over control says what the n-th arrival of a lane was, and only that counts.
+//! On a lane that authenticates, header and trailing digest are believed to be the sender's. On a
+//! `safe` lane the header is a hint: the declaration over control says what the n-th arrival of a
+//! lane was, and only that counts.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, ENTRIES_UNSETTLED_MAX};
@@ -46,7 +48,8 @@ impl Receiver {
     /// Declarations of a `safe` lane's units came.
     pub(super) fn on_digests(&mut self, list: Vec<Declared>) -> Result<(), Fault> {
         for declared in list {
-            // What was on its way on a lane that is closed never arrives; the sender sends and declares it anew.
+            // What was on its way on a lane that is closed never arrives; the sender sends and
+            // declares it anew.
             if self.lanes.is_beyond(declared.lane, declared.seq) {
                 continue;
             }
@@ -58,9 +61,11 @@ impl Receiver {
     }
 
     fn judge(&mut self, landed: &Landed, declared: &Declared) -> Result<(), Fault> {
-        // A header that does not say what the sender declared was altered on the way; so was what it led to hash.
+        // A header that does not say what the sender declared was altered on the way; so was what
+        // it led to hash.
         let honest = landed.piece.unit == declared.unit && landed.piece.attempt == declared.attempt;
-        // A chunk that is here already was hashed when it came, or read where it stands: that is compared.
+        // A chunk that is here already was hashed when it came, or read where it stands: that is
+        // compared.
         let computed = if landed.piece.same { self.known(declared.unit) } else { Some(landed.computed) };
         let good = computed.filter(|computed| honest && *computed == declared.digest);
         if declared.attempt > Attempt::FIRST {
@@ -72,7 +77,8 @@ impl Receiver {
         }
     }
 
-    /// What is known of a chunk that is here already: what an earlier session journalled, or what stands in its place.
+    /// What is known of a chunk that is here already: what an earlier session journalled, or what
+    /// stands in its place.
     fn known(&mut self, unit: Unit) -> Option<Digest> {
         let Unit::Chunk { file, index } = unit else { return None };
         let large = self.large(file)?;
@@ -200,7 +206,8 @@ impl Receiver {
                 files.push(slot.entry.clone());
             }
         }
-        // With files that are read back no file of the bundle may be without outcome when it is wanted again, but those.
+        // With files that are read back no file of the bundle may be without outcome when it is
+        // wanted again, but those.
         if self.config.read_back && !files.is_empty() {
             for held in files.iter().chain(&equal) {
                 self.entries.entry(held.id).and_modify(|slot| slot.bundle = Some(id));
@@ -217,7 +224,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Wants a bundle again, or gives it up: then the sender names each of its files, which no one here can know.
+    /// Wants a bundle again, or gives it up: then the sender names each of its files, which no one
+    /// here can know.
     fn reject_bundle(&mut self, id: BundleId, attempt: Attempt) -> Result<(), Fault> {
         let finding = if attempt.0 >= ATTEMPTS_MAX {
             self.bundles_again.remove(&id);

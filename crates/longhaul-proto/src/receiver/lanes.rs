@@ -1,7 +1,8 @@
 //! Lanes at the receiver: which stand, which are closed, and how much of each was taken in.
 //!
-//! In: lanes that join and end, from the engine; `LaneLost` from the sender. Out: `LaneLost`, `LaneClosed`, orders to close
-//! this end. What a closed lane never brought is no longer waited for. Knows nothing of streams or of what units are.
+//! In: lanes that join and end, from the engine; `LaneLost` from the sender. Out: `LaneLost`,
+//! `LaneClosed`, orders to close this end. What a closed lane never brought is no longer waited
+//! for. Knows nothing of streams or of what units are.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -39,13 +40,14 @@ impl ReceivingLanes {
 }
 
 impl Receiver {
-    /// A lane joined. False if the sender gave it up before: it must be closed again, nothing of it may be taken in.
+    /// A lane joined. False if the sender gave it up before: it must be closed again, nothing of it
+    /// may be taken in.
     pub fn handle_lane_joined(&mut self, lane: LaneId) -> bool {
         *self.lanes.lanes.entry(lane).or_insert(ReceivingLane::Open) == ReceivingLane::Open
     }
 
-    /// This side's end of a lane is closed: the first `landed` units of it were reported by [`Receiver::handle_landed`], no
-    /// other will be.
+    /// This side's end of a lane is closed: the first `landed` units of it were reported by
+    /// [`Receiver::handle_landed`], no other will be.
     pub fn handle_lane_ended(&mut self, now: Timestamp, lane: LaneId, landed: u64) {
         if self.is_over() || !matches!(self.lanes.lanes.get(&lane), Some(ReceivingLane::Open | ReceivingLane::Closing))
         {

@@ -1,7 +1,8 @@
 //! One file that comes in chunks: what became of each chunk, and how far the file is.
 //!
-//! Takes what the machine saw happen; answers what may follow. Sends nothing and orders nothing: `flow` does, for all
-//! files together. Every counter of a session has its part here, so that a file that ends takes exactly its part away.
+//! Takes what the machine saw happen; answers what may follow. Sends nothing and orders nothing:
+//! `flow` does, for all files together. Every counter of a session has its part here, so that a
+//! file that ends takes exactly its part away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +27,8 @@ pub(super) struct WantedChunk {
     pub(super) digest: Option<Digest>,
     /// The digest of what stands in its place under the final name, once the sender is told it.
     pub(super) standing_digest: Option<Hash32>,
-    /// Its verdict is said and its digest in the file's tree: it was equal before there was a temporary to copy it to.
+    /// Its verdict is said and its digest in the file's tree: it was equal before there was a
+    /// temporary to copy it to.
     pub(super) judged: bool,
 }
 
@@ -82,9 +84,9 @@ pub(super) struct LargeTarget {
     pub(super) next_want: ChunkIndex,
     /// Chunks that are wanted and not yet durable.
     pub(super) chunks: BTreeMap<ChunkIndex, WantedChunk>,
-    /// Its part of the session's window of wanted chunks: those wanted and those being written, or, where they are read
-    /// back, those without a verdict. A file that fails keeps its part until it ends, as the sender counts it until it hears
-    /// so.
+    /// Its part of the session's window of wanted chunks: those wanted and those being written, or,
+    /// where they are read back, those without a verdict. A file that fails keeps its part until it
+    /// ends, as the sender counts it until it hears so.
     pub(super) wanted: usize,
     /// Chunks being written.
     pub(super) writing: usize,
@@ -105,7 +107,8 @@ pub(super) struct LargeTarget {
     pub(super) comparison: Option<Comparison>,
     /// Why it will not be committed, and what of it stays; it waits for what the disk is doing.
     pub(super) failed: Option<(Fault, Leftover)>,
-    /// No sync can speak for what was written of it since the last: one failed, or it is not open any more.
+    /// No sync can speak for what was written of it since the last: one failed, or it is not open
+    /// any more.
     pub(super) unsavable: bool,
 }
 
@@ -147,7 +150,8 @@ impl LargeTarget {
         *self = LargeTarget { stage: self.stage, room: self.room, failed, checks, comparison, ..LargeTarget::new(map) };
     }
 
-    /// The partial stands. Gives what of it the sender needs to know; the chunks of another version are all to be compared.
+    /// The partial stands. Gives what of it the sender needs to know; the chunks of another version
+    /// are all to be compared.
     pub(super) fn resume(&mut self) -> Result<Vec<TreePart>, Fault> {
         let Some(partial) = self.partial.clone().filter(|partial| partial.source() == Source::Same) else {
             return Ok(Vec::new());
@@ -190,7 +194,8 @@ impl LargeTarget {
         self.written + self.syncing + self.synced
     }
 
-    /// Whether it occupies one of the session's descriptors. One that is compared does: it may need it at any time.
+    /// Whether it occupies one of the session's descriptors. One that is compared does: it may need
+    /// it at any time.
     pub(super) fn is_open(&self) -> bool {
         self.stage != LargeStage::Waiting
     }
@@ -200,7 +205,8 @@ impl LargeTarget {
         !matches!(self.stage, LargeStage::Waiting | LargeStage::Comparing | LargeStage::Retouching)
     }
 
-    /// Whether its temporary is complete, or about to be, or not needed: nothing that the sender says can undo it.
+    /// Whether its temporary is complete, or about to be, or not needed: nothing that the sender
+    /// says can undo it.
     pub(super) fn is_sealed(&self) -> bool {
         matches!(self.stage, LargeStage::Sealing | LargeStage::Staged | LargeStage::Retouching)
     }
@@ -261,7 +267,8 @@ impl LargeTarget {
         Some(Want { start, count, digests })
     }
 
-    /// Takes a verified chunk: its bytes go to the disk, its digest into the file's tree, unless it is to be read back first.
+    /// Takes a verified chunk: its bytes go to the disk, its digest into the file's tree, unless it
+    /// is to be read back first.
     pub(super) fn accept(&mut self, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
         self.step(index, ChunkEvent::Accept);
         if let Some(chunk) = self.chunks.get_mut(&index) {
@@ -379,7 +386,8 @@ impl LargeTarget {
 /// What all files have written and not synced.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
-    /// Files whose next sync can begin at any time: open, not failed, with bytes written since the last.
+    /// Files whose next sync can begin at any time: open, not failed, with bytes written since the
+    /// last.
     pub(super) files: BTreeSet<FileId>,
     /// Bytes written of these, the first of them since `since`.
     pub(super) bytes: u64,
@@ -416,6 +424,7 @@ impl Unsynced {
     }
 }
 
-/// Chunks asked for in one message: their digests, if they are to be compared, fill a quarter of its bound.
+/// Chunks asked for in one message: their digests, if they are to be compared, fill a quarter of
+/// its bound.
 const WANT_COUNT_MAX: u64 = 1024;
 const _: () = assert!(WANT_COUNT_MAX as usize * 32 * 2 <= longhaul_core::limits::MESSAGE_BYTES_MAX);

@@ -1,9 +1,10 @@
 //! The receiver's machine: it judges what arrives and orders what happens to it.
 //!
-//! In: control messages, and what the disk and the lanes report (`handle_*`). Out: [`Action`]s (`poll_action`), in the
-//! order of the promise: write, sync, (journal), seal, barrier, publish, sync directories, settle. A file's states are
-//! distinct: received, verified, written, synced, durable, committed. Payload never comes here; a [`Ticket`] stands
-//! for it. Knows nothing of sockets, descriptors or threads.
+//! In: control messages, and what the disk and the lanes report (`handle_*`). Out: [`Action`]s
+//! (`poll_action`), in the order of the promise: write, sync, (journal), seal, barrier, publish,
+//! sync directories, settle. A file's states are distinct: received, verified, written, synced,
+//! durable, committed. Payload never comes here; a [`Ticket`] stands for it. Knows nothing of
+//! sockets, descriptors or threads.
 
 mod arrivals;
 #[cfg(test)]
@@ -214,7 +215,8 @@ impl Receiver {
         }
     }
 
-    /// What to do next, if anything. Verdicts and settlements come last, so that many leave in one message.
+    /// What to do next, if anything. Verdicts and settlements come last, so that many leave in one
+    /// message.
     pub fn poll_action(&mut self) -> Option<ReceiverAction> {
         if self.actions.is_empty() {
             self.says.flush(&mut self.actions);
@@ -265,16 +267,17 @@ impl Receiver {
         self.after(now, result);
     }
 
-    /// Whether more waits for the connection than an honest sender is behind with, or for the disk: then no page is asked for, no
-    /// file is begun and no chunk wanted. What is owed already is taken in and said all the same.
+    /// Whether more waits for the connection than an honest sender is behind with, or for the disk:
+    /// then no page is asked for, no file is begun and no chunk wanted. What is owed already is
+    /// taken in and said all the same.
     pub fn handle_backlog(&mut self, now: Timestamp, is_backlogged: bool) {
         if std::mem::replace(&mut self.is_backlogged, is_backlogged) != is_backlogged && !self.is_over() {
             self.settle_down(now);
         }
     }
 
-    /// Whether there is no memory for more entries: then no page is asked for. Those that are held go their way, and wait for no
-    /// others to be committed with.
+    /// Whether there is no memory for more entries: then no page is asked for. Those that are held
+    /// go their way, and wait for no others to be committed with.
     pub fn handle_cramped(&mut self, now: Timestamp, is_cramped: bool) {
         if std::mem::replace(&mut self.is_cramped, is_cramped) != is_cramped && !self.is_over() {
             self.settle_down(now);
@@ -335,11 +338,13 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// Restores the invariants after any change: credits given, wants issued, groups synced, batches moved, end said.
+    /// Restores the invariants after any change: credits given, wants issued, groups synced,
+    /// batches moved, end said.
     fn settle_down(&mut self, now: Timestamp) {
         self.rooms.look_anew();
         let is_ending = self.fatal.is_some();
-        // What has its place, or is about to, comes to its name before a full disk ends the session, unless the disk hangs.
+        // What has its place, or is about to, comes to its name before a full disk ends the
+        // session, unless the disk hangs.
         let waits = is_ending
             && self.is_short_of_room()
             && (self.committer.has_any() || self.is_staging())
@@ -392,7 +397,8 @@ impl Receiver {
         self.fatal.as_ref().is_some_and(|fault| fault.code == FaultCode::NoSpace)
     }
 
-    /// What was written down for another session is put away, and every name that stands is durable (or not).
+    /// What was written down for another session is put away, and every name that stands is durable
+    /// (or not).
     pub fn handle_tidy(&mut self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             return self.abort(fault);
@@ -424,7 +430,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Ends an entry: it is said, shown and forgotten, and what it occupied is free. Nothing else removes entries.
+    /// Ends an entry: it is said, shown and forgotten, and what it occupied is free. Nothing else
+    /// removes entries.
     fn finish(&mut self, id: FileId, outcome: Outcome) {
         let Some(slot) = self.entries.remove(&id) else { return };
         self.entries_bytes -= slot.entry.name_bytes();
@@ -443,8 +450,9 @@ impl Receiver {
             self.tally.committed = self.tally.committed.saturating_add(*len);
             self.tally.files += 1;
         }
-        // What ends the session ails every file alike: it is said of the first. Of a process that is out of descriptors not even
-        // that: none has failed, and all are sent again by whoever goes on.
+        // What ends the session ails every file alike: it is said of the first. Of a process that
+        // is out of descriptors not even that: none has failed, and all are sent again by whoever
+        // goes on.
         let mut is_told = true;
         if let Outcome::Failed(fault) = &outcome
             && fault.code.ends_session()
@@ -463,10 +471,13 @@ impl Receiver {
     }
 }
 
-/// A batch has 256 MiB at most that no sync has spoken for: a disk that takes 16 MB/s has them by then.
+/// A batch has 256 MiB at most that no sync has spoken for: a disk that takes 16 MB/s has them by
+/// then.
 const ENDING_MAX: Duration = Duration::from_secs(20);
-/// What the names of unsettled entries may cost: an ordinary window of 16 Ki entries needs a fifth of it.
+/// What the names of unsettled entries may cost: an ordinary window of 16 Ki entries needs a fifth
+/// of it.
 const ENTRIES_BYTES_MAX: usize = 16 << 20;
-/// What one page may add to that: names as sent, as placed (maybe under a longer top) and as reserved.
+/// What one page may add to that: names as sent, as placed (maybe under a longer top) and as
+/// reserved.
 const PAGE_NAME_BYTES_MAX: usize = 3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX;
 const _: () = assert!(PAGES_UNANSWERED_MAX as usize * PAGE_NAME_BYTES_MAX <= ENTRIES_BYTES_MAX);

@@ -1,7 +1,8 @@
 //! What an earlier session left of a file: which chunks are held, and their digests.
 //!
-//! Comes from whoever keeps journals, with the survey of a name; `large` continues from it. Verified, synced and journalled
-//! once: it is believed as it is when the source is the same, and compared chunk by chunk when only its length is.
+//! Comes from whoever keeps journals, with the survey of a name; `large` continues from it.
+//! Verified, synced and journalled once: it is believed as it is when the source is the same, and
+//! compared chunk by chunk when only its length is.
 
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{ChunkIndex, ChunkMap, DigestKind};
@@ -40,8 +41,8 @@ impl Partial {
         Partial { map, source, held, occupied: 0 }
     }
 
-    /// The same, with a temporary that occupies so many bytes on the target: more than are held where some were written and not
-    /// journalled, or room was reserved ahead.
+    /// The same, with a temporary that occupies so many bytes on the target: more than are held
+    /// where some were written and not journalled, or room was reserved ahead.
     #[must_use]
     pub fn occupying(self, bytes: u64) -> Partial {
         Partial { occupied: bytes, ..self }

@@ -1,4 +1,5 @@
-//! What a receiver makes of a name: where it goes, and whether what stands there may be skipped or replaced. Pure rules.
+//! What a receiver makes of a name: where it goes, and whether what stands there may be skipped or
+//! replaced. Pure rules.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +41,8 @@ impl Landing {
         self.rename.as_ref().map(|(_, name)| name.as_slice())
     }
 
-    /// Where `path` goes. The first entry of a renamed transfer fixes the top that is renamed; another top is refused.
+    /// Where `path` goes. The first entry of a renamed transfer fixes the top that is renamed;
+    /// another top is refused.
     ///
     /// # Errors
     /// A [`Fault`] when the sender names what was not asked for, or the new path is too long.
@@ -113,14 +115,16 @@ impl Policy {
         self.may_modify && self.if_exists != IfExists::Fail
     }
 
-    /// Whether a rename to a name where `seen` stood may replace. Where nothing stood, what stands there by then was seen by
-    /// nobody: another's file, or one of this transfer's whose name the destination takes for the same.
+    /// Whether a rename to a name where `seen` stood may replace. Where nothing stood, what stands
+    /// there by then was seen by nobody: another's file, or one of this transfer's whose name the
+    /// destination takes for the same.
     pub(super) fn replace(self, seen: &Seen) -> Replace {
         if self.may_replace() && *seen != Seen::Absent { Replace::Allowed } else { Replace::Never }
     }
 
-    /// What to do with a file or link that would stand where `seen` stands. Where that is `doubtful`, what the system shows of
-    /// it proves nothing, and reading it would not either: it is made anew, or left to whoever may do that.
+    /// What to do with a file or link that would stand where `seen` stands. Where that is
+    /// `doubtful`, what the system shows of it proves nothing, and reading it would not either: it
+    /// is made anew, or left to whoever may do that.
     pub(super) fn decide(self, entry: &Entry, placed: &RelPath, seen: &Seen, doubtful: bool) -> PolicyDecision {
         let fail = |code, message: &str, hint: &str| {
             PolicyDecision::Fail(Fault::new(code, Blame::Local, message).about(placed.escaped()).hint(hint))
@@ -132,7 +136,8 @@ impl Policy {
                 "a directory stands where the file goes",
                 "remove it or choose another destination",
             ),
-            // What was not made by copying is not unmade by it: a device is no place that a file may take.
+            // What was not made by copying is not unmade by it: a device is no place that a file
+            // may take.
             Seen::Special => fail(
                 FaultCode::InTheWay,
                 "a fifo, socket or device stands where it goes, and is never replaced",

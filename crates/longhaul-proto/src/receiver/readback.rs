@@ -1,9 +1,10 @@
-//! Reading back: what was written and synced is read from the medium once more and compared, before it is journalled,
-//! acknowledged or sealed.
+//! Reading back: what was written and synced is read from the medium once more and compared, before
+//! it is journalled, acknowledged or sealed.
 //!
-//! In: synced chunks, from `flow`; what the disk gives back. Out: records for the journal and verdicts, or chunks that are
-//! wanted again. A chunk has no verdict until then, so that the sender will still send it. What an earlier session left is
-//! read back too, beside the rest: it is not known how that was verified. Knows nothing of how a medium is read.
+//! In: synced chunks, from `flow`; what the disk gives back. Out: records for the journal and
+//! verdicts, or chunks that are wanted again. A chunk has no verdict until then, so that the sender
+//! will still send it. What an earlier session left is read back too, beside the rest: it is not
+//! known how that was verified. Knows nothing of how a medium is read.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
@@ -26,7 +27,8 @@ pub(super) struct Checks {
     fresh: usize,
     /// Chunks of an earlier session being read back.
     earlier: usize,
-    /// What came back is being judged: a file that fails by part of it does not end before all of it is.
+    /// What came back is being judged: a file that fails by part of it does not end before all of
+    /// it is.
     judging: bool,
     /// Those from here on are still to be; none if all were, or there are none.
     next_held: Option<ChunkIndex>,
@@ -41,7 +43,8 @@ enum Check {
     Nothing,
 }
 
-/// A bundle whose files are being read back: it has no verdict until all of them were, so that it can still be sent again.
+/// A bundle whose files are being read back: it has no verdict until all of them were, so that it
+/// can still be sent again.
 #[derive(Debug)]
 pub(super) struct Unread {
     attempt: Attempt,
@@ -135,7 +138,8 @@ impl LargeTarget {
         Ok(Check::Spoilt(index))
     }
 
-    /// Takes a chunk back that the medium does not give back; its bytes are not synced any more. It is wanted again.
+    /// Takes a chunk back that the medium does not give back; its bytes are not synced any more. It
+    /// is wanted again.
     fn spoil(&mut self, index: ChunkIndex) -> u64 {
         let bytes = self.map.len_of(index).unwrap_or(0);
         self.step(index, ChunkEvent::Spoilt);
@@ -166,7 +170,8 @@ impl LargeTarget {
 }
 
 impl Receiver {
-    /// Has synced chunks read back, a few at a time: each order's good ones are journalled when it is done.
+    /// Has synced chunks read back, a few at a time: each order's good ones are journalled when it
+    /// is done.
     pub(super) fn read_back(&mut self, file: FileId, chunks: &[(ChunkIndex, Digest)]) {
         let Some(large) = self.large(file) else { return };
         large.checks.fresh += chunks.len();
@@ -176,7 +181,8 @@ impl Receiver {
         }
     }
 
-    /// Begins to read back what an earlier session left of a file and the sender is not asked about.
+    /// Begins to read back what an earlier session left of a file and the sender is not asked
+    /// about.
     pub(super) fn read_back_held(&mut self, file: FileId) {
         let Some(large) = self.large(file).filter(|large| large.checks.on) else { return };
         if large.partial.as_ref().is_some_and(|partial| partial.source() == Source::Same) {
@@ -288,7 +294,8 @@ impl Receiver {
         }
     }
 
-    /// The medium gives back something else than a small file that was written: it is wanted again, if it may be.
+    /// The medium gives back something else than a small file that was written: it is wanted again,
+    /// if it may be.
     pub(super) fn want_small_again(&mut self, id: FileId) -> bool {
         let Some(slot) = self.entries.get_mut(&id) else { return false };
         let Some(bundle) = slot.bundle else { return false };
@@ -333,7 +340,8 @@ impl Receiver {
     }
 }
 
-/// A chunk that waits for its verdict until it was read back takes part of the window: a group is a quarter of that at most.
+/// A chunk that waits for its verdict until it was read back takes part of the window: a group is a
+/// quarter of that at most.
 pub(super) fn group(config: &ReceiverConfig) -> SyncGroup {
     let most = config.chunk.bytes() * (CHUNKS_WANTED_MAX as u64 / 4);
     let bytes = if config.read_back { config.group.bytes.min(most) } else { config.group.bytes };
@@ -346,5 +354,6 @@ pub(super) fn misread(message: impl std::fmt::Display) -> Fault {
         .hint("suspect the disk, its controller or its cable: look at the system's log and at its SMART data")
 }
 
-/// Chunks of one order: what of them is good is journalled together, and an end by a fault waits for no more.
+/// Chunks of one order: what of them is good is journalled together, and an end by a fault waits
+/// for no more.
 const READ_BACK_AT_ONCE: usize = 16;

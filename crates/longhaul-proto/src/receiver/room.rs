@@ -1,11 +1,12 @@
-//! Room on the target: a file that comes in chunks is begun only while what is free there, less what files under way will still
-//! take, holds it.
+//! Room on the target: a file that comes in chunks is begun only while what is free there, less
+//! what files under way will still take, holds it.
 //!
-//! In: what the disk measures ([`Receiver::handle_room`]), bytes that are written, files that end. Out: whether a file may be begun, and
-//! [`Action::MeasureRoom`]. A measurement serves the files of one directory for a second. Small files are begun unmeasured: they take what
-//! they find. A file is refused only if nothing is under way that may give room back, and measurements that follow each other for a while
-//! find no more: file systems free what was removed behind the call that removes it. Knows no file system; a target that says nothing of
-//! its room has enough.
+//! In: what the disk measures ([`Receiver::handle_measure_room`]), bytes that are written, files
+//! that end. Out: whether a file may be begun, and [`Action::MeasureRoom`]. A measurement serves
+//! the files of one directory for a second. Small files are begun unmeasured: they take what they
+//! find. A file is refused only if nothing is under way that may give room back, and measurements
+//! that follow each other for a while find no more: file systems free what was removed behind the
+//! call that removes it. Knows no file system; a target that says nothing of its room has enough.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -42,7 +43,8 @@ pub(super) struct Rooms {
     /// The file system's name in messages. May be empty.
     name: String,
     devices: HashMap<u64, Device>,
-    /// The directory that was measured last, and its file system; that is `None` where nothing is said of it.
+    /// The directory that was measured last, and its file system; that is `None` where nothing is
+    /// said of it.
     measured: Option<(RelPath, Option<u64>)>,
     /// Bytes that earlier sessions brought of files that were refused.
     refused: u64,
@@ -113,8 +115,8 @@ impl Receiver {
         self
     }
 
-    /// Whether the first file that waits may be begun now; has its room kept for it then. Fails it, and with it the session, if there is no
-    /// room for it however long it waits.
+    /// Whether the first file that waits may be begun now; has its room kept for it then. Fails it,
+    /// and with it the session, if there is no room for it however long it waits.
     pub(super) fn admit(&mut self, now: Timestamp, id: FileId) -> bool {
         // What is renamed may replace what gives room back.
         let alone = self.large_open == 0 && !self.committer.has_any() && !self.is_staging();
@@ -153,7 +155,8 @@ impl Receiver {
         }
     }
 
-    /// Bytes that earlier sessions brought of files that were not begun in this one: they are held, and no counter has them.
+    /// Bytes that earlier sessions brought of files that were not begun in this one: they are held,
+    /// and no counter has them.
     pub fn held_unopened(&self) -> u64 {
         let waits = |slot: &PendingEntry| match &slot.state {
             EntryState::Large(large) if large.stage == LargeStage::Waiting => large.resumed(),
@@ -200,7 +203,8 @@ impl Rooms {
             return Admission::Begin((need > 0).then_some(Reserved { device: number, bytes: need, standing }));
         }
         if !alone {
-            // Files that end may give room back: what they replace, and what was kept for them and not needed.
+            // Files that end may give room back: what they replace, and what was kept for them and
+            // not needed.
             self.short = None;
             return Admission::Wait;
         }
@@ -291,8 +295,8 @@ fn shortage(name: &str, need: Option<u64>, free: u64) -> Fault {
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// So long what was measured is believed: others write there as well.
 const ROOM_AGE: Duration = Duration::from_secs(1);
-/// A file is refused when no more room was found for so long. XFS and ext4 free what was removed in the background, mostly within a
-/// second.
+/// A file is refused when no more room was found for so long. XFS and ext4 free what was removed in
+/// the background, mostly within a second.
 const SHORT_FOR: Duration = Duration::from_secs(2);
 /// Where room grows all the time, by what others remove, it is waited for no longer.
 const SHORT_MAX: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
-//! Verdicts and settlements on their way out: what is found in one round of events leaves in few messages.
+//! Verdicts and settlements on their way out: what is found in one round of events leaves in few
+//! messages.
 //!
-//! Takes single findings from the machine, gives whole messages back to its queue. A verdict is never said after the
-//! settlement that follows from it. Knows nothing of entries.
+//! Takes single findings from the machine, gives whole messages back to its queue. A verdict is
+//! never said after the settlement that follows from it. Knows nothing of entries.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,9 @@
-//! Roots of files that are skipped: who wants a list of all that stands at the destination has them read there.
+//! Roots of files that are skipped: who wants a list of all that stands at the destination has them
+//! read there.
 //!
-//! In: files that were skipped unread, then their roots from whoever read them. Out: orders to read them, small ones together and
-//! large ones alone, and their outcomes. Compares nothing: that a file has this root says nothing about the source.
+//! In: files that were skipped unread, then their roots from whoever read them. Out: orders to read
+//! them, small ones together and large ones alone, and their outcomes. Compares nothing: that a
+//! file has this root says nothing about the source.
 
 use std::sync::Arc;
 
@@ -57,7 +59,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// What the sender is told of an outcome: the roots of what stands here only if it asked for them.
+    /// What the sender is told of an outcome: the roots of what stands here only if it asked for
+    /// them.
     pub(super) fn outcome_for_sender(&self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Stands(_) if self.config.digests != SkippedDigests::Told => Outcome::Skipped,

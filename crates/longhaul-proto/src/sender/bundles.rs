@@ -1,7 +1,8 @@
 //! Small files that go in bundles: what was packed, what was sent, and what the receiver found.
 //!
-//! Takes reports of packing from the disk and of sendings from the lanes, verdicts from the receiver; orders to pack again.
-//! Which files are in a bundle, the manifest decides. Knows nothing of files that go in chunks.
+//! Takes reports of packing from the disk and of sendings from the lanes, verdicts from the
+//! receiver; orders to pack again. Which files are in a bundle, the manifest decides. Knows nothing
+//! of files that go in chunks.
 
 use std::collections::HashSet;
 
@@ -19,7 +20,8 @@ pub(super) struct Bundle {
     pub(super) attempt: Attempt,
     /// The digest of this attempt, once its lane has reported it.
     pub(super) sent: Option<Digest>,
-    /// A verdict on this attempt that overtook the lane's report: it takes effect when that has come.
+    /// A verdict on this attempt that overtook the lane's report: it takes effect when that has
+    /// come.
     pub(super) overtook: Option<Finding>,
     pub(super) carrier: Carrier,
 }
@@ -29,8 +31,8 @@ impl Bundle {
         Bundle { files, attempt: Attempt::FIRST, sent: None, overtook: None, carrier: Carrier::None }
     }
 
-    /// Takes it for lost with what carried it: it is packed for the same sending, or for the next if it was judged bad all the
-    /// same, so that it did arrive.
+    /// Takes it for lost with what carried it: it is packed for the same sending, or for the next
+    /// if it was judged bad all the same, so that it did arrive.
     pub(super) fn lose(&mut self) {
         if self.overtook == Some(Finding::Again) {
             self.want_again();
@@ -62,7 +64,8 @@ impl Sender {
         files
     }
 
-    /// Files of a bundle dropped out while it was packed; `empty` when none was left, so that nothing is sent.
+    /// Files of a bundle dropped out while it was packed; `empty` when none was left, so that
+    /// nothing is sent.
     pub fn handle_pack(&mut self, id: BundleId, missing: Vec<(FileId, Fault)>, empty: bool) {
         if self.is_over {
             return;

@@ -1,7 +1,8 @@
 //! Files that go in chunks: what the receiver wants of each, what was sent, and their end.
 //!
-//! Takes wants and verdicts from the receiver, reports of reads from the disk and of sendings from the lanes, in whatever
-//! order these overtake each other. Knows nothing of bundles or of the manifest.
+//! Takes wants and verdicts from the receiver, reports of reads from the disk and of sendings from
+//! the lanes, in whatever order these overtake each other. Knows nothing of bundles or of the
+//! manifest.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,8 @@ struct SentChunk {
     first: Option<Digest>,
     /// The digest of this attempt, once its lane has reported it.
     sent: Option<Digest>,
-    /// A verdict on this attempt that overtook the lane's report: it takes effect when that has come.
+    /// A verdict on this attempt that overtook the lane's report: it takes effect when that has
+    /// come.
     overtook: Option<Finding>,
     carrier: Carrier,
 }
@@ -67,9 +69,9 @@ impl LargeSource {
         self.chunks.len()
     }
 
-    /// Takes chunks for lost whose carrier is `down`: which, and which sending. What was sent of them is not what will be
-    /// acknowledged: the source may give other bytes when it is read again. One that was judged bad all the same arrived, and
-    /// is wanted as the next sending.
+    /// Takes chunks for lost whose carrier is `down`: which, and which sending. What was sent of
+    /// them is not what will be acknowledged: the source may give other bytes when it is read
+    /// again. One that was judged bad all the same arrived, and is wanted as the next sending.
     pub(super) fn lose(&mut self, down: impl Fn(&Carrier) -> bool) -> Vec<(ChunkIndex, Attempt)> {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
         let lose = |(index, chunk): (&ChunkIndex, &mut SentChunk)| {
@@ -258,8 +260,9 @@ impl Sender {
         }
     }
 
-    /// Orders the next sending of a chunk. Only what was sent before and reported can be told from it: were it read sooner, it
-    /// might arrive well and the file be sealed before it turns out that a sending between had other bytes.
+    /// Orders the next sending of a chunk. Only what was sent before and reported can be told from
+    /// it: were it read sooner, it might arrive well and the file be sealed before it turns out
+    /// that a sending between had other bytes.
     fn read_again(&mut self, file: FileId, index: ChunkIndex) {
         let Some(large) = self.large(file) else { return };
         let map = large.map;
@@ -269,7 +272,8 @@ impl Sender {
         self.actions.push_back(SenderAction::ReadChunk { file, index, attempt, map, expect: None });
     }
 
-    /// Takes a chunk that was read for the first time into the file's tree; the last of them ends the reading.
+    /// Takes a chunk that was read for the first time into the file's tree; the last of them ends
+    /// the reading.
     fn merge_first(&mut self, file: FileId, index: ChunkIndex, digest: Digest) -> Result<(), Fault> {
         let Some(large) = self.large(file).filter(|large| !large.merger.contains(index)) else { return Ok(()) };
         large.merger.insert(index, digest).map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))?;
@@ -341,6 +345,7 @@ impl Sender {
 
 /// Files of chunks that a receiver may have begun here before it is taken for broken.
 const FILES_BEGUN_HERE_MAX: usize = 2 * FILES_BEGUN_MAX;
-/// Pieces that a receiver may hold files without outcome in, all together. A session that ends leaves as many as chunks were
-/// outstanding then, of all its files: so it takes a hundred of them, none of which ended a file, and a sender holds some 8 MiB.
+/// Pieces that a receiver may hold files without outcome in, all together. A session that ends
+/// leaves as many as chunks were outstanding then, of all its files: so it takes a hundred of them,
+/// none of which ended a file, and a sender holds some 8 MiB.
 const PARTS_HELD_MAX: usize = 128 << 10;

@@ -1,8 +1,10 @@
-//! What becomes of a lost lane's units at the sender: read again and given to other lanes, once both ends have closed it.
+//! What becomes of a lost lane's units at the sender: read again and given to other lanes, once
+//! both ends have closed it.
 //!
-//! In: ends of lanes from the engine, `LaneLost` and `LaneClosed` from the receiver. Out: `LaneLost`, orders to close this
-//! end, and orders to read again. What a lane carries is not listed here: each outstanding unit knows its carrier, so that
-//! there is nothing to keep in step and nothing to bound. Knows nothing of streams.
+//! In: ends of lanes from the engine, `LaneLost` and `LaneClosed` from the receiver. Out:
+//! `LaneLost`, orders to close this end, and orders to read again. What a lane carries is not
+//! listed here: each outstanding unit knows its carrier, so that there is nothing to keep in step
+//! and nothing to bound. Knows nothing of streams.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +62,8 @@ impl Sender {
         self.lanes.open.entry(lane).or_default();
     }
 
-    /// This side's end of a lane is closed: all that it sent whole was reported, and what it had `unfinished` will not go on.
+    /// This side's end of a lane is closed: all that it sent whole was reported, and what it had
+    /// `unfinished` will not go on.
     pub fn handle_lane_ended(&mut self, lane: LaneId, unfinished: Option<Unfinished>) {
         let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.is_over) else { return };
         known.ended.get_or_insert(unfinished);
@@ -68,8 +71,8 @@ impl Sender {
         self.reassign(lane);
     }
 
-    /// This side ended a lane in order: all that it took was sent whole and reported. The receiver closes its end when it has
-    /// taken that in, and says so.
+    /// This side ended a lane in order: all that it took was sent whole and reported. The receiver
+    /// closes its end when it has taken that in, and says so.
     pub fn handle_lane_retired(&mut self, lane: LaneId) {
         let Some(known) = self.lanes.open.get_mut(&lane).filter(|_| !self.is_over) else { return };
         known.ended.get_or_insert(None);
@@ -91,7 +94,8 @@ impl Sender {
         }
     }
 
-    /// The receiver gives a lane up. It says `LaneClosed` of its own accord. A lane that is not here has carried nothing.
+    /// The receiver gives a lane up. It says `LaneClosed` of its own accord. A lane that is not
+    /// here has carried nothing.
     pub(super) fn on_lane_lost(&mut self, lane: LaneId) {
         if let Some(known) = self.lanes.open.get_mut(&lane) {
             known.lost = true;
@@ -110,7 +114,8 @@ impl Sender {
         self.reassign(closed.lane);
     }
 
-    /// Orders what went down with a lane anew, once both ends have closed it: the same sending, as it never arrived.
+    /// Orders what went down with a lane anew, once both ends have closed it: the same sending, as
+    /// it never arrived.
     fn reassign(&mut self, lane: LaneId) {
         let Some((Some(unfinished), Some(landed))) = self.lanes.open.get(&lane).map(|l| (l.ended, l.landed)) else {
             return;

@@ -1,7 +1,8 @@
-//! The manifest as it is sent: entries gather into pages, pages leave under the receiver's credit, answers come back.
+//! The manifest as it is sent: entries gather into pages, pages leave under the receiver's credit,
+//! answers come back.
 //!
-//! Takes entries from the scan and answers from the receiver; gives each wanted file on to `files` or to a bundle. Knows
-//! nothing of what becomes of them.
+//! Takes entries from the scan and answers from the receiver; gives each wanted file on to `files`
+//! or to a bundle. Knows nothing of what becomes of them.
 
 use longhaul_core::limits::{
     BUNDLE_BYTES_MAX, BUNDLE_FILES_MAX, PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PEER_TEXT_BYTES_MAX,
@@ -54,7 +55,8 @@ impl Sender {
             && !self.is_backlogged
     }
 
-    /// Whether more waits for the connection than the receiver is behind with: then no page leaves and no entry is taken.
+    /// Whether more waits for the connection than the receiver is behind with: then no page leaves
+    /// and no entry is taken.
     pub fn handle_backlog(&mut self, is_backlogged: bool) {
         let was = std::mem::replace(&mut self.is_backlogged, is_backlogged);
         if was && !is_backlogged && !self.is_over && (self.manifest.is_full() || self.manifest.scanned) {
@@ -85,7 +87,8 @@ impl Sender {
         id
     }
 
-    /// The scan has nothing more at this moment: what was found may leave, unless pages are under way anyway.
+    /// The scan has nothing more at this moment: what was found may leave, unless pages are under
+    /// way anyway.
     pub fn handle_scan_idle(&mut self) {
         if self.manifest.sent == self.manifest.answered {
             self.send_page();
@@ -214,7 +217,8 @@ impl Sender {
     }
 }
 
-/// What an entry adds to a page at most: its path, its link or text, and the numbers in their longest encoding.
+/// What an entry adds to a page at most: its path, its link or text, and the numbers in their
+/// longest encoding.
 fn entry_bytes(entry: &Entry) -> usize {
     let text = match &entry.kind {
         EntryKind::Symlink { target } => target.len() + 3,
@@ -224,7 +228,8 @@ fn entry_bytes(entry: &Entry) -> usize {
     entry.path.as_bytes().len() + text + ENTRY_NUMBERS_BYTES
 }
 
-/// Kind, length, sparse, inode, mode, seconds, nanoseconds and the path's length as postcard varints.
+/// Kind, length, sparse, inode, mode, seconds, nanoseconds and the path's length as postcard
+/// varints.
 const ENTRY_NUMBERS_BYTES: usize = 1 + 10 + 1 + 35 + 5 + 10 + 5 + 3;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! The sender's machine: what it says it has, what of it is wanted, what was sent, what became of it.
+//! The sender's machine: what it says it has, what of it is wanted, what was sent, what became of
+//! it.
 //!
-//! In: scanned entries, control messages, and what the disk and the lanes report (`handle_*`). Out: [`Action`]s. It
-//! keeps no payload: a unit that is wanted again is read again, and must then give the digest it gave before.
-//! Knows nothing of sockets, descriptors or threads.
+//! In: scanned entries, control messages, and what the disk and the lanes report (`handle_*`). Out:
+//! [`SenderAction`]s. It keeps no payload: a unit that is wanted again is read again, and must then
+//! give the digest it gave before. Knows nothing of sockets, descriptors or threads.
 
 #[cfg(test)]
 mod audit;
@@ -31,8 +32,8 @@ use manifest::Manifest;
 pub enum SenderAction {
     /// Say this to the receiver.
     Send(Message),
-    /// Read this chunk and hand it to a lane: [`Sender::handle_sent`] or [`Sender::handle_unreadable`]. May be left undone
-    /// once the file is settled.
+    /// Read this chunk and hand it to a lane: [`Sender::handle_sent`] or
+    /// [`Sender::handle_unreadable`]. May be left undone once the file is settled.
     ReadChunk {
         /// The file.
         file: FileId,
@@ -42,11 +43,13 @@ pub enum SenderAction {
         attempt: Attempt,
         /// The file's geometry: its length as frozen by the manifest, and its own chunk size.
         map: ChunkMap,
-        /// The receiver holds a chunk of this digest: if it is that still, it is declared without payload.
+        /// The receiver holds a chunk of this digest: if it is that still, it is declared without
+        /// payload.
         expect: Option<Digest>,
     },
-    /// Pack these files into a bundle and hand it to a lane: [`Sender::handle_packed`] for files that dropped out, then
-    /// [`Sender::handle_sent`]. A file that has the root that stands at the receiver is named without its bytes.
+    /// Pack these files into a bundle and hand it to a lane: [`Sender::handle_pack`] for files that
+    /// dropped out, then [`Sender::handle_sent`]. A file that has the root that stands at the
+    /// receiver is named without its bytes.
     Pack {
         /// The bundle.
         bundle: BundleId,
@@ -55,7 +58,8 @@ pub enum SenderAction {
         /// The files, in order.
         files: Vec<Small>,
     },
-    /// Everything of this file was read: is it still what it was when it was opened? [`Sender::handle_checked`].
+    /// Everything of this file was read: is it still what it was when it was opened?
+    /// [`Sender::handle_check_source`].
     CheckSource(FileId),
     /// Close this side's end of this lane, if it is there: [`Sender::handle_lane_ended`].
     CloseLane(LaneId),
@@ -102,11 +106,13 @@ pub struct Sent {
 pub struct SenderConfig {
     /// The chunk size of files that the receiver does not hold part of.
     pub chunk: ChunkSize,
-    /// The smallest chunk in which a receiver may hold part of a file: what any session may have begun it with.
+    /// The smallest chunk in which a receiver may hold part of a file: what any session may have
+    /// begun it with.
     pub chunk_min: ChunkSize,
     /// The largest chunk that buffers hold.
     pub chunk_max: ChunkSize,
-    /// Files up to this length go in bundles, as far as [`crate::wire::bundle::bundled_max`] allows.
+    /// Files up to this length go in bundles, as far as [`crate::wire::bundle::bundled_max`]
+    /// allows.
     pub bundled_max: u64,
 }
 
@@ -355,7 +361,8 @@ impl Sender {
     }
 }
 
-/// Whether a receiver may find this of a sending: the last one is not wanted again, and no other given up.
+/// Whether a receiver may find this of a sending: the last one is not wanted again, and no other
+/// given up.
 fn may_be_said(unit: Unit, attempt: Attempt, finding: Finding) -> Result<(), Fault> {
     let what = match finding {
         Finding::Again if attempt.0 >= ATTEMPTS_MAX => "wants it again",
@@ -373,10 +380,11 @@ fn wrong_digest(unit: Unit) -> Fault {
 
 /// Declarations in one message; at some 80 bytes each they stay below the message bound.
 const DECLARATIONS_MAX: usize = 1024;
-/// Chunks that a receiver may have outstanding here before it is taken for broken: as many as it may want, and those that
-/// it found good before their lanes reported them.
+/// Chunks that a receiver may have outstanding here before it is taken for broken: as many as it
+/// may want, and those that it found good before their lanes reported them.
 const CHUNKS_OUTSTANDING_MAX: usize = 2 * CHUNKS_WANTED_MAX;
 /// Files in bundles likewise, ...
 const FILES_BUNDLED_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;
-/// ... and entries without an outcome, whatever credit the receiver gives: an honest one never lets it come to this.
+/// ... and entries without an outcome, whatever credit the receiver gives: an honest one never lets
+/// it come to this.
 const ENTRIES_OUTSTANDING_MAX: usize = 2 * ENTRIES_UNSETTLED_MAX;

@@ -1,4 +1,5 @@
-//! The disk of a world: completes what `target` was ordered to do, in any order, well or not, and reports it.
+//! The disk of a world: completes what `target` was ordered to do, in any order, well or not, and
+//! reports it.
 
 use std::collections::BTreeSet;
 
@@ -186,7 +187,8 @@ impl Target {
         }
     }
 
-    /// What stands under a name, if it can be read and nobody wrote to it since this entry read it first.
+    /// What stands under a name, if it can be read and nobody wrote to it since this entry read it
+    /// first.
     fn read_standing(&mut self, rng: &mut Rng, held: &EntryRef) -> Result<Vec<u8>, Fault> {
         self.fate(rng)?;
         self.stood.reads += 1;
@@ -246,7 +248,8 @@ impl Target {
         }
     }
 
-    /// What the medium gives back. Where that is not what was written, the chunk counts as never written.
+    /// What the medium gives back. Where that is not what was written, the chunk counts as never
+    /// written.
     fn read(&mut self, file: FileId, index: ChunkIndex) -> Digest {
         self.checks.0 += 1;
         let temp = self.temp(file);

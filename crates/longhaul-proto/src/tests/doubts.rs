@@ -36,7 +36,8 @@ fn doubtful(actions: &[ReceiverAction]) -> usize {
     names.sum()
 }
 
-/// A receiver with a large file (entry 0), one chunk of which is being journalled, and a link (entry 1) that is renamed.
+/// A receiver with a large file (entry 0), one chunk of which is being journalled, and a link
+/// (entry 1) that is renamed.
 fn renamed_beside_a_journal() -> Victim {
     let mut victim = Victim::new();
     victim.page(vec![file("large", 4 * CHUNK).entry, link()]);

@@ -1,4 +1,5 @@
-//! A receiver that lies: the sender reads only what it offered, no more than it must, and holds bounded state.
+//! A receiver that lies: the sender reads only what it offered, no more than it must, and holds
+//! bounded state.
 
 use longhaul_core::digest::TreePart;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX, ENTRIES_UNSETTLED_MAX, PAGE_ENTRIES_MAX};
@@ -174,7 +175,8 @@ fn a_unit_is_given_up_after_its_last_sending_and_only_then() {
             sender.handle_sent(sent(unit, attempt, Digest::Cv([1; 32])));
             sender.handle_message(verdict(unit, attempt, Finding::Again));
         }
-        // The last verdict overtakes the report of what it is about: until that comes the unit is outstanding.
+        // The last verdict overtakes the report of what it is about: until that comes the unit is
+        // outstanding.
         sender.handle_message(verdict(unit, ATTEMPTS_MAX, Finding::GivenUp));
         assert_eq!(sender.outstanding(), before);
         sender.handle_sent(sent(unit, ATTEMPTS_MAX, Digest::Cv([1; 32])));

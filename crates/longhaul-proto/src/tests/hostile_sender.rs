@@ -1,5 +1,5 @@
-//! A sender that lies, or someone on a `safe` lane who does: the receiver writes nothing unverified and holds bounded
-//! state.
+//! A sender that lies, or someone on a `safe` lane who does: the receiver writes nothing unverified
+//! and holds bounded state.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The machines against each other and against the hostile, in memory: no clock, no disk, no socket.
+//! The machines against each other and against the hostile, in memory: no clock, no disk, no
+//! socket.
 
 mod compare;
 mod disk;

@@ -1,4 +1,5 @@
-//! Messages of a lower class overtake those of a higher: each such case that once could break a session, by name.
+//! Messages of a lower class overtake those of a higher: each such case that once could break a
+//! session, by name.
 
 use longhaul_core::{Attempt, Blame, BundleId, ChunkIndex, Digest, Fault, FaultCode, FileId, LaneId, Unit};
 

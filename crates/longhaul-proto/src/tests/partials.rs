@@ -1,4 +1,5 @@
-//! What an earlier session left, where less of it is there than was written down, and names that are in doubt.
+//! What an earlier session left, where less of it is there than was written down, and names that
+//! are in doubt.
 
 use std::sync::Arc;
 

@@ -49,7 +49,8 @@ pub(crate) struct Plan {
     pub(crate) lanes: usize,
     pub(crate) safe: bool,
     pub(crate) group: SyncGroup,
-    /// Whether messages of different classes overtake each other at will, or only the urgent the others.
+    /// Whether messages of different classes overtake each other at will, or only the urgent the
+    /// others.
     pub(crate) any_class_order: bool,
     /// In a thousand turns: some time passes though nothing waits for it.
     pub(crate) dawdling: u32,

@@ -141,8 +141,8 @@ fn a_batch_on_a_disk_that_hangs_does_not_keep_a_full_one_from_ending_the_session
     assert_eq!(fault.code, FaultCode::NoSpace);
 }
 
-/// Answers measurements of a receiver that has but a file of four chunks, as `room` says for each time, until it creates or refuses
-/// it. Gives whether it was created, and when that was decided.
+/// Answers measurements of a receiver that has but a file of four chunks, as `room` says for each
+/// time, until it creates or refuses it. Gives whether it was created, and when that was decided.
 fn measured_over_time(room: impl Fn(Duration) -> u64) -> (bool, Duration) {
     let mut victim = Victim::new();
     victim.page(vec![file("a", 4 * CHUNK).entry]);

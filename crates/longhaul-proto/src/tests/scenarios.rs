@@ -220,7 +220,8 @@ fn a_frame_put_into_a_safe_lane_by_another_costs_sendings_but_no_truth() {
         let replayed = world.lanes[0].frames[1].clone();
         world.lanes[0].frames.push_front(replayed);
         let world = world.run();
-        // Everything behind it is out of step: files fail, or the session ends for the frame that no one announced.
+        // Everything behind it is out of step: files fail, or the session ends for the frame that
+        // no one announced.
         for (name, bytes) in world.target.names.iter().filter_map(|(name, standing)| match standing {
             Standing::File(id, bytes) => Some((name, (id, bytes))),
             _ => None,

@@ -1,4 +1,5 @@
-//! Files that are skipped and of which the root is wanted: they are read where they stand, and the root is told whoever asked.
+//! Files that are skipped and of which the root is wanted: they are read where they stand, and the
+//! root is told whoever asked.
 
 use longhaul_core::{Clock, FaultCode, FileId, IfExists};
 
@@ -7,7 +8,8 @@ use super::scenarios::play;
 use crate::receiver::{Policy, Seen, SkippedDigests};
 use crate::wire::message::Outcome;
 
-/// Files that stand as they would be sent, small and in chunks; each holds other bytes than the source.
+/// Files that stand as they would be sent, small and in chunks; each holds other bytes than the
+/// source.
 fn plan(digests: SkippedDigests) -> Plan {
     let items = vec![file("small", 100), file("large", 5000), file("new", 300)];
     let seen = |at: usize, len| Seen::File { len, mtime: items[at].entry.meta.mtime, clock: Clock::Exact };

@@ -94,7 +94,8 @@ impl Source {
         }
     }
 
-    /// What was read broke off in a lane's hands: no digest of it was ever told, so that another read is the first again.
+    /// What was read broke off in a lane's hands: no digest of it was ever told, so that another
+    /// read is the first again.
     pub(crate) fn never_sent(&mut self, unit: Unit) {
         if let Unit::Chunk { file, index } = unit
             && let Some(reads) = self.reads.get_mut(&(file, index))

@@ -1,4 +1,5 @@
-//! The target side of a world: takes what the receiver's machine orders and holds it to its promise at every step.
+//! The target side of a world: takes what the receiver's machine orders and holds it to its promise
+//! at every step.
 //!
 //! `disk` completes what is ordered here.
 
@@ -36,7 +37,8 @@ pub(super) struct Temp {
     pub(super) synced: BTreeSet<u64>,
     /// Of these, those that were read back and found to be what was written.
     pub(super) checked: BTreeSet<u64>,
-    /// Of these, or of all that were synced where nothing is read back, those that a finished sync of the journal speaks for.
+    /// Of these, or of all that were synced where nothing is read back, those that a finished sync
+    /// of the journal speaks for.
     pub(super) durable: BTreeSet<u64>,
     /// Chunks that the medium keeps otherwise than they were written.
     pub(super) spoilt: BTreeSet<u64>,
@@ -192,7 +194,8 @@ impl Target {
         self.ops.is_empty()
     }
 
-    /// Nothing is left but what was published. (What was under way of a file that failed may come after the end.)
+    /// Nothing is left but what was published. (What was under way of a file that failed may come
+    /// after the end.)
     pub(crate) fn assert_clean(&self) {
         assert!(self.temps.is_empty(), "left behind: {:?}", self.temps.keys());
         let failed = self.outcomes.values().any(|outcome| matches!(outcome, Outcome::Failed(_)));

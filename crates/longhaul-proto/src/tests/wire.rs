@@ -1,4 +1,5 @@
-//! What lies between the two machines: the control channel in its classes, lanes, and whoever changes bytes on them.
+//! What lies between the two machines: the control channel in its classes, lanes, and whoever
+//! changes bytes on them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -114,7 +115,8 @@ impl Lane {
         }
     }
 
-    /// The sending end takes no more: what is on the way still arrives, and then the receiving end is over too.
+    /// The sending end takes no more: what is on the way still arrives, and then the receiving end
+    /// is over too.
     pub(crate) fn retire(&mut self) {
         if (self.near, self.far) == (LaneEnd::Up, LaneEnd::Up) {
             (self.near, self.far, self.retired) = (LaneEnd::Down, LaneEnd::Down, true);
@@ -169,7 +171,8 @@ impl Lane {
         self.sent += 1;
     }
 
-    /// The receiving end gets a unit: what the machine is told, the payload, and a bundle's places in it.
+    /// The receiving end gets a unit: what the machine is told, the payload, and a bundle's places
+    /// in it.
     pub(crate) fn receive(&mut self) -> Option<(Landed, Vec<u8>, Rows)> {
         let frame = self.frames.pop_front()?;
         let Ok(Header::Piece(piece)) = Header::decode(&frame.header) else { panic!("a header that does not parse") };

@@ -1,5 +1,5 @@
-//! A little world in memory: the real sender against the real receiver, with a scheduler that lets anything happen in
-//! any order that the real world allows, from one seed.
+//! A little world in memory: the real sender against the real receiver, with a scheduler that lets
+//! anything happen in any order that the real world allows, from one seed.
 
 use std::collections::BTreeMap;
 
@@ -120,7 +120,8 @@ impl World {
         self.lanes.push(lane);
     }
 
-    /// Runs until both sides are at their end; panics if that takes too long or if nothing can happen any more.
+    /// Runs until both sides are at their end; panics if that takes too long or if nothing can
+    /// happen any more.
     pub(crate) fn run(mut self) -> World {
         let bytes: usize = self.plan.items.iter().map(|item| item.bytes.len()).sum();
         let steps_max = 4000 + 400 * self.plan.items.len() + 200 * bytes.div_ceil(CHUNK);
@@ -148,7 +149,8 @@ impl World {
             let turn = *self.rng.pick(&turns);
             self.take(turn);
         }
-        // Audits count everything anew: often enough to find a drift near its cause, not so often that worlds crawl.
+        // Audits count everything anew: often enough to find a drift near its cause, not so often
+        // that worlds crawl.
         if self.steps.is_multiple_of(1 + self.plan.items.len() / 8) {
             self.receiver.audit();
             self.sender.audit();
@@ -397,8 +399,8 @@ impl World {
         &self.told[&FileId(at.expect("an entry") as u64)]
     }
 
-    /// After a good end: both sides say the same of every entry, what is committed stands as it was sent, what is not
-    /// does not, and nothing else is left.
+    /// After a good end: both sides say the same of every entry, what is committed stands as it was
+    /// sent, what is not does not, and nothing else is left.
     fn assert_whole(&self) {
         self.target.assert_clean();
         let mut standing: BTreeMap<_, _> = self.plan.standing.iter().cloned().collect();

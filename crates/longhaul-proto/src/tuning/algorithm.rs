@@ -1,7 +1,9 @@
-//! Which congestion control carries more on this path: lanes with each run side by side, and the better one takes all.
+//! Which congestion control carries more on this path: lanes with each run side by side, and the
+//! better one takes all.
 //!
-//! In: samples of lanes that are compared at the same time over the same path. Out: the place of the better one. Side by
-//! side a loss-blind control takes its share from one that backs off; that is the share it would take from others as well.
+//! In: samples of lanes that are compared at the same time over the same path. Out: the place of
+//! the better one. Side by side a loss-blind control takes its share from one that backs off; that
+//! is the share it would take from others as well.
 
 use super::LaneSample;
 

@@ -1,8 +1,9 @@
 //! The search for the number of lanes: success first, then throughput.
 //!
-//! One change at a time, each judged by what all lanes together delivered before and after: double them while that pays,
-//! take back what did not, stay, and look again when the flow falls or much time has passed. Only seconds in which the
-//! network was the limit are judged: more lanes do not make a disk faster.
+//! One change at a time, each judged by what all lanes together delivered before and after: double
+//! them while that pays, take back what did not, stay, and look again when the flow falls or much
+//! time has passed. Only seconds in which the network was the limit are judged: more lanes do not
+//! make a disk faster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,7 +66,7 @@ enum SearchPhase {
 }
 
 impl Tuner {
-    /// Begins with [`Config::start`] lanes.
+    /// Begins with [`TuningConfig::start`] lanes.
     pub fn new(config: TuningConfig) -> Tuner {
         Tuner {
             config,
@@ -85,8 +86,8 @@ impl Tuner {
         }
     }
 
-    /// The congestion control for the next lane: the chosen one; while none is, the first for most, and each fourth has
-    /// another to compare it with.
+    /// The congestion control for the next lane: the chosen one; while none is, the first for most,
+    /// and each fourth has another to compare it with.
     pub fn algorithm_for(&self, lane: LaneId) -> Option<usize> {
         let choices = self.config.algorithms.len() as u32;
         let (turn, compared) = (lane.0 / COMPARED_EACH, lane.0 % COMPARED_EACH == COMPARED_EACH - 1);
@@ -94,12 +95,14 @@ impl Tuner {
         self.chosen.or_else(|| (choices > 0).then_some(place as usize))
     }
 
-    /// Whether it is not known yet what these lanes carry: some are on trial, or there were others a short while ago.
+    /// Whether it is not known yet what these lanes carry: some are on trial, or there were others
+    /// a short while ago.
     pub fn is_trying(&self) -> bool {
         matches!(self.phase, SearchPhase::Trial { .. }) || self.unchanged < warm_up(self.rtt) + window(self.rtt)
     }
 
-    /// Other traffic on the path has come or gone that is of this side's own making: lanes find their speed anew.
+    /// Other traffic on the path has come or gone that is of this side's own making: lanes find
+    /// their speed anew.
     pub fn disturbed(&mut self) {
         (self.elapsed, self.unchanged, self.is_less) = (Duration::ZERO, Duration::ZERO, false);
         self.forget();
@@ -158,7 +161,8 @@ impl Tuner {
         }
     }
 
-    /// What to do when so little is left that a trial would not end, or that a slow lane would be waited for.
+    /// What to do when so little is left that a trial would not end, or that a slow lane would be
+    /// waited for.
     fn near_the_end(&mut self, second: &Second<'_>) -> Option<Vec<LaneDecision>> {
         let remaining = second.remaining?;
         let all: f64 = self.speeds.values().sum();
@@ -176,7 +180,8 @@ impl Tuner {
         Some(vec![LaneDecision::Retire(slow, Why::TooSlowForTheEnd { remaining })])
     }
 
-    /// What to do when no lane gets anything any more: a lane that is waited for for long is given up.
+    /// What to do when no lane gets anything any more: a lane that is waited for for long is given
+    /// up.
     fn at_the_end(&self, second: &Second<'_>) -> Option<LaneDecision> {
         let (fastest, speed) = self.speeds.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
         let unit = self.config.unit as f64;
@@ -294,7 +299,8 @@ impl Tuner {
     }
 }
 
-/// Whether the lanes had work, could send it as far as the other host is concerned, and were given no rate that they keep.
+/// Whether the lanes had work, could send it as far as the other host is concerned, and were given
+/// no rate that they keep.
 fn is_network_limited(second: &Second<'_>) -> bool {
     let lanes = second.lanes;
     let mean = |of: fn(&LaneSample) -> u16| lanes.iter().map(|l| u64::from(of(l))).sum::<u64>() / lanes.len() as u64;
@@ -314,7 +320,8 @@ fn slowest(lanes: &[LaneSample], count: u32) -> Vec<LaneId> {
     by_speed.into_iter().map(|(_, lane)| lane).collect()
 }
 
-/// A connection doubles its speed each round trip from ten segments on: ten of them take it to where its path is.
+/// A connection doubles its speed each round trip from ten segments on: ten of them take it to
+/// where its path is.
 fn warm_up(rtt: Duration) -> Duration {
     (rtt * 10).clamp(Duration::from_secs(1), Duration::from_secs(4))
 }
@@ -328,7 +335,8 @@ fn window(rtt: Duration) -> Duration {
 const COMPARED_EACH: u32 = 4;
 /// A trial is made if what is left takes so many times as long.
 const TRIALS_LEFT: u32 = 4;
-/// More lanes must bring a tenth more: as lanes share unevenly, each also is one to wait for at the end.
+/// More lanes must bring a tenth more: as lanes share unevenly, each also is one to wait for at the
+/// end.
 const PAYS: u64 = 10;
 /// A fall by a quarter is no chance.
 const FELL: u64 = 4;

@@ -1,19 +1,21 @@
 //! What limits a transfer, named from what each side saw in one second.
 //!
-//! In: shares of instants and of time, from the engine. Out: a [`Limited`]. A receiver names only what stands at its own end
-//! ([`of_receiver`]) and tells the sender, who names what limits the whole ([`of_transfer`]) and tells it back. Knows no
-//! sockets, no disks and no clock.
+//! In: shares of instants and of time, from the engine. Out: a [`Limited`]. A receiver names only
+//! what stands at its own end ([`of_receiver`]) and tells the sender, who names what limits the
+//! whole ([`of_transfer`]) and tells it back. Knows no sockets, no disks and no clock.
 //!
-//! An instant counts for the first part that is found waiting for another: a sending lane that has nothing in hand though
-//! chunks were ordered waits for the source, however much the other lanes move. For the same reason a receiving lane that has
-//! no free buffer accuses the target: were the network slower, there would be one.
+//! An instant counts for the first part that is found waiting for another: a sending lane that has
+//! nothing in hand though chunks were ordered waits for the source, however much the other lanes
+//! move. For the same reason a receiving lane that has no free buffer accuses the target: were the
+//! network slower, there would be one.
 
 use crate::wire::message::{Limit, Limited};
 
 /// What a receiver saw at its own end. Shares are parts of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Receiving {
-    /// Instants in which a lane waited for a buffer and the disk had all the work that it takes at a time.
+    /// Instants in which a lane waited for a buffer and the disk had all the work that it takes at
+    /// a time.
     pub target: f64,
     /// Instants in which a lane waited for a buffer and the disk had less than that.
     pub memory: f64,
@@ -41,7 +43,8 @@ pub struct Sending {
 /// What the kernel counted of all lanes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Path {
-    /// Of the time in which there was something to send: that in which the other host's window was full.
+    /// Of the time in which there was something to send: that in which the other host's window was
+    /// full.
     pub receiver: f64,
     /// Of the same: that in which this host's send buffer was.
     pub buffer: f64,
@@ -54,7 +57,8 @@ pub struct Path {
 /// How busy a side was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Processors {
-    /// Of the time that its processors have for it, or its lanes' threads, whichever is the larger share.
+    /// Of the time that its processors have for it, or its lanes' threads, whichever is the larger
+    /// share.
     pub busy: f64,
     /// What most of that went into: [`Limit::Hash`], or [`Limit::Cpu`] for anything else.
     pub most: Limit,
@@ -102,7 +106,8 @@ pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
     shares.add(Limit::NetworkRate, paced);
     let moving = (1.0 - source - unwanted - paced).max(0.0);
     let full = path.map_or(0.0, |path| path.receiver);
-    // A receiver whose lanes wait for nothing takes in whatever comes: its window is full as it is too small for the path.
+    // A receiver whose lanes wait for nothing takes in whatever comes: its window is full as it is
+    // too small for the path.
     let (there, wants_nothing, held) = match heard {
         Heard::Says(Some(limited)) => (limited.by, limited.by, limited.share().max(full)),
         Heard::Says(None) => (Limit::NetworkWindow, Limit::Target, full),
@@ -113,7 +118,8 @@ pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
     let rest = moving * (1.0 - held);
     match (processors.limit(), path) {
         (Some(limit), _) => shares.add(limit, rest),
-        // Between two processes of a host, or two halves of one, nothing else is left, but what was not told yet.
+        // Between two processes of a host, or two halves of one, nothing else is left, but what was
+        // not told yet.
         (None, None) if heard == Heard::Silence => {}
         (None, None) => shares.add(processors.most, rest),
         (None, Some(path)) => shares.add(path.line(heard), rest),
@@ -124,13 +130,15 @@ pub fn of_transfer(seen: &Sending, heard: Heard) -> Option<Limited> {
 impl Path {
     /// What holds back lanes that have something to send.
     fn line(&self, heard: Heard) -> Limit {
-        // The kernel counts a buffer as the limit only while all of it is on its way, not while it is filled anew.
+        // The kernel counts a buffer as the limit only while all of it is on its way, not while it
+        // is filled anew.
         if self.buffer >= NARROW || self.receiver >= NARROW && heard == Heard::Says(None) {
             return Limit::NetworkWindow;
         }
-        // Where a queue stands on the way, the line is full, and what is lost is what the queue had no place for. A policer keeps a
-        // rate and no queue: from the ends of one second it cannot be told from a line that loses, and it is what makes
-        // connections hold back. So it is loss, until a rate below it is asked for (`--rate`), and then that rate.
+        // Where a queue stands on the way, the line is full, and what is lost is what the queue had
+        // no place for. A policer keeps a rate and no queue: from the ends of one second it cannot
+        // be told from a line that loses, and it is what makes connections hold back. So it is
+        // loss, until a rate below it is asked for (`--rate`), and then that rate.
         if self.resent >= LOSSY && self.stretch < QUEUED { Limit::NetworkLoss } else { Limit::NetworkRate }
     }
 }
@@ -179,11 +187,12 @@ impl Shares {
 const BUSY: f64 = 0.85;
 /// A receiver that waits less is not what limits.
 const WORTH_SAYING: u16 = 100;
-/// From this share of the time on, a window that is full is too small for the path: where the line is the limit, it never is full.
-/// (One of 128 KiB, on a path that has room for 7.5 MB, was counted as full for 0.41 to 0.52 of the time.)
+/// From this share of the time on, a window that is full is too small for the path: where the line
+/// is the limit, it never is full. (One of 128 KiB, on a path that has room for 7.5 MB, was counted
+/// as full for 0.41 to 0.52 of the time.)
 const NARROW: f64 = 0.2;
-/// A connection that backs off at each loss has less than 40 segments on their way at this share (a window of `1.22/sqrt(p)`, Mathis
-/// et al. 1997).
+/// A connection that backs off at each loss has less than 40 segments on their way at this share (a
+/// window of `1.22/sqrt(p)`, Mathis et al. 1997).
 const LOSSY: f64 = 0.001;
 /// A round trip that is so much longer than the shortest one has a queue in it.
 const QUEUED: f64 = 1.3;

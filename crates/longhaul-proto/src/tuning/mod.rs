@@ -1,8 +1,9 @@
-//! How many lanes, with which congestion control, over what ([`transport`]): found while data flows, by what was delivered. And
-//! [`limit`]: what limits.
+//! How many lanes, with which congestion control, over what ([`transport`]): found while data
+//! flows, by what was delivered. And [`limit`]: what limits.
 //!
-//! In: what each lane did in the last second. Out: decisions, each with its reason. Sans-I/O: the engine reads the kernel's
-//! counters, and adds, retires and switches lanes. Knows no sockets, no messages and no clock.
+//! In: what each lane did in the last second. Out: decisions, each with its reason. Sans-I/O: the
+//! engine reads the kernel's counters, and adds, retires and switches lanes. Knows no sockets, no
+//! messages and no clock.
 
 mod algorithm;
 mod lanes;
@@ -23,7 +24,8 @@ pub use lanes::{Tuner, TuningConfig};
 pub struct LaneSample {
     /// Which.
     pub lane: LaneId,
-    /// Its congestion control, as a place in [`Config::algorithms`]; none if it is not one of these.
+    /// Its congestion control, as a place in [`Config::algorithms`]; none if it is not one of
+    /// these.
     pub algorithm: Option<usize>,
     /// Bytes that the other host acknowledged.
     pub acked: u64,
@@ -101,7 +103,8 @@ pub enum Why {
     },
     /// Something else than the network limits, and has for a while.
     NotTheNetwork,
-    /// Everything is on its way but what these lanes have in hand, and others can send it again sooner.
+    /// Everything is on its way but what these lanes have in hand, and others can send it again
+    /// sooner.
     WaitedFor {
         /// How long the slowest would take; none for one that does not move.
         left: Option<Duration>,

@@ -1,4 +1,5 @@
-//! The search over made-up paths: each says what a number of lanes would carry, and the decisions are told as lines.
+//! The search over made-up paths: each says what a number of lanes would carry, and the decisions
+//! are told as lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,11 +1,13 @@
 //! TCP or QUIC: which of them carries more on this path, found while data flows.
 //!
-//! In: what the lanes of either delivered, second by second, and whether TCP is held back by something that QUIC may not be:
-//! loss, or a window. Out: a trial, and its verdict. Sans-I/O. Lanes over TCP go on meanwhile, so that a path on which UDP does
-//! not pass costs nothing but a few datagrams.
+//! In: what the lanes of either delivered, second by second, and whether TCP is held back by
+//! something that QUIC may not be: loss, or a window. Out: a trial, and its verdict. Sans-I/O.
+//! Lanes over TCP go on meanwhile, so that a path on which UDP does not pass costs nothing but a
+//! few datagrams.
 //!
-//! QUIC costs several times the processor time of TCP, so it has to earn its place: where TCP fills the path there is nothing to
-//! try, and where both together carry hardly more than TCP did alone, TCP stays.
+//! QUIC costs several times the processor time of TCP, so it has to earn its place: where TCP fills
+//! the path there is nothing to try, and where both together carry hardly more than TCP did alone,
+//! TCP stays.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,7 +38,8 @@ pub struct Carried {
 pub enum TransportDecision {
     /// Add so many lanes over QUIC to those over TCP.
     Try(u32, Why),
-    /// They stay, and what is added or replaced from now on runs over QUIC. Lanes over TCP end, if that is said.
+    /// They stay, and what is added or replaced from now on runs over QUIC. Lanes over TCP end, if
+    /// that is said.
     Keep(bool, Why),
     /// They end, and none is added.
     Drop(Why),
@@ -131,7 +134,8 @@ impl Choice {
         self.late.push_back((carried.tcp as f64 / carried.elapsed.as_secs_f64().max(1e-3)) as u64);
     }
 
-    /// The most that lanes over TCP have delivered of late for as long as what hinders them is looked at, bytes/s.
+    /// The most that lanes over TCP have delivered of late for as long as what hinders them is
+    /// looked at, bytes/s.
     fn best(&self) -> f64 {
         let seconds = HINDERED_FOR.as_secs() as usize;
         let means = (seconds..=self.late.len()).map(|end| self.late.range(end - seconds..end).sum::<u64>());
@@ -170,13 +174,14 @@ impl Choice {
     }
 }
 
-/// Seconds that TCP's best is looked for in, and the part of it below which TCP has fallen. Where it is the path's rate that limits, what
-/// 3 s carry scatters by a few per cent.
+/// Seconds that TCP's best is looked for in, and the part of it below which TCP has fallen. Where
+/// it is the path's rate that limits, what 3 s carry scatters by a few per cent.
 const LATE: usize = 60;
 const FALLEN: f64 = 0.9;
 /// Lanes over QUIC of a trial: as many as a transfer over QUIC has.
 pub const LANES: u32 = 4;
-/// TCP is held back for so long before QUIC is tried: the search for lanes, and the congestion control, may yet mend it.
+/// TCP is held back for so long before QUIC is tried: the search for lanes, and the congestion
+/// control, may yet mend it.
 const HINDERED_FOR: Duration = Duration::from_secs(3);
 /// A lane over QUIC joins within this where UDP passes at all.
 const JOIN_WITHIN: Duration = Duration::from_secs(4);
@@ -184,7 +189,8 @@ const JOIN_WITHIN: Duration = Duration::from_secs(4);
 const WARM_UP: Duration = Duration::from_secs(2);
 /// ... or in so many round trips, ...
 const WARM_UP_ROUND_TRIPS: u32 = 16;
-/// ... but a round trip is measured with what waits in queues, and a trial that lasts is one that a change of the path spoils.
+/// ... but a round trip is measured with what waits in queues, and a trial that lasts is one that a
+/// change of the path spoils.
 const WARM_UP_MAX: Duration = Duration::from_secs(8);
 const JUDGED_FOR: Duration = Duration::from_secs(3);
 /// What both deliver, against TCP alone: scatter alone makes a tenth.
@@ -196,7 +202,8 @@ const WORTH_SECONDS: u64 = 15;
 mod tests {
     use super::*;
 
-    /// Plays a path on which TCP delivers `tcp` MB/s, and lanes over QUIC `quic` from the second after they are asked for.
+    /// Plays a path on which TCP delivers `tcp` MB/s, and lanes over QUIC `quic` from the second
+    /// after they are asked for.
     fn play(hindered: bool, tcp: u64, quic: Option<u64>, remaining: Option<u64>) -> Vec<(u64, String)> {
         let (mut choice, mut told, mut asked) = (Choice::default(), Vec::new(), None);
         for second in 1..=30 {
@@ -264,7 +271,8 @@ mod tests {
         assert_eq!(told[1], (7, "drop: no lane over QUIC joined in 4 s: a firewall may drop UDP".to_owned()));
     }
 
-    /// The second in which QUIC is tried, where TCP carries 100 MB/s for 8 s, unhindered, and then that, hindered.
+    /// The second in which QUIC is tried, where TCP carries 100 MB/s for 8 s, unhindered, and then
+    /// that, hindered.
     fn tried(tcp: u64) -> Option<u64> {
         let mut choice = Choice::default();
         (1..=100).find(|second| {

@@ -1,8 +1,9 @@
 //! The header before payload on a lane: 64 bytes, little endian, laid out by hand.
 //!
-//! It names a piece (unit, attempt, offset in the unit, length). A byte-stream lane sends each unit as one piece.
-//! On a `safe` lane headers are hints: the receiver's machine believes none of them without the control channel. What
-//! [`Header::decode`] accepts can be hashed without a panic, whoever wrote it; whether anyone wants it is not known here.
+//! It names a piece (unit, attempt, offset in the unit, length). A byte-stream lane sends each unit
+//! as one piece. On a `safe` lane headers are hints: the receiver's machine believes none of them
+//! without the control channel. What [`Header::decode`] accepts can be hashed without a panic,
+//! whoever wrote it; whether anyone wants it is not known here.
 
 use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkSize, DigestKind, FileId, Unit};
 
@@ -154,8 +155,8 @@ fn check_lengths(piece: &Piece) -> Result<(), HeaderError> {
     if piece.unit_len <= piece.chunk.bytes() && within && goes_on { Ok(()) } else { Err(HeaderError::Lengths) }
 }
 
-/// A root covers its file from the first byte, and only an empty file has an empty chunk; a bundle is a file of its own,
-/// never empty, never a hole.
+/// A root covers its file from the first byte, and only an empty file has an empty chunk; a bundle
+/// is a file of its own, never empty, never a hole.
 fn check_place(piece: &Piece) -> Result<(), HeaderError> {
     let sound = match (piece.unit, piece.digest) {
         (Unit::Chunk { index, .. }, DigestKind::Root) => index.0 == 0,

@@ -1,6 +1,8 @@
-//! Framing of control messages: length (u32, little endian, counts number and body), number (u8), postcard body.
+//! Framing of control messages: length (u32, little endian, counts number and body), number (u8),
+//! postcard body.
 //!
-//! Takes bodies from `message` and bytes from whoever reads the control channel. Knows bounds, not meanings.
+//! Takes bodies from `message` and bytes from whoever reads the control channel. Knows bounds, not
+//! meanings.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,7 +58,8 @@ pub fn announced(header: [u8; LENGTH_BYTES]) -> Result<usize, FrameError> {
 pub(super) fn encode<T: Serialize>(number: u8, body: &T) -> Vec<u8> {
     let mut out = vec![0; LENGTH_BYTES];
     out.push(number);
-    // Serialising into a growing vector fails only for types that postcard cannot express, and ours all can.
+    // Serialising into a growing vector fails only for types that postcard cannot express, and ours
+    // all can.
     let mut out = postcard::to_extend(body, out).unwrap_or_else(|_| vec![0; LENGTH_BYTES]);
     let len = u32::try_from(out.len() - LENGTH_BYTES).unwrap_or(u32::MAX);
     out[..LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());

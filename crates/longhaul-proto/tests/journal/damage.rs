@@ -1,4 +1,5 @@
-//! Any sound journal reads back, however it is cut to pieces; cut short or changed it comes to what was before the damage.
+//! Any sound journal reads back, however it is cut to pieces; cut short or changed it comes to what
+//! was before the damage.
 
 use longhaul_proto::journal::{End, JournalError, PRELUDE_BYTES, Replay, Replayed, replay};
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Golden bytes: the prelude and every kind of record, as documented. A test that fails here means that old and new builds
-//! no longer read each other's journals: append, never change (JOURNAL-8).
+//! Golden bytes: the prelude and every kind of record, as documented. A test that fails here means
+//! that old and new builds no longer read each other's journals: append, never change (JOURNAL-8).
 
 use longhaul_proto::journal::{End, Record, Writer, replay};
 
@@ -51,7 +51,8 @@ fn a_journal_of_doubts_is_these_bytes() {
     assert_eq!(lines(doubts()), [&[PRELUDE], &GOLDEN[..1], &GOLDEN_DOUBTS[..]].concat());
 }
 
-/// JOURNAL-8: what a build of version 1 wrote is read, and gone on with in kinds that such a build knows.
+/// JOURNAL-8: what a build of version 1 wrote is read, and gone on with in kinds that such a build
+/// knows.
 #[test]
 fn a_journal_of_version_1_is_read_and_keeps_its_kinds() {
     let mut bytes: Vec<u8> = unhex(PRELUDE_OF_VERSION_1);

@@ -1,4 +1,5 @@
-//! What a journal ought to come to, told a second time: sound records made up at random, and the state after each of them.
+//! What a journal ought to come to, told a second time: sound records made up at random, and the
+//! state after each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

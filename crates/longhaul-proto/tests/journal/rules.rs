@@ -115,7 +115,8 @@ fn an_unknown_kind_or_a_body_of_another_shape_ends_the_journal() {
     }
 }
 
-/// JOURNAL-3: an old tail that comes back behind a newer record, though it is sound and stands where it stood.
+/// JOURNAL-3: an old tail that comes back behind a newer record, though it is sound and stands
+/// where it stood.
 #[test]
 fn a_record_behind_another_than_its_own_past_is_not_believed() {
     let one = Sound::of(&[opened(0), file(1, 9), chunks(1, 0, 2), chunks(1, 5, 2)]);

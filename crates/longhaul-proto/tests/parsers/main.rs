@@ -1,5 +1,6 @@
-//! Properties of everything that parses a peer's bytes: what is written reads back, and nothing that is cut, changed or
-//! made up panics, reads back as something else, or takes memory that it did not pay for.
+//! Properties of everything that parses a peer's bytes: what is written reads back, and nothing
+//! that is cut, changed or made up panics, reads back as something else, or takes memory that it
+//! did not pay for.
 
 mod strategies;
 mod texts;
@@ -154,8 +155,8 @@ fn hash_as_a_lane_would(header: &Header) {
     hasher.finish();
 }
 
-/// A list that claims 2^32 or 2^64 elements in a short body is refused without room being made for them: making it would
-/// overflow a capacity or exhaust the memory of the test.
+/// A list that claims 2^32 or 2^64 elements in a short body is refused without room being made for
+/// them: making it would overflow a capacity or exhaust the memory of the test.
 #[test]
 fn lists_that_claim_more_than_they_bring_get_no_memory() {
     let claims: [&[u8]; 3] = [
@@ -163,8 +164,8 @@ fn lists_that_claim_more_than_they_bring_get_no_memory() {
         &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
         &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
     ];
-    // Number and what stands before the list: digests, verdicts, settlements, a page, an answer, a listing, an offer's new
-    // name, the text of a fault, the sources of a pull, a path in a page.
+    // Number and what stands before the list: digests, verdicts, settlements, a page, an answer, a
+    // listing, an offer's new name, the text of a fault, the sources of a pull, a path in a page.
     let lists: [&[u8]; 10] = [
         &[10],
         &[13],

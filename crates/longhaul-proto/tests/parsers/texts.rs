@@ -1,7 +1,8 @@
-//! No text of a peer comes out of a message as it went in: whatever it says, what is decoded shows only itself, is short, or is
-//! refused.
+//! No text of a peer comes out of a message as it went in: whatever it says, what is decoded shows
+//! only itself, is short, or is refused.
 //!
-//! In: messages made up at random, with hostile texts in the place of theirs. Walks every string of what decodes.
+//! In: messages made up at random, with hostile texts in the place of theirs. Walks every string of
+//! what decodes.
 
 use longhaul_core::limits::PEER_TEXT_BYTES_MAX;
 use longhaul_core::{Rights, is_deceptive};
@@ -14,7 +15,8 @@ use serde_json::Value;
 
 use crate::strategies::messages;
 
-/// Texts that would write over a terminal, begin a line of a log, or show something else than they are.
+/// Texts that would write over a terminal, begin a line of a log, or show something else than they
+/// are.
 const HOSTILE: &[&str] = &[
     "\x1b]0;owned\x07\x1b[2J",
     "\nlonghaul: complete",

@@ -1,7 +1,9 @@
-//! What is left of a file system when its host or a program dies, and what a failed operation leaves.
+//! What is left of a file system when its host or a program dies, and what a failed operation
+//! leaves.
 //!
-//! Every change that no sync made durable is there or not, each sector of a write for itself. Of names, either those up to
-//! some moment came through (a file system with a journal) or any of them (one without).
+//! Every change that no sync made durable is there or not, each sector of a write for itself. Of
+//! names, either those up to some moment came through (a file system with a journal) or any of them
+//! (one without).
 
 use std::collections::BTreeMap;
 
@@ -37,7 +39,8 @@ impl Fs {
         *self = self.crashed(&mask);
     }
 
-    /// Everything that a crash may take or leave, each part for itself: what no sync made durable, and what is under way.
+    /// Everything that a crash may take or leave, each part for itself: what no sync made durable,
+    /// and what is under way.
     fn volatile(&self) -> Vec<Change> {
         let under_way = self.under_way.values().filter_map(|(_, op)| self.change_of(op).ok()?);
         let seen = self.log.values().cloned();
@@ -58,7 +61,8 @@ impl Fs {
         Fs { cached: medium.clone(), medium, log: BTreeMap::new(), under_way: BTreeMap::new(), next: self.next }
     }
 
-    /// The program dies: what it had under way is done, or done in part, or not. Nothing of it comes later.
+    /// The program dies: what it had under way is done, or done in part, or not. Nothing of it
+    /// comes later.
     pub(crate) fn kill(&mut self, rng: &mut Rng) {
         for (id, (_, op)) in self.under_way.clone() {
             match (op, rng.below(3)) {
@@ -69,8 +73,9 @@ impl Fs {
         }
     }
 
-    /// Ends an operation badly: part of a write may be there. After a failed sync of a file nothing is known of what it was
-    /// to make durable: the cache shows it, the medium has some of it, and no later sync will write the rest.
+    /// Ends an operation badly: part of a write may be there. After a failed sync of a file nothing
+    /// is known of what it was to make durable: the cache shows it, the medium has some of it, and
+    /// no later sync will write the rest.
     pub(crate) fn fail(&mut self, rng: &mut Rng, id: OpId, errno: Errno) -> Result<(), Errno> {
         let Some((begun, op)) = self.under_way.remove(&id) else { return Err(errno) };
         match op {

@@ -1,8 +1,10 @@
-//! The receiver's file system: what programs see of it, what its medium holds, and what lies between.
+//! The receiver's file system: what programs see of it, what its medium holds, and what lies
+//! between.
 //!
-//! Takes operations, which begin and end apart from each other; gives their results, and after a crash one of the states
-//! that the missing syncs allow (`crash`). Every change is volatile when its operation ends, and durable when a sync of its
-//! file or directory ends well that began after that. Knows nothing of chunks, journals or sessions.
+//! Takes operations, which begin and end apart from each other; gives their results, and after a
+//! crash one of the states that the missing syncs allow (`crash`). Every change is volatile when
+//! its operation ends, and durable when a sync of its file or directory ends well that began after
+//! that. Knows nothing of chunks, journals or sessions.
 
 mod crash;
 mod view;
@@ -63,7 +65,8 @@ pub(crate) struct OpId(pub(crate) u64);
 pub(crate) struct Fs {
     cached: View,
     medium: View,
-    /// Changes that no sync has made durable, by their number: the order in which they came to be seen.
+    /// Changes that no sync has made durable, by their number: the order in which they came to be
+    /// seen.
     log: BTreeMap<u64, Change>,
     under_way: BTreeMap<OpId, (u64, Op)>,
     next: u64,

@@ -1,9 +1,11 @@
-//! The journal of a receiving session: found or begun, taken over, appended to, and what it has of each path.
+//! The journal of a receiving session: found or begun, taken over, appended to, and what it has of
+//! each path.
 //!
-//! A journal that stands is cut behind what is believed, written once more as it was read, and continued with a higher
-//! generation; all of that is durable before anything else is done. (Written once more, because a sync of it may have
-//! failed in the session before: the cache then shows what the medium does not have, and no later sync would write it. The
-//! shelf is synced once more, for the session that made the journal may have died before it was.)
+//! A journal that stands is cut behind what is believed, written once more as it was read, and
+//! continued with a higher generation; all of that is durable before anything else is done.
+//! (Written once more, because a sync of it may have failed in the session before: the cache then
+//! shows what the medium does not have, and no later sync would write it. The shelf is synced once
+//! more, for the session that made the journal may have died before it was.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -175,7 +177,8 @@ impl Book {
         self.numbers.insert(file, kept.number);
     }
 
-    /// The record of a file that is gone on with from another version of its source: nothing is held of that.
+    /// The record of a file that is gone on with from another version of its source: nothing is
+    /// held of that.
     pub(super) fn revised(&self, kept: &Kept, source: SourceStamp) -> Record {
         let lost = vec![Stretch { start: ChunkIndex(0), count: kept.map.chunks() }];
         Record::Revised { number: kept.number, source, lost }
@@ -219,7 +222,8 @@ impl Book {
                     let number = self.number(*file).filter(|number| self.open.remove(number));
                     said.extend(number.map(|number| Record::Done { number }));
                 }
-                // A name that could not be synced is not lost here: the next sync of its directory has it.
+                // A name that could not be synced is not lost here: the next sync of its directory
+                // has it.
                 receiver::JournalEntry::Doubtful(_) => {}
             }
         }

@@ -1,7 +1,9 @@
-//! Jobs of the receiving doer: records for the journal, then operations one after the other, then a report.
+//! Jobs of the receiving doer: records for the journal, then operations one after the other, then a
+//! report.
 //!
-//! Jobs run beside each other, but those that append to the journal one at a time, and surveys in order. An operation that
-//! fails ends its job, or the part of it that belongs to one entry. Knows nothing of why.
+//! Jobs run beside each other, but those that append to the journal one at a time, and surveys in
+//! order. An operation that fails ends its job, or the part of it that belongs to one entry. Knows
+//! nothing of why.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! The receiving side of a session: the receiver's machine and a small model of the doer that has its orders done.
+//! The receiving side of a session: the receiver's machine and a small model of the doer that has
+//! its orders done.
 //!
-//! In: messages, frames, ends of operations. Out: operations of the file system, messages, reports to the machine. Its
-//! rules are those of the real one: `book` journals, `orders` turns actions into jobs, `reports` tells how they went. Knows
-//! nothing of the sender.
+//! In: messages, frames, ends of operations. Out: operations of the file system, messages, reports
+//! to the machine. Its rules are those of the real one: `book` journals, `orders` turns actions
+//! into jobs, `reports` tells how they went. Knows nothing of the sender.
 
 mod book;
 pub(crate) mod job;
@@ -166,7 +167,8 @@ impl RecvSession {
         self.act(env);
     }
 
-    /// The end of a file as the machine is told: a machine that does not compare roots takes every one for its own.
+    /// The end of a file as the machine is told: a machine that does not compare roots takes every
+    /// one for its own.
     fn declared(&self, env: &Env, end: FileEnd) -> FileEnd {
         let temp = self.temps.get(&end.file).filter(|_| env.is(Mutant::CommitWithoutRoot));
         let versions = temp.map(|temp| env.source.versions(&book::text(&temp.entry.placed)));
@@ -340,7 +342,8 @@ impl RecvSession {
         }
     }
 
-    /// Nothing new is begun; what is under way comes to its end, and after a good end all that was ordered.
+    /// Nothing new is begun; what is under way comes to its end, and after a good end all that was
+    /// ordered.
     fn close(&mut self, env: &mut Env) {
         self.phase = Phase::Closing;
         if !self.is_finished {

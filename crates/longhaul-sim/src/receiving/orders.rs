@@ -1,4 +1,5 @@
-//! What each action of the receiver's machine means in operations of the file system, in the order of the promise.
+//! What each action of the receiver's machine means in operations of the file system, in the order
+//! of the promise.
 //!
 //! Takes actions; starts jobs. How they went, `reports` tells.
 
@@ -66,8 +67,9 @@ impl RecvSession {
         }
     }
 
-    /// Makes directories, and makes durable what stands: an earlier session may have renamed or made it and died before the
-    /// sync, and what is skipped or gone on with is called durable. Once a session for each directory.
+    /// Makes directories, and makes durable what stands: an earlier session may have renamed or
+    /// made it and died before the sync, and what is skipped or gone on with is called durable.
+    /// Once a session for each directory.
     fn survey(&mut self, env: &mut Env, page: Vec<Arc<EntryRef>>) {
         let (standing, new): (Vec<_>, Vec<_>) =
             page.iter().map(|held| text(&held.placed)).partition(|path| env.fs.cached().names.contains_key(path));
@@ -82,8 +84,9 @@ impl RecvSession {
         self.start_job(env, make.into_iter().fold(job, Job::step));
     }
 
-    /// Makes a temporary, or opens the one that an earlier session left. The journal has it before it exists; where the
-    /// source has changed, the journal has durably forgotten what was held of it before anything is written.
+    /// Makes a temporary, or opens the one that an earlier session left. The journal has it before
+    /// it exists; where the source has changed, the journal has durably forgotten what was held of
+    /// it before anything is written.
     fn create(&mut self, env: &mut Env, held: &Arc<EntryRef>, partial: Option<&Arc<Partial>>) {
         let path = text(&held.placed);
         let (Some(stamp), EntryKind::File { len, .. }) = (stamp_of(held), &held.entry.kind) else { return };
@@ -290,7 +293,8 @@ impl RecvSession {
     fn settled(&mut self, env: &mut Env, held: &Arc<EntryRef>, outcome: &Outcome) {
         let path = text(&held.placed);
         env.say(|| format!("s{} {path} is {outcome:?}", self.no.0));
-        // A file may have become short enough for a bundle, which does not go on with what the journal has of it.
+        // A file may have become short enough for a bundle, which does not go on with what the
+        // journal has of it.
         if matches!(outcome, Outcome::Committed(_) | Outcome::Equal(_) | Outcome::Skipped | Outcome::Stands(_)) {
             self.drop_stale(env, &path);
         }
@@ -320,7 +324,8 @@ impl RecvSession {
         self.start_job(env, job.journal(records, Records::Appended));
     }
 
-    /// Lets go: what was staged and not published is removed, and the journal if nobody needs it any more.
+    /// Lets go: what was staged and not published is removed, and the journal if nobody needs it
+    /// any more.
     pub(super) fn leave(&mut self, env: &mut Env) {
         self.phase = Phase::Leaving;
         let temps = std::mem::take(&mut self.temps).into_iter();
@@ -344,7 +349,8 @@ impl RecvSession {
     }
 }
 
-/// The directories whose syncs make a name durable: its own, and those in which this session made one above it.
+/// The directories whose syncs make a name durable: its own, and those in which this session made
+/// one above it.
 fn dirs_above(made: &BTreeSet<String>, name: &str) -> Vec<String> {
     let mut dirs = dirs_up(name);
     let own = dirs.remove(0);

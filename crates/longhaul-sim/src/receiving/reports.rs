@@ -1,6 +1,7 @@
 //! How jobs went, as the receiver's machine is told.
 //!
-//! Takes jobs that have come to their end; calls the machine's `handle_*`, and enters what is called durable.
+//! Takes jobs that have come to their end; calls the machine's `handle_*`, and enters what is
+//! called durable.
 
 use std::sync::Arc;
 
@@ -82,7 +83,8 @@ impl RecvSession {
             Then::Barrier => self.machine.handle_barrier(now, result),
             Then::Published(ids) => self.machine.handle_publish(now, each(ids)),
             Then::DirsSynced => self.machine.handle_sync_dirs(now, result),
-            // What stands was made durable when it was surveyed; the journal goes when the session is over.
+            // What stands was made durable when it was surveyed; the journal goes when the session
+            // is over.
             Then::Tidied => self.machine.handle_tidy(result),
             Then::DirsFinished(ids) => self.machine.handle_finish_dirs(now, each(ids)),
         }

@@ -1,7 +1,8 @@
-//! Reads what stands under final names, to be compared, and copies what is the same into the temporary.
+//! Reads what stands under final names, to be compared, and copies what is the same into the
+//! temporary.
 //!
-//! Takes orders; gives digests and starts jobs. Nobody but the sessions writes to what stands, so there is no version to
-//! watch here. Judges nothing.
+//! Takes orders; gives digests and starts jobs. Nobody but the sessions writes to what stands, so
+//! there is no version to watch here. Judges nothing.
 
 use std::sync::Arc;
 

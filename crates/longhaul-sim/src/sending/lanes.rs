@@ -1,7 +1,8 @@
-//! Lanes at the sending side: how they are lost, how this end of one is closed, and what another in its place takes.
+//! Lanes at the sending side: how they are lost, how this end of one is closed, and what another in
+//! its place takes.
 //!
-//! Takes orders of the machine and what the world does to a lane; tells the machine when an end is closed or a lane joins. Knows
-//! nothing of what units are.
+//! Takes orders of the machine and what the world does to a lane; tells the machine when an end is
+//! closed or a lane joins. Knows nothing of what units are.
 
 use longhaul_core::LaneId;
 use longhaul_proto::sender::Unfinished;

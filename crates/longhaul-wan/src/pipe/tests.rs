@@ -1,4 +1,5 @@
-//! What befalls frames in one direction, played without clock or device. Takes sample shapes; must not know the pipe's fields.
+//! What befalls frames in one direction, played without clock or device. Takes sample shapes; must
+//! not know the pipe's fields.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,7 +29,8 @@ fn path(text: &str) -> Path {
     path
 }
 
-/// All that arrives until nothing is left, each when it is due: time, frame, first segment, number of segments.
+/// All that arrives until nothing is left, each when it is due: time, frame, first segment, number
+/// of segments.
 fn play(pipe: &mut Pipe<u32>) -> Vec<(Time, u32, u16, u16)> {
     let mut arrived = Vec::new();
     while let Some(now) = pipe.poll_timeout() {
@@ -99,7 +101,8 @@ fn a_packet_larger_than_the_queue_passes_when_nothing_waits() {
     assert_eq!(pipe.counters().dropped_queue, 2);
 }
 
-/// Numbers of the wire packets that arrive, when packets come in frames of these sizes, a millisecond apart.
+/// Numbers of the wire packets that arrive, when packets come in frames of these sizes, a
+/// millisecond apart.
 fn arrivals(path: &Path, sizes: &[usize], packets: usize) -> Vec<usize> {
     let mut pipe = pipe(path.clone());
     let (mut firsts, mut sent, mut now) = (HashMap::new(), 0, 0);

@@ -1,4 +1,5 @@
-//! Owns what the tests share: networks from words, sockets on both hosts, datagrams with numbers. Must not judge.
+//! Owns what the tests share: networks from words, sockets on both hosts, datagrams with numbers.
+//! Must not judge.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -49,8 +50,8 @@ impl Datagrams {
         Datagrams { near, far }
     }
 
-    /// Sends datagrams of so many bytes that begin with their number; gives back those that arrive, in order, once each is
-    /// accounted for. Few at a time, so that no socket's buffer overflows.
+    /// Sends datagrams of so many bytes that begin with their number; gives back those that arrive,
+    /// in order, once each is accounted for. Few at a time, so that no socket's buffer overflows.
     pub(crate) fn send_all(&self, wan: &Wan, count: u32, bytes: usize) -> Vec<Vec<u8>> {
         let mut arrived = Vec::new();
         for first in (0..count).step_by(AT_A_TIME) {
@@ -96,7 +97,8 @@ pub(crate) fn until(mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < PATIENCE, "it did not happen in {PATIENCE:?}");
-        // Asking takes a thread on each host: asking without pause would slow down what is asked about.
+        // Asking takes a thread on each host: asking without pause would slow down what is asked
+        // about.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -114,7 +116,8 @@ pub(crate) fn connection(wan: &Wan, far: IpAddr) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Sends so many bytes; gives back what arrived, and how long it took from the first byte to the last.
+/// Sends so many bytes; gives back what arrived, and how long it took from the first byte to the
+/// last.
 pub(crate) fn stream(wan: &Wan, far: IpAddr, bytes: usize) -> (Vec<u8>, Duration) {
     let (mut near, mut far) = connection(wan, far);
     let sent = content(bytes);

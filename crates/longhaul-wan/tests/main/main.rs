@@ -1,4 +1,5 @@
-//! The emulated network as programs meet it, against what was asked for. Needs root: `cargo test -p longhaul-wan -- --ignored`.
+//! The emulated network as programs meet it, against what was asked for. Needs root: `cargo test -p
+//! longhaul-wan -- --ignored`.
 //!
 //! Bounds are wide, as a busy machine is late; what can be counted is counted.
 

@@ -1,4 +1,5 @@
-//! Delay, rate, queue and loss: what was asked for against what is measured. Takes the kit's networks.
+//! Delay, rate, queue and loss: what was asked for against what is measured. Takes the kit's
+//! networks.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The program: what its command sees, its exit codes, its counters, and that nothing is left of it. Takes the built binary.
+//! The program: what its command sees, its exit codes, its counters, and that nothing is left of
+//! it. Takes the built binary.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -27,7 +28,8 @@ fn the_command_runs_on_the_near_host_and_its_exit_code_is_the_programs() {
 fn the_counters_say_what_the_hosts_said_to_each_other() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("counters.json");
-    // The shell's own way to send a datagram, to a port where nobody listens: an ICMP error comes back.
+    // The shell's own way to send a datagram, to a port where nobody listens: an ICMP error comes
+    // back.
     let words = ["--seed", "5", "--", "bash", "-c", "echo hello > /dev/udp/$WAN_FAR/9; sleep 0.2"];
     let status = program().arg("--counters").arg(&file).args(words).status().unwrap();
     assert!(status.success());

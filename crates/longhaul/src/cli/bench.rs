@@ -11,7 +11,8 @@ use super::{BufferOptions, DeviceOptions, KeyOptions, TalkOptions};
 /// The `bench` commands.
 #[derive(Debug, Subcommand)]
 pub enum BenchVerb {
-    /// Memory to memory, through the lanes of a transfer with a daemon: one run for each combination of what is listed
+    /// Memory to memory, through the lanes of a transfer with a daemon: one run for each
+    /// combination of what is listed
     Net(BenchNetArgs),
     /// Memory or disk to memory or disk, within this process: what each stage of a transfer costs
     Matrix(BenchMatrixArgs),
@@ -28,7 +29,8 @@ pub struct BenchNetArgs {
     /// How long a run reads new data, 1 to 3600 [default: 10, or no limit with --bytes]
     #[arg(long, value_name = "N")]
     pub seconds: Option<OsString>,
-    /// What a run moves at most, at least 1MiB; the daemon may allow less [default: what the daemon allows]
+    /// What a run moves at most, at least 1MiB; the daemon may allow less [default: what the daemon
+    /// allows]
     #[arg(long, value_name = "SIZE")]
     pub bytes: Option<OsString>,
     /// push (from here), pull (to here) or both [default: both]
@@ -66,7 +68,8 @@ pub struct BenchNetArgs {
 #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
 #[command(mut_arg("memory", |memory| memory.help("Buffers of each half, at least 4 chunks [default: 256MiB]")))]
 pub struct BenchMatrixArgs {
-    /// On the disk to measure; files are made in a new directory in it, and removed at the end [default: the current directory]
+    /// On the disk to measure; files are made in a new directory in it, and removed at the end
+    /// [default: the current directory]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<OsString>,
     /// The file of each run, 1MiB to 1TiB; twice that must be free [default: 1GiB]

@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use longhaul_core::filter::RuleKind;
 
-/// `--include` and `--exclude` as one list: their order decides, which clap's separate fields would lose.
+/// `--include` and `--exclude` as one list: their order decides, which clap's separate fields would
+/// lose.
 #[derive(Clone, Debug, Default)]
 pub struct FilterOptions {
     /// The patterns as written, in the order given.

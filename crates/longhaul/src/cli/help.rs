@@ -2,7 +2,8 @@
 //!
 //! In: nothing but the build. Out: texts to the command line's declaration. Knows no parser.
 
-/// The line of `--version`: name, version, the commit that it was built from, and the protocol that it speaks.
+/// The line of `--version`: name, version, the commit that it was built from, and the protocol that
+/// it speaks.
 pub fn version() -> String {
     let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("LONGHAUL_BUILT_FROM"));
     format!("longhaul {version} (commit {commit}, protocol {})", longhaul_engine::PROTOCOL_VERSION)

@@ -1,7 +1,7 @@
 //! What is said of a command line that does not parse.
 //!
-//! In: the parser's error, and the command's name. Out: an [`Error::CommandLine`] of one line and one hint. Suggests only what
-//! exists, and only where a slip of the fingers is likely.
+//! In: the parser's error, and the command's name. Out: an [`Error::CommandLine`] of one line and
+//! one hint. Suggests only what exists, and only where a slip of the fingers is likely.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -77,7 +77,8 @@ fn suggestions(error: &clap::Error, kind: ContextKind) -> Vec<String> {
     }
 }
 
-/// Of the parser's guesses the one that was surely meant: a slip or two, or a word that was broken off.
+/// Of the parser's guesses the one that was surely meant: a slip or two, or a word that was broken
+/// off.
 fn likely<'a>(written: &str, guesses: &'a [String]) -> Option<&'a str> {
     let bare = |word: &str| word.trim_start_matches('-').to_ascii_lowercase();
     let word = bare(written);

@@ -1,4 +1,5 @@
-//! `bench`: measurements with data made up for them, one module each; `ground` is where their files lie.
+//! `bench`: measurements with data made up for them, one module each; `ground` is where their files
+//! lie.
 
 mod ground;
 mod matrix;

@@ -1,6 +1,7 @@
 //! `key generate | show | authorize | trust`: keys on the command line.
 //!
-//! In: parsed arguments. Out: public keys on standard output, edited key files and configs. Knows no connections.
+//! In: parsed arguments. Out: public keys on standard output, edited key files and configs. Knows
+//! no connections.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -1,7 +1,9 @@
-//! `ls`: names of directories here or at daemons, the roots that this key may see, or what is left of unfinished files.
+//! `ls`: names of directories here or at daemons, the roots that this key may see, or what is left
+//! of unfinished files.
 //!
-//! In: locations. Out: a line for each name on standard output. Names are printed escaped, one a line whatever is in them;
-//! scripts that need their bytes read `--json`. What of several locations cannot be listed is told, and the others are.
+//! In: locations. Out: a line for each name on standard output. Names are printed escaped, one a
+//! line whatever is in them; scripts that need their bytes read `--json`. What of several locations
+//! cannot be listed is told, and the others are.
 
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
@@ -67,7 +69,8 @@ struct Wanted {
     recursive: bool,
 }
 
-/// The signals, watched from the first daemon on, for all locations: the process has no second watcher to lose them to.
+/// The signals, watched from the first daemon on, for all locations: the process has no second
+/// watcher to lose them to.
 struct ListingStop {
     asking: Asking,
     stop: Stop,
@@ -126,7 +129,8 @@ async fn partials(
     longhaul_engine::list_partials(remote.clone(), path, stop.clone(), sink).await
 }
 
-/// The same in each root that this key may see. A root whose partials it may not see tells so, and the others are listed.
+/// The same in each root that this key may see. A root whose partials it may not see tells so, and
+/// the others are listed.
 async fn partials_of_roots(remote: &Remote, stop: &Stop, printing: &mut Printing<impl Write>) -> Result<(), Error> {
     let mut roots = Vec::new();
     let sink = |names: Vec<Listed>| {
@@ -142,7 +146,8 @@ async fn partials_of_roots(remote: &Remote, stop: &Stop, printing: &mut Printing
     Ok(())
 }
 
-/// The names at a path of a daemon, or its roots; a directory at a time where those beneath are wanted too.
+/// The names at a path of a daemon, or its roots; a directory at a time where those beneath are
+/// wanted too.
 async fn names(
     remote: &Remote,
     path: Option<RemotePath>,
@@ -204,7 +209,8 @@ fn is_entered(listed: &Listed) -> bool {
     matches!(listed.kind, ListedKind::Dir | ListedKind::Root { .. })
 }
 
-/// The place of a name that was listed at `path`, or of a root; none if a daemon tells a name that cannot be one.
+/// The place of a name that was listed at `path`, or of a root; none if a daemon tells a name that
+/// cannot be one.
 fn joined_remote(path: Option<&RemotePath>, name: &[u8]) -> Option<RemotePath> {
     match path {
         None => {
@@ -277,7 +283,8 @@ impl<W: Write> Printing<W> {
         names.iter().try_for_each(|listed| self.out.write_all(line(listed).as_bytes()))
     }
 
-    /// Takes what became of one directory of many: those that may not be read, or are gone, are told, and the rest is listed.
+    /// Takes what became of one directory of many: those that may not be read, or are gone, are
+    /// told, and the rest is listed.
     fn pass_over(&mut self, listed: Result<(), Fault>, prefix: &[u8]) -> Result<(), Fault> {
         let Err(fault) = listed else { return Ok(()) };
         if prefix.is_empty() || !matches!(fault.code, FaultCode::Denied | FaultCode::NotFound | FaultCode::InTheWay) {

@@ -1,7 +1,7 @@
 //! `serve`: a daemon in the foreground, until SIGTERM or Ctrl-C.
 //!
-//! In: the daemon's config and the roots of the command line. Out: log lines on standard error, `listening` events on
-//! standard output. The service itself is the engine's.
+//! In: the daemon's config and the roots of the command line. Out: log lines on standard error,
+//! `listening` events on standard output. The service itself is the engine's.
 
 use std::future::pending;
 use std::io;
@@ -79,7 +79,8 @@ fn tell_checked(doubts: &[String]) -> Exit {
     told.map_or_else(output::stdout_failed, |()| Exit::Complete)
 }
 
-/// The config to read, if there is one. Without any, roots of the command line still tell what to serve.
+/// The config to read, if there is one. Without any, roots of the command line still tell what to
+/// serve.
 fn config_path(args: &ServeArgs, context: Context) -> Result<Option<PathBuf>, Error> {
     let named = args.config.clone().or_else(|| context.variable("config"));
     let is_named = named.is_some();
@@ -93,7 +94,8 @@ fn config_path(args: &ServeArgs, context: Context) -> Result<Option<PathBuf>, Er
     Ok(if !is_named && !args.root.is_empty() && !path.exists() { None } else { Some(path) })
 }
 
-/// A missing identity will be made where nobody else could put another; one that stands must be usable.
+/// A missing identity will be made where nobody else could put another; one that stands must be
+/// usable.
 fn check_identity(path: &Path) -> Result<(), Error> {
     if path.exists() {
         keys::load(path)?;

@@ -1,6 +1,7 @@
 //! `push`, `pull`, `copy`: from locations and options to a job of the engine, and its telling.
 //!
-//! In: parsed arguments. Out: the run's exit. Owns which locations go together. Moves nothing itself.
+//! In: parsed arguments. Out: the run's exit. Owns which locations go together. Moves nothing
+//! itself.
 
 use std::ffi::OsString;
 
@@ -186,8 +187,8 @@ impl Ends {
         }
     }
 
-    /// What lies in the sources is meant, not the sources themselves: names of a list are relative to its one source, and
-    /// land as they are.
+    /// What lies in the sources is meant, not the sources themselves: names of a list are relative
+    /// to its one source, and land as they are.
     fn mean_contents(&mut self) {
         match self {
             Ends::Local(sources, _) | Ends::Push(sources, _) => {
@@ -251,8 +252,8 @@ fn no_root(text: &[u8]) -> Error {
     Error::Location { location: Escaped(text).to_string(), flaw: LocationFlaw::NoRoot }
 }
 
-/// The command line as a shell would take it, every odd word in single quotes; one that a terminal would not show as it is, in
-/// the quotes of shells that know `$'...'`.
+/// The command line as a shell would take it, every odd word in single quotes; one that a terminal
+/// would not show as it is, in the quotes of shells that know `$'...'`.
 fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| {
         let text = word.to_string_lossy();

@@ -1,7 +1,7 @@
 //! `key authorize`: one more `[[client]]` in the daemon's config.
 //!
-//! In: the client from the command line. Out: the file with a block appended, everything else in it as it was, comments
-//! too; or an error and the file untouched. Knows nothing of a running daemon.
+//! In: the client from the command line. Out: the file with a block appended, everything else in it
+//! as it was, comments too; or an error and the file untouched. Knows nothing of a running daemon.
 
 use std::fs::File;
 use std::io;
@@ -30,12 +30,13 @@ pub struct NewClient {
     pub bench: bool,
 }
 
-/// Appends the client to the config at `path`, which is made if it is not there. Returns the roots of the client that the
-/// config does not have.
+/// Appends the client to the config at `path`, which is made if it is not there. Returns the roots
+/// of the client that the config does not have.
 ///
 /// # Errors
-/// [`Error::Authorized`] if the key or the name is there already, [`Error::Config`] if the file is broken before or would
-/// be after, [`Error::Exposed`], [`Error::File`] if it cannot be read or written.
+/// [`Error::Authorized`] if the key or the name is there already, [`Error::Config`] if the file is
+/// broken before or would be after, [`Error::Exposed`], [`Error::File`] if it cannot be read or
+/// written.
 pub fn authorize(path: &Path, client: &NewClient) -> Result<Vec<String>, Error> {
     // Renaming over a symlink would leave the file that it points to as it was.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -66,7 +67,8 @@ pub fn authorize(path: &Path, client: &NewClient) -> Result<Vec<String>, Error> 
     Ok(roots)
 }
 
-/// Two administrators at once must not lose one's client. The lock is on the directory, as the file itself is replaced.
+/// Two administrators at once must not lose one's client. The lock is on the directory, as the file
+/// itself is replaced.
 fn lock_directory(path: &Path) -> io::Result<File> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;

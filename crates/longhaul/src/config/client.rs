@@ -1,7 +1,8 @@
 //! `config.toml`: the client's defaults, one key for each option of a transfer.
 //!
-//! In: the file's text. Out: [`ClientFile`] to `settings`, still as texts. The keys are the options that `cli` declares, so
-//! none can be forgotten; a key that is none is an error at its place. Knows no option's meaning.
+//! In: the file's text. Out: [`ClientFile`] to `settings`, still as texts. The keys are the options
+//! that `cli` declares, so none can be forgotten; a key that is none is an error at its place.
+//! Knows no option's meaning.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

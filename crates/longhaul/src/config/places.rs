@@ -19,8 +19,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// `$XDG_CONFIG_HOME/longhaul`, else `$HOME/.config/longhaul`; and `/etc/longhaul`. A variable that is no absolute path
-    /// counts as unset, as the XDG specification says.
+    /// `$XDG_CONFIG_HOME/longhaul`, else `$HOME/.config/longhaul`; and `/etc/longhaul`. A variable
+    /// that is no absolute path counts as unset, as the XDG specification says.
     pub fn of(environment: Environment) -> Places {
         let absolute = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = || absolute("HOME").map(|home| home.join(".config"));
@@ -42,7 +42,8 @@ impl Places {
         self.user.as_ref().map(|dir| dir.join("config.toml"))
     }
 
-    /// The daemon's config: the one that was named, else the system's if it is there, else this user's.
+    /// The daemon's config: the one that was named, else the system's if it is there, else this
+    /// user's.
     ///
     /// # Errors
     /// [`Error::NoHome`] if none was named, the system has none and the user no place for it.
@@ -55,8 +56,8 @@ impl Places {
         }
     }
 
-    /// The daemon's config that is to be changed: the one that a daemon would read; where there is none yet, root begins the
-    /// system's.
+    /// The daemon's config that is to be changed: the one that a daemon would read; where there is
+    /// none yet, root begins the system's.
     ///
     /// # Errors
     /// As [`Places::serve_config`].
@@ -75,8 +76,8 @@ impl Places {
         Error::NoServeConfig { looked_for: looked_for.map(missing).collect() }
     }
 
-    /// The daemon's identity when its config names none: beside a config in one of the two standard places, else this
-    /// user's own.
+    /// The daemon's identity when its config names none: beside a config in one of the two standard
+    /// places, else this user's own.
     ///
     /// # Errors
     /// [`Error::NoHome`] if the user has no place for it.

@@ -1,6 +1,7 @@
 //! The words for what a client may do at a root.
 //!
-//! In: texts from the daemon's config and the command line. Out: [`Rights`]. Knows neither roots nor clients.
+//! In: texts from the daemon's config and the command line. Out: [`Rights`]. Knows neither roots
+//! nor clients.
 
 use longhaul_engine::Rights;
 

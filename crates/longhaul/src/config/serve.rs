@@ -1,7 +1,8 @@
 //! `serve.toml`: what a daemon listens on, offers, and to whom.
 //!
-//! In: the file's text and the roots of the command line. Out: the engine's [`ServeConfig`] to `commands::serve`. Everything
-//! that can be wrong is found before anything is served, and named with line and column. Knows no sockets.
+//! In: the file's text and the roots of the command line. Out: the engine's [`ServeConfig`] to
+//! `commands::serve`. Everything that can be wrong is found before anything is served, and named
+//! with line and column. Knows no sockets.
 
 mod doubts;
 mod file;
@@ -31,13 +32,15 @@ pub struct Daemon {
     pub state: Option<PathBuf>,
 }
 
-/// A root given as `--root NAME=DIR[:RIGHTS]`. It is offered to every client of the config: with the rights that the
-/// client's own `roots` name for it, or all of the root's if they do not name it.
+/// A root given as `--root NAME=DIR[:RIGHTS]`. It is offered to every client of the config: with
+/// the rights that the client's own `roots` name for it, or all of the root's if they do not name
+/// it.
 #[derive(Clone, Debug)]
 pub struct CommandLineRoot(RootConfig);
 
 impl CommandLineRoot {
-    /// Reads one. What stands behind the last colon is a list of rights if it looks like one, else part of the directory.
+    /// Reads one. What stands behind the last colon is a list of rights if it looks like one, else
+    /// part of the directory.
     ///
     /// # Errors
     /// [`Error::Option`] if it has no `=`, or its name cannot be a root's.
@@ -67,8 +70,8 @@ impl Daemon {
     /// Reads the config at `path` (none: all defaults) and adds the roots of the command line.
     ///
     /// # Errors
-    /// [`Error::Config`] at the place of what is wrong, [`Error::Exposed`], [`Error::File`], [`Error::RootDir`],
-    /// [`Error::Combination`] for a root that is given twice.
+    /// [`Error::Config`] at the place of what is wrong, [`Error::Exposed`], [`Error::File`],
+    /// [`Error::RootDir`], [`Error::Combination`] for a root that is given twice.
     pub fn load(path: Option<&Path>, roots: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
         let mut daemon = match path {
             Some(path) => Daemon::parse(path, &super::read(path)?, roots)?,
@@ -83,7 +86,8 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Takes the text of the config at `path` for itself: its clients may name roots that only a command line knows.
+    /// Takes the text of the config at `path` for itself: its clients may name roots that only a
+    /// command line knows.
     pub(super) fn parse_alone(path: &Path, text: &str) -> Result<Daemon, Error> {
         file::parse(path, text, None)
     }
@@ -104,7 +108,8 @@ impl Daemon {
     }
 }
 
-/// Whether these bytes can only be meant as rights: at least one of the words, and nothing but words.
+/// Whether these bytes can only be meant as rights: at least one of the words, and nothing but
+/// words.
 fn is_word_list(bytes: &[u8]) -> bool {
     bytes.split(|&b| b == b',').any(|word| matches!(word, b"read" | b"create" | b"modify"))
         && bytes.iter().all(|b| b.is_ascii_lowercase() || *b == b',')
@@ -144,11 +149,11 @@ const MEMORY_DEFAULT: ByteCount = ByteCount(4 << 30);
 const IDLE_DEFAULT: Duration = Duration::from_secs(600);
 /// It is looked once a second.
 const IDLE_MIN: Duration = Duration::from_secs(1);
-/// Longer than a site's outage and the holidays of who must run the command again, with a week to spare; a guess, not
-/// measured.
+/// Longer than a site's outage and the holidays of who must run the command again, with a week to
+/// spare; a guess, not measured.
 const PARTIALS_DEFAULT: Duration = Duration::from_secs(14 * 86_400);
-/// Three a day and more for a fortnight from each of twenty commands; a guess, not measured. One leaves 256 temporaries at most, besides
-/// those of small files.
+/// Three a day and more for a fortnight from each of twenty commands; a guess, not measured. One
+/// leaves 256 temporaries at most, besides those of small files.
 const UNFINISHED_DEFAULT: usize = 1024;
 const UNFINISHED_MAX: i64 = 1 << 20;
 /// Four chunks of the default size: less serves nobody.

@@ -1,10 +1,11 @@
-//! Whether a file that decides who is trusted can be changed by somebody else: its owner and mode, and those of every
-//! directory that is passed on the way to it, as `sshd` does with `StrictModes`.
+//! Whether a file that decides who is trusted can be changed by somebody else: its owner and mode,
+//! and those of every directory that is passed on the way to it, as `sshd` does with `StrictModes`.
 //!
-//! In: the path of a config, an identity or a known-hosts file. Out: nothing, or the nearest path that is open to others and
-//! what to do about it. A directory that others may write to is fine if it is sticky, as `/tmp` is: nobody can take the next
-//! name away from its owner there. What the user's private group may write is the user's alone. What is no regular file
-//! (`/dev/null`, a pipe) is the caller's own doing. `LONGHAUL_STRICT_MODES=no` makes a warning of each refusal.
+//! In: the path of a config, an identity or a known-hosts file. Out: nothing, or the nearest path
+//! that is open to others and what to do about it. A directory that others may write to is fine if
+//! it is sticky, as `/tmp` is: nobody can take the next name away from its owner there. What the
+//! user's private group may write is the user's alone. What is no regular file (`/dev/null`, a
+//! pipe) is the caller's own doing. `LONGHAUL_STRICT_MODES=no` makes a warning of each refusal.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -18,11 +19,12 @@ use rustix::process::geteuid;
 
 use crate::error::Error;
 
-/// Refuses a file that somebody else could have written, or could put another in place of. One that does not stand yet is judged
-/// by the directories that do.
+/// Refuses a file that somebody else could have written, or could put another in place of. One that
+/// does not stand yet is judged by the directories that do.
 ///
 /// # Errors
-/// [`Error::Exposed`] with the nearest path that is open to others; [`Error::File`] if one cannot be examined.
+/// [`Error::Exposed`] with the nearest path that is open to others; [`Error::File`] if one cannot
+/// be examined.
 pub fn check(path: &Path) -> Result<(), Error> {
     match judge(path, &User::of_this_process()) {
         Err(Error::Exposed(exposed)) if std::env::var_os(SWITCH).is_some_and(|text| is_off(&text)) => {
@@ -52,8 +54,8 @@ struct Passed {
     is_open_link: bool,
 }
 
-/// Everything that is passed from the top to a file, or as far as something stands: each directory that a name is looked up in,
-/// also those in which only a link lies.
+/// Everything that is passed from the top to a file, or as far as something stands: each directory
+/// that a name is looked up in, also those in which only a link lies.
 fn passed(path: &Path) -> Result<Vec<Passed>, Error> {
     let examined = |at: &Path, error| Error::file("examine", at)(error);
     let names = |path: &Path| -> Vec<OsString> {
@@ -69,7 +71,8 @@ fn passed(path: &Path) -> Result<Vec<Passed>, Error> {
     let mut passed = Vec::new();
     while let Some(name) = to_come.pop() {
         if name == ".." {
-            // No part of this one is a link. Who may write to a directory cannot change what lies above it.
+            // No part of this one is a link. Who may write to a directory cannot change what lies
+            // above it.
             at.pop();
             continue;
         }
@@ -106,7 +109,8 @@ fn passed(path: &Path) -> Result<Vec<Passed>, Error> {
 fn judge_one(file: &Path, passed: &Passed, user: &User) -> Result<(), Error> {
     let Passed { path, metadata, is_open_link } = passed;
     let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
-    // A link's own mode says nothing, and nobody can change where it leads but by putting another in its place.
+    // A link's own mode says nothing, and nobody can change where it leads but by putting another
+    // in its place.
     let open = match () {
         () if metadata.is_symlink() || metadata.is_dir() && mode & STICKY != 0 => 0,
         () if user.private_group == Some(metadata.gid()) => mode & EVERYBODY_WRITES,
@@ -140,9 +144,10 @@ impl User {
     }
 }
 
-/// The group of a user in which nobody else is: the primary one, if it has the user's name and no other user is in it or has it
-/// as the primary one. Of a user or group that these files do not know (a directory service does), the one whose number is the
-/// user's own, as the services that make private groups number them. Root has none: nothing makes one for it.
+/// The group of a user in which nobody else is: the primary one, if it has the user's name and no
+/// other user is in it or has it as the primary one. Of a user or group that these files do not
+/// know (a directory service does), the one whose number is the user's own, as the services that
+/// make private groups number them. Root has none: nothing makes one for it.
 fn private_group(uid: u32, passwd: &str, group: &str) -> Option<u32> {
     if uid == 0 {
         return None;
@@ -198,7 +203,8 @@ impl std::fmt::Display for Exposed {
 }
 
 impl Exposed {
-    /// What to do about it. Of a directory nothing is said to be changed without a condition: others may rely on it.
+    /// What to do about it. Of a directory nothing is said to be changed without a condition:
+    /// others may rely on it.
     pub(crate) fn hint(&self) -> String {
         let path = self.path.display();
         let close = match self.open {
@@ -251,8 +257,8 @@ fn is_in_user_namespace() -> bool {
     map.split_whitespace().ne(["0", "0", "4294967295"])
 }
 
-/// The variable that makes warnings of refusals: for file systems that keep no owners and modes. No key of a file: the file is
-/// what is judged.
+/// The variable that makes warnings of refusals: for file systems that keep no owners and modes. No
+/// key of a file: the file is what is judged.
 const SWITCH: &str = "LONGHAUL_STRICT_MODES";
 const OTHERS_WRITE: u32 = 0o022;
 const EVERYBODY_WRITES: u32 = 0o002;

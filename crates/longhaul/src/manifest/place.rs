@@ -1,7 +1,9 @@
-//! Where a manifest goes: a regular file, which is replaced as a whole, or anything else that can be written to, which is not.
+//! Where a manifest goes: a regular file, which is replaced as a whole, or anything else that can
+//! be written to, which is not.
 //!
-//! In: the path of `--manifest`. Out: a [`Place`] that takes the finished lines. Links are followed to what they name; a descriptor
-//! of this process is written to as it stands. Knows nothing of what the lines say.
+//! In: the path of `--manifest`. Out: a [`ManifestPlace`] that takes the finished lines. Links are
+//! followed to what they name; a descriptor of this process is written to as it stands. Knows
+//! nothing of what the lines say.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -20,7 +22,8 @@ pub(super) enum ManifestPlace {
 }
 
 impl ManifestPlace {
-    /// Finds out what stands at `path`, and opens it unless that is a regular file. A fifo waits for its reader.
+    /// Finds out what stands at `path`, and opens it unless that is a regular file. A fifo waits
+    /// for its reader.
     pub(super) fn find(path: &Path) -> io::Result<ManifestPlace> {
         if path == Path::new("-") {
             return Ok(ManifestPlace::Stdout);
@@ -67,8 +70,8 @@ impl ManifestPlace {
         fs::metadata(path).is_ok_and(|here| fs::metadata(other).is_ok_and(|there| same(here, there)))
     }
 
-    /// The directory that lines may wait in: the one that they go to, or the next above it that stands; none where they go to no
-    /// file.
+    /// The directory that lines may wait in: the one that they go to, or the next above it that
+    /// stands; none where they go to no file.
     pub(super) fn nearest_dir(&self) -> Option<PathBuf> {
         let ManifestPlace::File(path) = self else { return None };
         let mut dir = parent(path);

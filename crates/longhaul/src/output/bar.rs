@@ -1,7 +1,7 @@
 //! One line of progress, as wide as the terminal and no wider.
 //!
-//! In: a [`View`] of the counters, and how many columns there are. Out: text of plain ASCII, so that a character is a column.
-//! Knows no terminal, no clock and no engine.
+//! In: a [`View`] of the counters, and how many columns there are. Out: text of plain ASCII, so
+//! that a character is a column. Knows no terminal, no clock and no engine.
 
 use longhaul_core::ByteCount;
 
@@ -55,7 +55,8 @@ enum BarPlace {
 }
 
 impl View {
-    /// The line for a terminal with so many columns. The last one stays free, as some terminals go on to the next line from it.
+    /// The line for a terminal with so many columns. The last one stays free, as some terminals go
+    /// on to the next line from it.
     pub(super) fn bar(&self, columns: usize) -> String {
         let room = columns.saturating_sub(1);
         let mut used = 0;

@@ -1,7 +1,8 @@
 //! What measurements found: a table for people, or an object a run for scripts.
 //!
-//! `matrix` tells those within this process. In: the engine's reports. Out: lines on standard output, as each run ends. What is not known is `-` in the table and null in
-//! JSON. Measures nothing.
+//! `matrix` tells those within this process. In: the engine's reports. Out: lines on standard
+//! output, as each run ends. What is not known is `-` in the table and null in JSON. Measures
+//! nothing.
 
 mod matrix;
 
@@ -135,7 +136,8 @@ impl NetTelling {
         if self.best.is_none_or(|best| speed > best.bytes_per_s) {
             self.best = Some(Best { run: self.done, bytes_per_s: speed });
         }
-        // That made-up data is not encrypted is news for nobody; the number of lanes is in the table.
+        // That made-up data is not encrypted is news for nobody; the number of lanes is in the
+        // table.
         for note in report.start.iter().flat_map(|start| &start.notes).filter(|_| self.talker.names_files()) {
             self.talker.note(note);
         }
@@ -230,7 +232,8 @@ fn lane_body(lane: &LaneFigures) -> LaneBody<'_> {
     }
 }
 
-/// Of several lanes: sums of bytes, the shortest round trip, the means of means, the smallest packets.
+/// Of several lanes: sums of bytes, the shortest round trip, the means of means, the smallest
+/// packets.
 fn path(lanes: &[LaneFigures]) -> BenchPathBody {
     let sent: Vec<&SentFigures> = lanes.iter().filter_map(|lane| lane.sent.as_ref()).collect();
     let known = |bytes: u64| (!sent.is_empty()).then_some(bytes);

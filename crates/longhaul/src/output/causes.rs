@@ -1,6 +1,8 @@
-//! One line for one cause: of a thousand files that fail for want of one directory, the first says why, the others are counted.
+//! One line for one cause: of a thousand files that fail for want of one directory, the first says
+//! why, the others are counted.
 //!
-//! In: the faults of files, named whole. Out: whether a fault is to be said, and at the end what was not. Says nothing itself.
+//! In: the faults of files, named whole. Out: whether a fault is to be said, and at the end what
+//! was not. Says nothing itself.
 
 use std::collections::HashMap;
 
@@ -10,7 +12,8 @@ use longhaul_core::{Fault, FaultCode, PlainText};
 #[derive(Debug, Default)]
 pub(super) struct Causes {
     counts: HashMap<Cause, usize>,
-    /// The first fault of each cause, about what all of them have in common, and how many more there were of it.
+    /// The first fault of each cause, about what all of them have in common, and how many more
+    /// there were of it.
     counted: Vec<(Fault, usize)>,
 }
 
@@ -18,7 +21,8 @@ pub(super) struct Causes {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Cause {
     code: FaultCode,
-    /// What it concerns: a directory that has failed for all that lies in it, or may not be written to.
+    /// What it concerns: a directory that has failed for all that lies in it, or may not be written
+    /// to.
     object: PlainText,
     message: String,
 }

@@ -26,7 +26,8 @@ impl Failed {
         }
     }
 
-    /// The names once more, as the reasons may have scrolled away. Nothing where there is nothing to add to the one reason.
+    /// The names once more, as the reasons may have scrolled away. Nothing where there is nothing
+    /// to add to the one reason.
     pub(super) fn lines(&self) -> Vec<String> {
         if self.count < 2 {
             return Vec::new();
@@ -102,7 +103,8 @@ pub(super) fn per_second(report: &Report) -> f64 {
     if report.seconds > 0.0 { report.bytes_moved as f64 / report.seconds } else { 0.0 }
 }
 
-/// What is safe at the receiver of a run that was ended early. `None` where nothing is wanted, as in a dry run, or all is there.
+/// What is safe at the receiver of a run that was ended early. `None` where nothing is wanted, as
+/// in a dry run, or all is there.
 pub(super) fn held(report: &Report, run: ClosingRun) -> Option<String> {
     let (safe, wanted) = (report.bytes_committed.saturating_add(report.bytes_held), report.bytes_wanted);
     let held = safe.min(wanted);

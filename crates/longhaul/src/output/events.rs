@@ -1,7 +1,7 @@
 //! The events of `--json`: one object a line on standard output, each with `v` and `type`.
 //!
-//! In: the engine's events and report. Out: lines whose names, units and order of fields are the contract with scripts
-//! (fields are only ever added). Knows no people.
+//! In: the engine's events and report. Out: lines whose names, units and order of fields are the
+//! contract with scripts (fields are only ever added). Knows no people.
 
 mod printable;
 

@@ -1,7 +1,8 @@
 //! The voice on standard error.
 //!
-//! In: notes and faults from everywhere in the program. Out: lines `error: what: why`, `warning:`, `note:` and `hint: what
-//! next`, and results without a label. What a peer or a file name put into a text cannot move the cursor. Knows no events.
+//! In: notes and faults from everywhere in the program. Out: lines `error: what: why`, `warning:`,
+//! `note:` and `hint: what next`, and results without a label. What a peer or a file name put into
+//! a text cannot move the cursor. Knows no events.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -73,7 +74,8 @@ impl Talker {
     }
 }
 
-/// A fault as it is printed. What a daemon says of it, its advice above all, is quoted as the daemon's.
+/// A fault as it is printed. What a daemon says of it, its advice above all, is quoted as the
+/// daemon's.
 pub(super) fn lines(fault: &Fault) -> String {
     let quoting = if fault.author == Author::Peer { PEER_SAYS } else { "" };
     let mut text = format!("{}{quoting}", Label::Error.text());
@@ -94,14 +96,14 @@ pub(super) fn lines(fault: &Fault) -> String {
 /// The words before what the other side says: of a command, that is a daemon.
 pub(super) const PEER_SAYS: &str = "the daemon says: ";
 
-/// The text with everything in it that could move a cursor, forge a line or turn the direction of writing made visible.
-/// Backslashes are left alone, as paths in a message are escaped already.
+/// The text with everything in it that could move a cursor, forge a line or turn the direction of
+/// writing made visible. Backslashes are left alone, as paths in a message are escaped already.
 pub fn clean(text: &str) -> PlainText {
     PlainText::from(text)
 }
 
-/// The text without the numbers that the standard library writes behind what the system says, ` (os error 28)`: the words
-/// before them say it. They end a text, or a part of one.
+/// The text without the numbers that the standard library writes behind what the system says, ` (os
+/// error 28)`: the words before them say it. They end a text, or a part of one.
 pub(super) fn without_numbers(text: &str) -> Cow<'_, str> {
     let mut kept = String::new();
     let mut rest = text;

@@ -1,7 +1,7 @@
 //! The labels before lines for people, and their colour.
 //!
-//! In: what was asked for (`--color`), variables, whether standard error is a terminal. Out: the words before a line. Prints
-//! nothing.
+//! In: what was asked for (`--color`), variables, whether standard error is a terminal. Out: the
+//! words before a line. Prints nothing.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,8 @@ impl Label {
     }
 }
 
-/// As <https://no-color.org> and <https://bixense.com/clicolors> have it: what is asked for here counts most, an empty variable is none.
+/// As <https://no-color.org> and <https://bixense.com/clicolors> have it: what is asked for here
+/// counts most, an empty variable is none.
 fn colored(when: ColorWhen, environment: Environment, terminal: bool) -> bool {
     let variable = |name| environment(name).filter(|text| !text.is_empty());
     match when {

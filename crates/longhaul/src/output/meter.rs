@@ -1,7 +1,7 @@
 //! How fast bytes arrive, and how long the rest will take.
 //!
-//! In: the engine's counters, about once a second. Out: [`Pace`] to the progress line and event. Looks at no clock: the
-//! counters carry their time.
+//! In: the engine's counters, about once a second. Out: [`Pace`] to the progress line and event.
+//! Looks at no clock: the counters carry their time.
 
 use std::collections::VecDeque;
 
@@ -27,8 +27,8 @@ struct Sample {
 pub(super) struct Pace {
     /// Payload bytes per second that arrived of late. What was resumed, and holes, never moved.
     pub(super) bytes_per_s: f64,
-    /// Seconds to go. `None` before the total is known and bytes have come for a while, when nothing comes, and while without a
-    /// byte to come files are not settled.
+    /// Seconds to go. `None` before the total is known and bytes have come for a while, when
+    /// nothing comes, and while without a byte to come files are not settled.
     pub(super) eta_s: Option<f64>,
     /// Bytes that the receiver is to have in the end, as far as known.
     pub(super) bytes_wanted: u64,
@@ -37,7 +37,8 @@ pub(super) struct Pace {
 impl Meter {
     /// Takes the newest counters.
     pub(super) fn absorb(&mut self, now: &Progress) -> Pace {
-        // A sender hears its receiver's counters once a second. While that says nothing they grow old, but for a moment.
+        // A sender hears its receiver's counters once a second. While that says nothing they grow
+        // old, but for a moment.
         let at = now.counted_s.max(now.seconds - COUNTERS_LATE_SECONDS).min(now.seconds);
         let sample =
             Sample { at, received: now.bytes_received, arrived: now.bytes_arrived, durable: now.bytes_durable };
@@ -65,7 +66,8 @@ impl Meter {
     fn eta(&self, now: &Progress, sample: Sample, wanted: u64) -> Option<f64> {
         let left = wanted.saturating_sub(sample.durable);
         if !now.scanned || left == 0 {
-            // Without a byte to come there may be names to settle and skipped files to read, and nobody knows for how long.
+            // Without a byte to come there may be names to settle and skipped files to read, and
+            // nobody knows for how long.
             return (now.scanned && settled(now) >= now.files_total).then_some(0.0);
         }
         let since = self.recent.front()?;
@@ -91,11 +93,13 @@ fn per_second(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 }
 }
 
-/// The rate of now: counters come once a second, and of one second too much depends on when they did.
+/// The rate of now: counters come once a second, and of one second too much depends on when they
+/// did.
 const RATE_SECONDS: f64 = 4.0;
 /// The way that the rest is measured by: long enough to be steady, short enough to show a change.
 const ETA_SECONDS: f64 = 20.0;
-/// Before that many seconds nobody knows how long it will take: connections are still finding their speed.
+/// Before that many seconds nobody knows how long it will take: connections are still finding their
+/// speed.
 const ETA_AFTER_SECONDS: f64 = 3.0;
 /// A hundred days: beyond that it is no promise.
 const ETA_MAX_SECONDS: f64 = 100.0 * 86_400.0;

@@ -1,8 +1,8 @@
 //! One run as it is told: each event to whoever wants it, and the end.
 //!
-//! In: events through `speaker`, at last the engine's report. Out: JSON lines or a dry run's mapping on standard output;
-//! progress, faults and the last line on standard error; settled files to the manifest. Moves nothing and stops nothing, but
-//! for a standard output that is gone.
+//! In: events through `speaker`, at last the engine's report. Out: JSON lines or a dry run's
+//! mapping on standard output; progress, faults and the last line on standard error; settled files
+//! to the manifest. Moves nothing and stops nothing, but for a standard output that is gone.
 
 use std::io::{self, Stdout, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -254,7 +254,8 @@ impl Narrator {
         self.reported = Some(fault);
     }
 
-    /// A link that is lost is no failure as long as it is dialled again: people get a note, scripts a fault that says so.
+    /// A link that is lost is no failure as long as it is dialled again: people get a note, scripts
+    /// a fault that says so.
     fn redial(&mut self, redial: &Redial) {
         let Redial { fault, wait } = redial;
         let seconds = wait.as_secs_f64();
@@ -271,7 +272,8 @@ impl Narrator {
         }
     }
 
-    /// What the program does about its lanes is news for those who ask for details, and for scripts.
+    /// What the program does about its lanes is news for those who ask for details, and for
+    /// scripts.
     fn lanes(&mut self, tuned: &LanesTuned) {
         let LanesTuned { lanes, change, reason, .. } = tuned;
         if self.telling.talker.names_files() {
@@ -282,7 +284,8 @@ impl Narrator {
         }
     }
 
-    /// Writes the manifest, unless the run did not come to its end: a list that lacks files would be taken for one of all of them.
+    /// Writes the manifest, unless the run did not come to its end: a list that lacks files would
+    /// be taken for one of all of them.
     fn finish_manifest(&mut self, end: &End) -> Result<(), Error> {
         let Some(manifest) = self.telling.manifest.take() else { return Ok(()) };
         let talker = self.telling.talker;
@@ -329,7 +332,8 @@ impl Narrator {
         });
     }
 
-    /// Writes to standard output, and stops the run if that cannot be done: whoever started it would hear nothing.
+    /// Writes to standard output, and stops the run if that cannot be done: whoever started it
+    /// would hear nothing.
     fn print(&mut self, write: impl FnOnce(&mut JsonLines<Stdout>) -> io::Result<()>) {
         if self.stdout_failed.is_some() {
             return;

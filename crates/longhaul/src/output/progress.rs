@@ -1,7 +1,7 @@
 //! Progress for people: a bar on a terminal, a line now and then elsewhere.
 //!
-//! In: counters and their [`Pace`], and several times a second that time has passed. Out: standard error. Says what has arrived
-//! and what of it is safe, never more.
+//! In: counters and their [`Pace`], and several times a second that time has passed. Out: standard
+//! error. Says what has arrived and what of it is safe, never more.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ pub enum Show {
 }
 
 impl Show {
-    /// What was asked for, as far as standard error can show it. With each file named, lines and a bar would tear each
-    /// other apart: there only lines.
+    /// What was asked for, as far as standard error can show it. With each file named, lines and a
+    /// bar would tear each other apart: there only lines.
     pub fn choose(form: ProgressForm, talk: Talk, environment: Environment) -> Show {
         let terminal = io::stderr().is_terminal() && environment("TERM").is_none_or(|term| term != "dumb");
         Show::on(form, talk, terminal)
@@ -53,7 +53,8 @@ pub(super) struct Shown {
     next_plain: f64,
     /// The rate that was asked for, bytes/s.
     rate: Option<u64>,
-    /// Seconds in which the network limited, and those of them in which that was the rate that was asked for.
+    /// Seconds in which the network limited, and those of them in which that was the rate that was
+    /// asked for.
     paced: (u64, u64),
 }
 

@@ -1,11 +1,12 @@
 //! The way onto standard error: whole lines, and beneath them the bar of a terminal.
 //!
-//! In: texts whose characters are harmless. Out: one write for each, so that neither other threads nor other processes come
-//! between. The bar is taken away before lines are printed and drawn again behind them. Knows neither labels nor counters.
+//! In: texts whose characters are harmless. Out: one write for each, so that neither other threads
+//! nor other processes come between. The bar is taken away before lines are printed and drawn again
+//! behind them. Knows neither labels nor counters.
 //!
-//! The cursor rests at the bar's first column. A terminal that is made narrower may wrap the bar into several rows and moves
-//! the cursor with the text, so that everything from the cursor on is the bar's and is erased with the next draw; so is what
-//! the terminal echoes there (`^C`).
+//! The cursor rests at the bar's first column. A terminal that is made narrower may wrap the bar
+//! into several rows and moves the cursor with the text, so that everything from the cursor on is
+//! the bar's and is erased with the next draw; so is what the terminal echoes there (`^C`).
 
 use std::io::{self, Write};
 use std::sync::mpsc::sync_channel;
@@ -42,7 +43,8 @@ pub(super) fn clear_bar() {
     write(lock().clear());
 }
 
-/// Takes the bar away for good, as the process ends; waits no longer than `most` for a terminal that takes nothing.
+/// Takes the bar away for good, as the process ends; waits no longer than `most` for a terminal
+/// that takes nothing.
 pub fn leave_screen(most: Duration) {
     let (cleared, done) = sync_channel(1);
     let clear = move || {

@@ -1,7 +1,7 @@
 //! The thread that hears the engine's events.
 //!
-//! In: events, called from the session loop. Out: the same, in order, to a [`Narrator`] on a thread of its own, which may
-//! wait for a slow terminal or pipe. Knows no event.
+//! In: events, called from the session loop. Out: the same, in order, to a [`Narrator`] on a thread
+//! of its own, which may wait for a slow terminal or pipe. Knows no event.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -43,7 +43,8 @@ impl Speaker {
         Voice { ear: self.ear.clone(), talker }
     }
 
-    /// Waits until everything heard so far is told, and gives the narrator back. `None` if it panicked.
+    /// Waits until everything heard so far is told, and gives the narrator back. `None` if it
+    /// panicked.
     pub fn finish(self) -> Option<Narrator> {
         // It can only be gone already if it panicked, which `join` tells.
         let _ = self.ear.0.send(Heard::Over);
@@ -59,7 +60,8 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Says it where the narrator does not, or has too much to tell. Waits for nobody: standard error may be blocked.
+    /// Says it where the narrator does not, or has too much to tell. Waits for nobody: standard
+    /// error may be blocked.
     pub fn note(&self, text: &'static str) {
         if self.ear.0.try_send(Heard::Note(text)).is_err() {
             let talker = self.talker;
@@ -92,6 +94,6 @@ fn narrate(mut narrator: Narrator, heard: Receiver<Heard>) -> Narrator {
     }
 }
 
-/// Enough for a reader that stops for a moment amid many small files (about 20 MB); beyond it the session waits for its
-/// reader, as losing events would be lying.
+/// Enough for a reader that stops for a moment amid many small files (about 20 MB); beyond it the
+/// session waits for its reader, as losing events would be lying.
 const EVENTS_QUEUED_MAX: usize = 64 << 10;

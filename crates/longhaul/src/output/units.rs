@@ -66,8 +66,8 @@ pub fn time(at: Mtime) -> String {
     text
 }
 
-/// The Gregorian date of a number of days since 1970: eras of 400 years, and years that begin in March, so that the leap
-/// day is the last of its year.
+/// The Gregorian date of a number of days since 1970: eras of 400 years, and years that begin in
+/// March, so that the leap day is the last of its year.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_FROM_0000_03_01_TO_1970;
     let era = days.div_euclid(DAYS_PER_ERA);

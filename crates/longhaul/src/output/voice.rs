@@ -1,6 +1,7 @@
 //! What an event of the log says, as a sentence: its message, its facts, its cause.
 //!
-//! In: events of the crates below. Out: `what (name value, ...): why` to a client's log. Knows no levels and no event's meaning.
+//! In: events of the crates below. Out: `what (name value, ...): why` to a client's log. Knows no
+//! levels and no event's meaning.
 
 use std::fmt::{self, Write as _};
 

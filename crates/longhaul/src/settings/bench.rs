@@ -1,7 +1,8 @@
 //! What is to be measured, from the options of `bench`: lists become one case for each combination.
 //!
-//! In: unparsed texts, the same layers as for transfers, so that by default is measured what a transfer would do. Out:
-//! [`NetBench`] and [`MatrixBench`] to `commands`. What only `bench` takes is taken from its flags alone.
+//! In: unparsed texts, the same layers as for transfers, so that by default is measured what a
+//! transfer would do. Out: [`NetBench`] and [`MatrixBench`] to `commands`. What only `bench` takes
+//! is taken from its flags alone.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

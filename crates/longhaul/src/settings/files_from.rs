@@ -1,8 +1,8 @@
 //! The list of `--files-from`: names relative to the one source, one a line or ended by NUL.
 //!
-//! In: the list's path, or `-`. Out: the names to `settings`, held once however many there are. As rsync reads it: of lines, those
-//! that are empty or begin with `#` or `;` do not count, and a CR before the newline is none of the name. Of names that end in NUL
-//! every byte is meant.
+//! In: the list's path, or `-`. Out: the names to `settings`, held once however many there are. As
+//! rsync reads it: of lines, those that are empty or begin with `#` or `;` do not count, and a CR
+//! before the newline is none of the name. Of names that end in NUL every byte is meant.
 
 #![allow(clippy::disallowed_methods, reason = "the settings loader reads the files that options name")]
 
@@ -89,7 +89,8 @@ fn parse(mut bytes: impl BufRead, nul: bool) -> Result<(PathList, u64), Unusable
     Ok((names.into_list(), crlf))
 }
 
-/// As rsync reads such names: leading, trailing and repeated slashes and `.` do not count; `..` is refused.
+/// As rsync reads such names: leading, trailing and repeated slashes and `.` do not count; `..` is
+/// refused.
 fn normal(name: &[u8]) -> Result<RelPath, PathError> {
     if RelPath::check(name).is_ok() {
         return RelPath::new(name);

@@ -1,6 +1,7 @@
 //! What is wrong with the text of an option, and what to write instead.
 //!
-//! In: a text that `values` cannot take. Out: words for `error`. Knows neither where the text was written nor any default.
+//! In: a text that `values` cannot take. Out: words for `error`. Knows neither where the text was
+//! written nor any default.
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN};
 use longhaul_core::units::{RateError, SizeError};

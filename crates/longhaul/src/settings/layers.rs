@@ -1,7 +1,7 @@
 //! Where an option's text may be written, and which place wins: flag, environment, `config.toml`.
 //!
-//! In: flags from `cli`, variables through [`Environment`], keys from [`ClientFile`]. Out: [`Given`] texts with their
-//! [`Origin`] to the parsers. Knows no option's meaning.
+//! In: flags from `cli`, variables through [`Environment`], keys from [`ClientFile`]. Out:
+//! [`Given`] texts with their [`Origin`] to the parsers. Knows no option's meaning.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -120,7 +120,8 @@ impl<'a> Layers<'a> {
         if flag { Ok(true) } else { Ok(self.parsed(name, &None, values::switch)?.unwrap_or(false)) }
     }
 
-    /// What the option's variable says: for options that may be repeated one a line, else the whole text.
+    /// What the option's variable says: for options that may be repeated one a line, else the whole
+    /// text.
     pub fn in_environment(&self, name: &str) -> Vec<Given> {
         let variable = variable(name);
         let Some(text) = (self.environment)(&variable).filter(|text| !text.is_empty()) else { return Vec::new() };

@@ -1,6 +1,7 @@
 //! The texts that options take.
 //!
-//! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither where the text was written nor any default.
+//! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither where the text was
+//! written nor any default.
 
 use std::time::Duration;
 
@@ -104,8 +105,8 @@ pub(super) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
     time(text).ok().filter(|time| allowed.contains(time)).ok_or(Flaw::Form { given: text.to_owned(), form })
 }
 
-/// How long what was written may wait for its sync. Longer than a minute serves nobody; more often than the shortest, a disk
-/// does little else.
+/// How long what was written may wait for its sync. Longer than a minute serves nobody; more often
+/// than the shortest, a disk does little else.
 pub(crate) fn sync_interval(text: &str) -> Result<Duration, Flaw> {
     let form = "a time from 50ms to 1min, as 500ms or 5s";
     let interval = time(text).ok();
@@ -113,7 +114,8 @@ pub(crate) fn sync_interval(text: &str) -> Result<Duration, Flaw> {
     interval.filter(|interval| allowed.contains(interval)).ok_or(Flaw::Form { given: text.to_owned(), form })
 }
 
-/// How much of what was written may wait for its sync. The receiver holds some hundred bytes for each chunk that does.
+/// How much of what was written may wait for its sync. The receiver holds some hundred bytes for
+/// each chunk that does.
 pub(crate) fn sync_bytes(text: &str) -> Result<u64, Flaw> {
     let form = "a size from 1MiB to 64GiB";
     let allowed = 1 << 20..=64 << 30;
@@ -131,8 +133,8 @@ pub(crate) fn age(text: &str) -> Result<Option<Duration>, Flaw> {
     age.filter(|age| !age.is_zero()).map(Some).ok_or_else(|| Flaw::Form { given: text.to_owned(), form })
 }
 
-/// A whole number and its unit: ms, s, m, h, d, and the longer forms that people write for them. `m` is a minute, as for
-/// `sleep` and `timeout`.
+/// A whole number and its unit: ms, s, m, h, d, and the longer forms that people write for them.
+/// `m` is a minute, as for `sleep` and `timeout`.
 fn time(text: &str) -> Result<Duration, Flaw> {
     let flawed = || Flaw::Form { given: text.to_owned(), form: "a time, as 90s, 10m, 2h or 14d" };
     let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(flawed)?;
@@ -207,7 +209,8 @@ pub(super) fn key(text: &str) -> Result<PublicKey, Flaw> {
     text.parse().map_err(|_| Flaw::Key { given: text.to_owned() })
 }
 
-/// Words separated by commas: bare words replace the default, `+word` and `-word` change it (or what stands before them).
+/// Words separated by commas: bare words replace the default, `+word` and `-word` change it (or
+/// what stands before them).
 pub(super) fn preserve(text: &str) -> Result<Preserve, Flaw> {
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     let changes = |word: &&str| word.starts_with(['+', '-']);
@@ -293,7 +296,8 @@ pub(super) fn unknown(given: &str, allowed: &'static str) -> Flaw {
 
 const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false };
 const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
-/// Beyond this a device's own queue is full many times over (a guess: the deepest NVMe queues in use have 1024).
+/// Beyond this a device's own queue is full many times over (a guess: the deepest NVMe queues in
+/// use have 1024).
 const DEPTH_MAX: u32 = 1024;
 /// Runs of one cell.
 const ROUNDS_MAX: u32 = 100;

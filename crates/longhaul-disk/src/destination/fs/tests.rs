@@ -1,4 +1,5 @@
-//! Receiving into a directory: publishing, replacing, metadata, links in the way, durability, what is left behind.
+//! Receiving into a directory: publishing, replacing, metadata, links in the way, durability, what
+//! is left behind.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

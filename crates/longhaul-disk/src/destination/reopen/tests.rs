@@ -1,4 +1,5 @@
-//! Partials: that they stay, are found again under their names, are gone on with, swept away, and never trusted blindly.
+//! Partials: that they stay, are found again under their names, are gone on with, swept away, and
+//! never trusted blindly.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What stands is read as it is, told apart from what replaced it, and touched only where it is still that.
+//! What stands is read as it is, told apart from what replaced it, and touched only where it is
+//! still that.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -1,4 +1,5 @@
-//! What a failed sync means for what is staged beside it, on file systems whose syncs are answered here.
+//! What a failed sync means for what is staged beside it, on file systems whose syncs are answered
+//! here.
 
 use std::sync::atomic::AtomicU32;
 

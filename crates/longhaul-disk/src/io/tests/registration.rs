@@ -38,7 +38,8 @@ fn little_lockable_memory_registers_what_fits_and_serves_the_rest() {
     if uring::probe().is_err() {
         return;
     }
-    // Privileges belong to the thread, and the ring's thread inherits them: give the one that matters up in a new one.
+    // Privileges belong to the thread, and the ring's thread inherits them: give the one that
+    // matters up in a new one.
     let limited = thread::spawn(|| {
         give_up_locking();
         let dir = tempfile::tempdir().expect("tempdir");

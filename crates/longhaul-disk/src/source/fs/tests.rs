@@ -1,4 +1,5 @@
-//! Scanning and opening sources: order, names, links, filters, selections, and files that are not what they were.
+//! Scanning and opening sources: order, names, links, filters, selections, and files that are not
+//! what they were.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
@@ -38,7 +39,8 @@ fn sample() -> tempfile::TempDir {
     dir
 }
 
-/// One line per find, in order; names within a directory come in any order, so siblings are compared sorted.
+/// One line per find, in order; names within a directory come in any order, so siblings are
+/// compared sorted.
 fn lines(found: &[Scanned]) -> Vec<String> {
     found
         .iter()

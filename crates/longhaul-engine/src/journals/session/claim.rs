@@ -1,7 +1,8 @@
 //! Claiming names that are surveyed, and finding what earlier sessions left of them.
 //!
-//! In: an entry, and how it comes. Out: what is known of it; its path is this session's until it is settled. A journal is
-//! locked when a partial of it is taken, not because it stands: what other commands left is theirs to go on with.
+//! In: an entry, and how it comes. Out: what is known of it; its path is this session's until it is
+//! settled. A journal is locked when a partial of it is taken, not because it stands: what other
+//! commands left is theirs to go on with.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ use crate::journals::owners::busy_path;
 use crate::journals::root::Acquired;
 
 impl SessionJournal {
-    /// Takes the path of a name that is surveyed, if it comes in chunks or anything is left of it; says what is known of it.
-    /// Blocks while another holder is asked.
+    /// Takes the path of a name that is surveyed, if it comes in chunks or anything is left of it;
+    /// says what is known of it. Blocks while another holder is asked.
     ///
     /// # Errors
     /// A [`Fault`] of code `Busy` if another session writes it.
@@ -37,7 +38,8 @@ impl SessionJournal {
         let path = self.full(&entry.placed)?;
         self.refuse_foreign(&path)?;
         if self.store.holds.take(&path, &self.holder, &mut lock(&self.questions))? == owners::PathTaken::Over {
-            // A session that ended a moment ago may have begun its journal after this one had looked.
+            // A session that ended a moment ago may have begun its journal after this one had
+            // looked.
             self.look_again()?;
         }
         let stamp = stamp_of(entry);
@@ -79,8 +81,8 @@ impl SessionJournal {
         Ok(())
     }
 
-    /// Looks again at journals that sessions had when they were looked at: those may have ended, and left more.
-    /// At most once a second: each costs a reading of the whole journal.
+    /// Looks again at journals that sessions had when they were looked at: those may have ended,
+    /// and left more. At most once a second: each costs a reading of the whole journal.
     fn look_at_grown(&self) -> Result<(), Fault> {
         let now = Instant::now();
         let mut looked = lock(&self.looked_at);
@@ -156,7 +158,8 @@ fn busy(path: &RelPath, other: &Outline) -> Fault {
     busy_path(path, &user_of(&other.opened), other.since())
 }
 
-/// So long a journal may be held by whoever only looks through it: a sweep, or a daemon's collection.
+/// So long a journal may be held by whoever only looks through it: a sweep, or a daemon's
+/// collection.
 const LOOKED_THROUGH_MAX: Duration = Duration::from_secs(1);
 /// Journals of sessions that live are read again after so long, in case those have ended.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);

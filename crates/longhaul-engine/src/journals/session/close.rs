@@ -1,7 +1,8 @@
 //! Sweeping directories, and putting journals away.
 //!
-//! In: directories that are surveyed or at their end, the end of the session. Out: temporaries that nobody goes on with are
-//! gone, then the journals that knew them. No journal is removed before every directory that it names was looked through.
+//! In: directories that are surveyed or at their end, the end of the session. Out: temporaries that
+//! nobody goes on with are gone, then the journals that knew them. No journal is removed before
+//! every directory that it names was looked through.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,9 +18,11 @@ use crate::journals::file::JournalFile;
 use crate::journals::root::Acquired;
 
 impl SessionJournal {
-    /// Removes what sessions of this principal that are over left in a directory, and that nobody will go on with.
+    /// Removes what sessions of this principal that are over left in a directory, and that nobody
+    /// will go on with.
     pub(crate) fn sweep(&self, tree: &dyn TargetTree, placed: &RelPath) {
-        // A journal is locked when a temporary of it is met, and until the directory was looked through.
+        // A journal is locked when a temporary of it is met, and until the directory was looked
+        // through.
         let books: RefCell<HashMap<SessionTag, Option<Arc<JournalFile>>>> = RefCell::default();
         let is_orphan = |temp: &TempName| {
             let mut books = books.borrow_mut();
@@ -55,8 +58,9 @@ impl SessionJournal {
         }
     }
 
-    /// A directory is at its end: no temporary of this session lies there any more but those of which records speak. One out of
-    /// which any was removed stays in the journal: it is synced before that goes.
+    /// A directory is at its end: no temporary of this session lies there any more but those of
+    /// which records speak. One out of which any was removed stays in the journal: it is synced
+    /// before that goes.
     pub(crate) fn leave_dir(&self, placed: &RelPath) {
         let Ok(path) = self.full(placed) else { return };
         if lock(&self.thinned).contains(&path) {
@@ -71,7 +75,8 @@ impl SessionJournal {
         }
     }
 
-    /// The session is over and nothing of it is under way: removes its own journal if nothing is left to be continued.
+    /// The session is over and nothing of it is under way: removes its own journal if nothing is
+    /// left to be continued.
     pub(crate) fn close(&self, tree: &dyn TargetTree) {
         let own = self.let_go();
         if let Some(book) = own {
@@ -79,7 +84,8 @@ impl SessionJournal {
         }
     }
 
-    /// The same after everything came to its outcome, with the journals that earlier sessions of this principal left.
+    /// The same after everything came to its outcome, with the journals that earlier sessions of
+    /// this principal left.
     pub(crate) fn put_away(&self, tree: &dyn TargetTree) {
         let taken = std::mem::take(&mut *lock(&self.taken));
         self.close(tree);
@@ -96,7 +102,8 @@ impl SessionJournal {
                 }
             }
         }
-        // Its last journal may be gone since a session that could not remove it as well, or that died before.
+        // Its last journal may be gone since a session that could not remove it as well, or that
+        // died before.
         self.store.shelf.remove_if_empty();
     }
 
@@ -134,12 +141,13 @@ impl SessionJournal {
             looked.push(placed);
             left.push(Record::Left { path });
         }
-        // One that stays knows them all the same, and whoever stops a transfer does not wait for a sync.
+        // One that stays knows them all the same, and whoever stops a transfer does not wait for a
+        // sync.
         if !book.is_finished() {
             return Ok(());
         }
-        // Also what was removed before: a power cut must not bring a temporary back that no journal knows any more, and file
-        // systems need not keep changes of two directories in their order.
+        // Also what was removed before: a power cut must not bring a temporary back that no journal
+        // knows any more, and file systems need not keep changes of two directories in their order.
         tree.sync_names(&looked).map_err(|e| e.fault())?;
         book.append(&left)
     }

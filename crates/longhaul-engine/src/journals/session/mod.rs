@@ -1,8 +1,10 @@
 //! What one receiving session writes down, and what it finds that others wrote.
 //!
-//! In: names that are surveyed, orders to open, records. Out: partials to continue, open temporaries. Called from the
-//! target side's threads; the order of calls for one file is the machine's. `claim` finds what is left of a name, `open`
-//! makes temporaries or goes on with those that were left, `proof` reads back what is not believed of them, `close` sweeps directories and puts journals away.
+//! In: names that are surveyed, orders to open, records. Out: partials to continue, open
+//! temporaries. Called from the target side's threads; the order of calls for one file is the
+//! machine's. `claim` finds what is left of a name, `open` makes temporaries or goes on with those
+//! that were left, `proof` reads back what is not believed of them, `close` sweeps directories and
+//! puts journals away.
 
 mod claim;
 mod close;
@@ -36,14 +38,16 @@ pub(crate) struct SessionJournal {
     pub(super) store: Arc<RootJournals>,
     /// Its own journal, once anything is made.
     own_file: Mutex<Own>,
-    /// Directories of which its own journal says that temporaries lie there. Held while that is written down.
+    /// Directories of which its own journal says that temporaries lie there. Held while that is
+    /// written down.
     dirs: Mutex<HashSet<RelPath>>,
-    /// Directories of these out of which a temporary was removed, or may have been: they are synced before the journal forgets
-    /// them.
+    /// Directories of these out of which a temporary was removed, or may have been: they are synced
+    /// before the journal forgets them.
     thinned: Mutex<HashSet<RelPath>>,
     /// What stood on the shelf as it began.
     leftover: Mutex<Outlines>,
-    /// Journals that it goes on with. They are locked from the first partial that is taken until the session ends.
+    /// Journals that it goes on with. They are locked from the first partial that is taken until
+    /// the session ends.
     taken: Mutex<HashMap<SessionTag, Arc<JournalFile>>>,
     /// Journals that another process did not let go of while this session waited.
     elsewhere: Mutex<HashSet<SessionTag>>,
@@ -52,7 +56,8 @@ pub(crate) struct SessionJournal {
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
     claims: Mutex<HashMap<FileId, PathClaim>>,
-    /// Names that were in doubt and were committed anew: written down many at a time, at the latest when the session ends.
+    /// Names that were in doubt and were committed anew: written down many at a time, at the latest
+    /// when the session ends.
     certain: Mutex<Vec<RelPath>>,
     /// Held by whoever reads a partial back: one at a time, as each needs a buffer.
     proving: Mutex<()>,
@@ -72,7 +77,8 @@ enum Own {
     NotYet,
     /// It stands.
     Book(Arc<JournalFile>),
-    /// The top of the tree is not ours to write a journal to: nothing is written down, and nothing will be continued.
+    /// The top of the tree is not ours to write a journal to: nothing is written down, and nothing
+    /// will be continued.
     Unwritten,
 }
 
@@ -159,8 +165,8 @@ impl SessionJournal {
         &self.author
     }
 
-    /// Sees to it that this session has a journal that says, durably, that temporaries lie in the directories of these
-    /// names. Called before the first of them is made.
+    /// Sees to it that this session has a journal that says, durably, that temporaries lie in the
+    /// directories of these names. Called before the first of them is made.
     ///
     /// # Errors
     /// A [`Fault`] of the disk.
@@ -283,8 +289,8 @@ impl SessionJournal {
         }
     }
 
-    /// A temporary of a name was removed, or may have been, and no record speaks of it. Where none was ever made, nothing is
-    /// remembered: names may fail in millions of directories.
+    /// A temporary of a name was removed, or may have been, and no record speaks of it. Where none
+    /// was ever made, nothing is remembered: names may fail in millions of directories.
     pub(crate) fn thin(&self, placed: &RelPath) {
         let dir = self.full(placed).ok().and_then(|path| path.parent());
         let begun = dir.filter(|dir| lock(&self.dirs).contains(dir));
@@ -301,7 +307,8 @@ impl SessionJournal {
         self.claims().contains_key(&entry.id) || self.is_doubtful(&entry.placed)
     }
 
-    /// An entry came to its outcome. What was left of a file that stands whole is removed; the path is free for others.
+    /// An entry came to its outcome. What was left of a file that stands whole is removed; the path
+    /// is free for others.
     pub(crate) fn settled(&self, tree: &dyn TargetTree, entry: &EntryRef, outcome: &Outcome) {
         if matches!(outcome, Outcome::Committed(_) | Outcome::Skipped | Outcome::Equal(_) | Outcome::Stands(_))
             && let Some(Found { book, taken }) = self.take_found(entry.id)

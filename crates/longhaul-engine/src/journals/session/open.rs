@@ -1,7 +1,8 @@
 //! Opening what a file is received into: a new temporary, or the one that an earlier session left.
 //!
-//! In: an order to open. Out: an open temporary and, where it goes on, what of it is held. A new temporary is written down
-//! before it stands; what is not believed of an old one is written down as lost before anything of it is written anew.
+//! In: an order to open. Out: an open temporary and, where it goes on, what of it is held. A new
+//! temporary is written down before it stands; what is not believed of an old one is written down
+//! as lost before anything of it is written anew.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +20,12 @@ use crate::random::nonce;
 type GoneOn = (Arc<TargetFile>, Arc<Partial>);
 
 impl SessionJournal {
-    /// Opens what a file is received into: the partial's temporary if that is to be continued and stands, else a new one,
-    /// which is written down first.
+    /// Opens what a file is received into: the partial's temporary if that is to be continued and
+    /// stands, else a new one, which is written down first.
     ///
     /// # Errors
-    /// A [`Fault`] of the disk; nothing is left of a new temporary then, and what was found stays as it is.
+    /// A [`Fault`] of the disk; nothing is left of a new temporary then, and what was found stays
+    /// as it is.
     pub(crate) fn open(
         &self,
         tree: &dyn TargetTree,
@@ -95,7 +97,8 @@ impl SessionJournal {
         }
     }
 
-    /// Goes on with a partial, as far as it is what its journal says; none if its temporary does not stand.
+    /// Goes on with a partial, as far as it is what its journal says; none if its temporary does
+    /// not stand.
     fn go_on(
         &self,
         tree: &dyn TargetTree,
@@ -125,7 +128,8 @@ impl SessionJournal {
         };
         let (proven, lost) = self.prove(tree, &file, partial, why)?;
         let revised = match partial.source() {
-            // Until its chunks are compared with the other version of the source, none of them is held.
+            // Until its chunks are compared with the other version of the source, none of them is
+            // held.
             Source::Changed => {
                 let lost = vec![Stretch { start: ChunkIndex(0), count: partial.map().chunks() }];
                 Some(Record::Revised { number, source: stamp_of(entry), lost })
@@ -141,8 +145,9 @@ impl SessionJournal {
     }
 }
 
-/// Opens a temporary, as soon as whoever had it has let go. Its journal is locked by us, so no session that lives has it: a process
-/// that was killed with I/O in flight, by `io_uring` above all, keeps its files for a moment after it is gone.
+/// Opens a temporary, as soon as whoever had it has let go. Its journal is locked by us, so no
+/// session that lives has it: a process that was killed with I/O in flight, by `io_uring` above
+/// all, keeps its files for a moment after it is gone.
 fn once_let_go<T>(open: impl Fn() -> Result<T, DiskError>, within: Duration) -> Result<T, DiskError> {
     let until = Instant::now() + within;
     loop {
@@ -167,7 +172,8 @@ fn warn_of_large_chunks(entry: &EntryRef, len: u64, found: &Found, chunk: ChunkS
     }
 }
 
-/// The kernel takes milliseconds to end a process's I/O; on a loaded host, or a disk that stalls, seconds.
+/// The kernel takes milliseconds to end a process's I/O; on a loaded host, or a disk that stalls,
+/// seconds.
 const LET_GO_WITHIN: Duration = Duration::from_secs(5);
 /// How often a file that is in use is tried again.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -1,7 +1,9 @@
-//! Reading back what is held of a partial that is not what its journal says, or that an earlier boot wrote.
+//! Reading back what is held of a partial that is not what its journal says, or that an earlier
+//! boot wrote.
 //!
-//! In: an open temporary and the digests that were journalled. Out: what of it the medium really holds, and what not. Ends
-//! soon when the session does. Decides nothing: `open` writes down what is lost.
+//! In: an open temporary and the digests that were journalled. Out: what of it the medium really
+//! holds, and what not. Ends soon when the session does. Decides nothing: `open` writes down what
+//! is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +23,8 @@ impl SessionJournal {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Reads every chunk that is held back from the medium; gives what is right of it, and what is to be revised away.
+    /// Reads every chunk that is held back from the medium; gives what is right of it, and what is
+    /// to be revised away.
     pub(super) fn prove(
         &self,
         tree: &dyn TargetTree,

@@ -1,5 +1,6 @@
-//! The ledger on a real directory: what is believed of partials, whose "done" counts, what is locked, what is in doubt and
-//! what is left behind. A second store on one shelf stands for another process: locks belong to openings.
+//! The ledger on a real directory: what is believed of partials, whose "done" counts, what is
+//! locked, what is in doubt and what is left behind. A second store on one shelf stands for another
+//! process: locks belong to openings.
 
 #![allow(clippy::disallowed_methods, reason = "tests set their scratch up directly")]
 

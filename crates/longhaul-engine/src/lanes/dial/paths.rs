@@ -1,8 +1,10 @@
-//! The paths of a run, when it was given several: which one the next lane is dialled over, and what each has carried.
+//! The paths of a run, when it was given several: which one the next lane is dialled over, and what
+//! each has carried.
 //!
-//! In: addresses, lanes that joined, dials that failed. Out: a path for each dial, figures for observers. A path that does not
-//! answer is tried by one lane at a time until it does; all others run over those that do. Data needs no share of its own: every
-//! lane takes from one queue, so a path carries what it can. Knows no sessions.
+//! In: addresses, lanes that joined, dials that failed. Out: a path for each dial, figures for
+//! observers. A path that does not answer is tried by one lane at a time until it does; all others
+//! run over those that do. Data needs no share of its own: every lane takes from one queue, so a
+//! path carries what it can. Knows no sessions.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -98,7 +100,8 @@ impl Paths {
         for path in all.iter_mut() {
             let mut gone = 0;
             path.lanes.retain_mut(|lane| {
-                // What it carried is asked for after it was seen to be gone: it then carries no more.
+                // What it carried is asked for after it was seen to be gone: it then carries no
+                // more.
                 let is_gone = lane.handle.state().is_none();
                 lane.bytes = lane.bytes.max(lane.handle.carried());
                 gone += if is_gone { lane.bytes } else { 0 };
@@ -110,8 +113,8 @@ impl Paths {
     }
 }
 
-/// One that is down and that nobody tries, as long as another carries something; else, of those that are up, the one with the
-/// fewest lanes.
+/// One that is down and that nobody tries, as long as another carries something; else, of those
+/// that are up, the one with the fewest lanes.
 fn choose(all: &[Carried]) -> Option<usize> {
     let mut places = 0..all.len();
     let carried = all.iter().any(|path| !path.is_down && path.lanes.len() + path.dialling > 0);

@@ -1,9 +1,10 @@
 //! How large segments may be on each path of a run: found out when lanes are dialled.
 //!
-//! A path may swallow large packets and tell nobody (an ICMP filter before a narrower link). A lane joins only if full segments
-//! pass both ways; where nothing is answered, it is dialled anew with smaller ones. Only if that lane joins was it the size, and
-//! later lanes of the path begin there; so whoever is wrong about a silence (an outage, a busy daemon) has lost a moment. In:
-//! attempts that take a limit. Out: a lane. Knows no sockets.
+//! A path may swallow large packets and tell nobody (an ICMP filter before a narrower link). A lane
+//! joins only if full segments pass both ways; where nothing is answered, it is dialled anew with
+//! smaller ones. Only if that lane joins was it the size, and later lanes of the path begin there;
+//! so whoever is wrong about a silence (an outage, a busy daemon) has lost a moment. In: attempts
+//! that take a limit. Out: a lane. Knows no sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -60,7 +61,8 @@ fn smaller(unjoined: &Unjoined) -> Option<u32> {
     LADDER.into_iter().find(|bytes| bytes + STEP_MIN <= *segment_bytes)
 }
 
-/// What packets of 1500 bytes hold over either IP, which most links carry; what every link carries that IPv6 runs over.
+/// What packets of 1500 bytes hold over either IP, which most links carry; what every link carries
+/// that IPv6 runs over.
 const LADDER: [u32; 2] = [1440, SEGMENT_BYTES_SAFE];
 /// A step that is smaller than this is none: the options of TCP are not counted alike.
 const STEP_MIN: u32 = 100;
@@ -69,7 +71,8 @@ const STEP_MIN: u32 = 100;
 mod tests {
     use super::*;
 
-    /// A path on which segments pass up to `hole`, between cards of `card`: what a dial tries, and whether a lane joins.
+    /// A path on which segments pass up to `hole`, between cards of `card`: what a dial tries, and
+    /// whether a lane joins.
     fn dials(segments: &Segments, card: u32, hole: u32) -> (Vec<Option<u32>>, bool) {
         let mut tried = Vec::new();
         let joined = segments.dial(0, |limit| {

@@ -1,9 +1,10 @@
 //! Which lanes stand still while others move. Pure: readings and times in, lanes to give up out.
 //!
-//! A lane that has a unit in hand and moves no piece of it for the whole stall time is of no use, if its siblings show that
-//! it is not the session that stands: they have moved on, or have nothing left to do. On the sending side a lane also stands
-//! still while the receiver's disk keeps it from reading, and takes turns in that with its siblings: there they must have
-//! moved several turns more, or the receiver must not say that its disk stalls. Knows no streams and no machines.
+//! A lane that has a unit in hand and moves no piece of it for the whole stall time is of no use,
+//! if its siblings show that it is not the session that stands: they have moved on, or have nothing
+//! left to do. On the sending side a lane also stands still while the receiver's disk keeps it from
+//! reading, and takes turns in that with its siblings: there they must have moved several turns
+//! more, or the receiver must not say that its disk stalls. Knows no streams and no machines.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -40,7 +41,8 @@ impl Stalls {
         self.after
     }
 
-    /// How long a lane may stand in the middle of a unit: a sending one for as long as the receiver lets it wait.
+    /// How long a lane may stand in the middle of a unit: a sending one for as long as the receiver
+    /// lets it wait.
     pub(crate) fn starving_after(&self) -> Duration {
         match self.role {
             Role::Receiver => self.after,
@@ -48,8 +50,8 @@ impl Stalls {
         }
     }
 
-    /// The lanes to give up now. `owing` have something to bring even if they have nothing in hand; `peer_stalls`: the other
-    /// side said of late that its disk does.
+    /// The lanes to give up now. `owing` have something to bring even if they have nothing in hand;
+    /// `peer_stalls`: the other side said of late that its disk does.
     pub(crate) fn find(
         &mut self,
         now: Instant,
@@ -87,8 +89,9 @@ impl Stalls {
     }
 }
 
-/// A receiver that is short of buffers serves its lanes in turn, but in no strict order: so many turns without one mean that
-/// it is not that (a guess, on the safe side: a lane that is given up wrongly costs what it had in hand).
+/// A receiver that is short of buffers serves its lanes in turn, but in no strict order: so many
+/// turns without one mean that it is not that (a guess, on the safe side: a lane that is given up
+/// wrongly costs what it had in hand).
 const TURNS: u64 = 4;
 
 /// Within this a receiver whose disk stalls has said so, as it says something every 5 s.

@@ -1,9 +1,11 @@
-//! Which lanes get no answer any more to large segments while the other host is there: their path has come to swallow them.
+//! Which lanes get no answer any more to large segments while the other host is there: their path
+//! has come to swallow them.
 //!
-//! A lane was tried with a full segment when it joined; routes change. Such a lane looks like one whose path is down, so it is
-//! given up only if control was heard meanwhile, which says little enough to pass, and it sent in vain even after that. What takes
-//! its place is tried anew, and made with smaller segments if need be. Pure: the kernel's counters and times in, lanes to give up
-//! out.
+//! A lane was tried with a full segment when it joined; routes change. Such a lane looks like one
+//! whose path is down, so it is given up only if control was heard meanwhile, which says little
+//! enough to pass, and it sent in vain even after that. What takes its place is tried anew, and
+//! made with smaller segments if need be. Pure: the kernel's counters and times in, lanes to give
+//! up out.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -59,14 +61,14 @@ impl Unanswered {
     }
 }
 
-/// Whether large segments are under way and the time for an answer has run out. (A host that takes no data has nothing under way,
-/// and answers the kernel's probes.)
+/// Whether large segments are under way and the time for an answer has run out. (A host that takes
+/// no data has nothing under way, and answers the kernel's probes.)
 fn waits(state: &ConnectionState) -> bool {
     state.unacked_segments > 0 && state.timeouts > 0 && state.segment_bytes > SEGMENT_BYTES_SAFE
 }
 
-/// Sent four times without an answer: with a loss of a hundredth, one in a hundred million. Where round trips are short that is
-/// after 1.4 s.
+/// Sent four times without an answer: with a loss of a hundredth, one in a hundred million. Where
+/// round trips are short that is after 1.4 s.
 const TIMEOUTS: u8 = 3;
 
 #[cfg(test)]
@@ -78,7 +80,8 @@ mod tests {
         ConnectionState { acked: 5, unacked_segments: 8, segment_bytes: 8948, timeouts, ..ConnectionState::default() }
     }
 
-    /// Whether a lane that was `first` and is `then`, a second later, is given up; control was heard `heard_ms` after the first look.
+    /// Whether a lane that was `first` and is `then`, a second later, is given up; control was
+    /// heard `heard_ms` after the first look.
     fn given_up(first: ConnectionState, then: ConnectionState, heard_ms: Option<u64>) -> bool {
         let (mut unanswered, start) = (Unanswered::default(), Instant::now());
         assert_eq!(unanswered.find(start, [(LaneId(1), first)].into_iter(), start), []);

@@ -1,6 +1,8 @@
-//! Which lanes are to be given up: those that stand still, those the other host does not hear, those that swallow large segments.
+//! Which lanes are to be given up: those that stand still, those the other host does not hear,
+//! those that swallow large segments.
 //!
-//! In: the lanes, once a second. Out: ids. What becomes of what they carried is the machines' business.
+//! In: the lanes, once a second. Out: ids. What becomes of what they carried is the machines'
+//! business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -27,8 +29,9 @@ impl LaneHealth {
         LaneHealth { role, stalls, unanswered: Unanswered::default(), next: Instant::now() + EVERY }
     }
 
-    /// The lanes to give up now, looked for once a second. `owing` names those that owe something they have not begun;
-    /// `peer_stalls`: the other side said of late that its disk does; `heard`: when it last said anything.
+    /// The lanes to give up now, looked for once a second. `owing` names those that owe something
+    /// they have not begun; `peer_stalls`: the other side said of late that its disk does; `heard`:
+    /// when it last said anything.
     pub(crate) fn find(
         &mut self,
         lanes: &mut BTreeMap<LaneId, StandingLane>,
@@ -57,7 +60,8 @@ impl LaneHealth {
         found
     }
 
-    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a lane waits for.
+    /// Whether a sign of life of the other side, if the last was `heard` then, would tell of what a
+    /// lane waits for.
     pub(crate) fn asks(&self, heard: Instant) -> bool {
         self.unanswered.asks(heard)
     }

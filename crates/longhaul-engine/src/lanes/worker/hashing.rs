@@ -1,7 +1,9 @@
-//! Hashing of what is not moved piece by piece: holes, and chunks that are compared before they are sent.
+//! Hashing of what is not moved piece by piece: holes, and chunks that are compared before they are
+//! sent.
 //!
-//! In: a hasher and what to hash. Out: the hasher's state, and a beat for each piece: a lane that hashes is at work, and whoever
-//! watches it must see that, however large the chunk and however slow the processor. Knows no streams.
+//! In: a hasher and what to hash. Out: the hasher's state, and a beat for each piece: a lane that
+//! hashes is at work, and whoever watches it must see that, however large the chunk and however
+//! slow the processor. Knows no streams.
 
 use longhaul_core::digest::ChunkHasher;
 

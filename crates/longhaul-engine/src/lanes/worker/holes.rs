@@ -1,8 +1,10 @@
-//! Which holes may arrive: chunks of files that were announced sparse, while they are wanted, once for each attempt.
+//! Which holes may arrive: chunks of files that were announced sparse, while they are wanted, once
+//! for each attempt.
 //!
-//! In: what the session wants, as it says so. Out: whether a hole that a lane brings is worth hashing. A header without payload
-//! can stand for 64 MiB of zeros, so it is asked here before anything is hashed; what it is worth in the end the machine judges.
-//! Knows no streams and no digests.
+//! In: what the session wants, as it says so. Out: whether a hole that a lane brings is worth
+//! hashing. A header without payload can stand for 64 MiB of zeros, so it is asked here before
+//! anything is hashed; what it is worth in the end the machine judges. Knows no streams and no
+//! digests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

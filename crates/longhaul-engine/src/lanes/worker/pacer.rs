@@ -1,8 +1,9 @@
 //! Keeps all sending lanes of a session together below a rate.
 //!
-//! Each lane asks before it sends a grain and waits its turn. One account for all of them: a fast lane takes what a slow one
-//! leaves. The kernel paces each TCP connection besides ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic
-//! cell rate algorithm, ITU-T I.371: the account runs ahead of the clock by what was let through.)
+//! Each lane asks before it sends a grain and waits its turn. One account for all of them: a fast
+//! lane takes what a slow one leaves. The kernel paces each TCP connection besides
+//! ([`Pacer::share`]), so that a grain does not leave as a burst. (A generic cell rate algorithm,
+//! ITU-T I.371: the account runs ahead of the clock by what was let through.)
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -102,8 +103,8 @@ impl Pacer {
         }
     }
 
-    /// What the kernel may let one of `lanes` connections send, bytes/s: twice its share, as some lanes carry less than
-    /// theirs; the account sees to the whole.
+    /// What the kernel may let one of `lanes` connections send, bytes/s: twice its share, as some
+    /// lanes carry less than theirs; the account sees to the whole.
     pub(crate) fn share(&self, lanes: usize) -> Option<u64> {
         let rate = self.rate()?;
         Some(if lanes <= 1 { rate } else { (rate / lanes as u64).saturating_mul(2) }.max(1))
@@ -115,7 +116,8 @@ impl Pacer {
 }
 
 impl Account {
-    /// What was let through and is not paid for stays owed, at the new rate: whoever changes it often gains nothing.
+    /// What was let through and is not paid for stays owed, at the new rate: whoever changes it
+    /// often gains nothing.
     fn change(&mut self, now: Instant, rate: Option<u64>) {
         if let (Some(old), Some(new), Some(paid)) = (self.rate, rate, self.paid) {
             let owed = paid.saturating_duration_since(now).as_secs_f64() * old as f64 / new as f64;
@@ -142,7 +144,8 @@ impl Account {
     }
 }
 
-/// So far the account may run ahead of the clock: what a thread that is woken late has to make good.
+/// So far the account may run ahead of the clock: what a thread that is woken late has to make
+/// good.
 const BURST: Duration = Duration::from_millis(20);
 /// A lower rate does not hold up what was let through at a higher one for longer than this.
 const OWED_MAX: Duration = Duration::from_secs(5);

@@ -1,7 +1,9 @@
-//! Signs of life of a lane: whether it moves, has something in hand, or waits for this side's own buffers.
+//! Signs of life of a lane: whether it moves, has something in hand, or waits for this side's own
+//! buffers.
 //!
-//! A lane's thread beats with every piece; the session loop reads. On a `safe` lane whoever is on the way can make a header
-//! promise more than was ever sent, or take bytes out: without this the lane, and the session, would wait for them for ever.
+//! A lane's thread beats with every piece; the session loop reads. On a `safe` lane whoever is on
+//! the way can make a header promise more than was ever sent, or take bytes out: without this the
+//! lane, and the session, would wait for them for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -132,8 +134,8 @@ impl ArrivalDeadline {
         ArrivalDeadline { pieces: 0, since: Instant::now() }
     }
 
-    /// Whether something is `owed`, nothing keeps this side from taking it, and no lane has brought anything for too long.
-    /// `pieces` came over all lanes so far, lost ones too.
+    /// Whether something is `owed`, nothing keeps this side from taking it, and no lane has brought
+    /// anything for too long. `pieces` came over all lanes so far, lost ones too.
     pub(crate) fn is_overdue(&mut self, owed: bool, pieces: u64, held_up: bool) -> bool {
         if !owed || held_up || pieces != self.pieces {
             (self.pieces, self.since) = (pieces, Instant::now());

@@ -1,7 +1,8 @@
 //! A receiving lane's thread: takes units off the wire into slots, hashing as they come.
 //!
-//! In: a joined stream. Out: [`Arrival`]s to the session loop, whose machine alone decides what they are worth. A
-//! buffer is claimed before its payload is read; when none is free the lane stops reading, and TCP tells the sender.
+//! In: a joined stream. Out: [`Arrival`]s to the session loop, whose machine alone decides what
+//! they are worth. A buffer is claimed before its payload is read; when none is free the lane stops
+//! reading, and TCP tells the sender.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,8 +52,8 @@ pub(crate) struct ReceiveMeans<'a> {
     pub(crate) holes: &'a Holes,
 }
 
-/// Receives until the sender is done with the lane, or this side gives no more buffers. Gives the number of units that were
-/// delivered, however it ended.
+/// Receives until the sender is done with the lane, or this side gives no more buffers. Gives the
+/// number of units that were delivered, however it ended.
 ///
 /// # Errors
 /// A [`Fault`] when the lane breaks or carries what no sender sends.
@@ -76,7 +77,8 @@ pub(crate) fn run(
         }
     });
     let result = result.map_err(|fault| match (protection, fault.code) {
-        // Whoever is on the way may have done that: not the sender's fault, and another try may find a cleaner way.
+        // Whoever is on the way may have done that: not the sender's fault, and another try may
+        // find a cleaner way.
         (Protection::Safe, FaultCode::Protocol) => Fault::new(
             FaultCode::Lost,
             Blame::Path,
@@ -104,7 +106,8 @@ fn receive_unit(
     means.pulse.begin();
     let Header::Piece(piece) = Header::decode(&header).map_err(Fault::protocol)? else { return Ok(None) };
     check(&piece, means.slab, trailers)?;
-    // Behind nothing its digest is here at once: then nothing is hashed of a unit that a broken lane does not bring whole.
+    // Behind nothing its digest is here at once: then nothing is hashed of a unit that a broken
+    // lane does not bring whole.
     let early = if trailers && piece.len == 0 { Some(receive_trailer(stream, &piece)?) } else { None };
     let Some((slot, computed)) = receive(stream, &piece, means, grain_bytes)? else { return Ok(None) };
     let declared = if trailers && early.is_none() { Some(receive_trailer(stream, &piece)?) } else { early };
@@ -113,7 +116,8 @@ fn receive_unit(
     Ok(Some(Arrival { landed, slot, rows: places }))
 }
 
-/// A byte-stream lane carries each unit as one piece, with a digest behind it exactly if the lane authenticates.
+/// A byte-stream lane carries each unit as one piece, with a digest behind it exactly if the lane
+/// authenticates.
 fn check(piece: &Piece, slab: &Slab, trailers: bool) -> Result<(), Fault> {
     let whole = piece.offset == 0 && piece.len == if piece.is_bare() { 0 } else { piece.unit_len };
     if !whole || piece.trailer != trailers || piece.unit_len > slab.slot_bytes() as u64 {
@@ -132,7 +136,8 @@ fn receive(
         Unit::Chunk { index, .. } => index.start(piece.chunk),
         Unit::Bundle(_) => FileOffset(0),
     };
-    // The tree has no place beyond 2^64 bytes, and none for a chunk that is not aligned to its size.
+    // The tree has no place beyond 2^64 bytes, and none for a chunk that is not aligned to its
+    // size.
     if start.0.checked_add(piece.unit_len).is_none() || piece.digest == DigestKind::Root && start.0 != 0 {
         return Err(Fault::protocol(format_args!("{} lies where no file reaches", piece.unit)));
     }
@@ -181,8 +186,8 @@ fn receive_trailer(stream: &mut LaneStream, piece: &Piece) -> Result<Digest, Fau
     })
 }
 
-/// The files of a bundle, each hashed; none if it does not parse: its digest then says whether the sender or the way is
-/// to blame.
+/// The files of a bundle, each hashed; none if it does not parse: its digest then says whether the
+/// sender or the way is to blame.
 fn rows_of(piece: &Piece, slot: Option<&Slot>) -> (Vec<LandedRow>, Vec<(FileId, Range<usize>)>) {
     let (Unit::Bundle(_), Some(slot)) = (piece.unit, slot) else { return Default::default() };
     let unit = &slot[..piece.len as usize];
@@ -212,7 +217,8 @@ mod tests {
     use super::*;
     use crate::lanes::join::confirm;
 
-    /// How a lane ends on which the other end says that it has taken it, or not, and then that there is no more.
+    /// How a lane ends on which the other end says that it has taken it, or not, and then that
+    /// there is no more.
     fn ended(taken: bool, is_confirmed: bool) -> Result<(), FaultCode> {
         let (stream, mut other) = LaneStream::pair().expect("a pair");
         if is_confirmed {
@@ -239,7 +245,8 @@ mod tests {
         let (stream, mut other) = LaneStream::pair().expect("a pair");
         let (holes, chunk) = announced(true);
         holes.say(&want(0, 2));
-        // Two that are wanted, in between a thousand that are not: of other files, again, of no chunk.
+        // Two that are wanted, in between a thousand that are not: of other files, again, of no
+        // chunk.
         let mut pieces: Vec<Piece> = (0..1000).map(|n| hole(2 + n % 8, 1, 1 << 20, chunk)).collect();
         pieces.insert(500, hole(0, 1, 1 << 20, chunk));
         pieces.insert(0, hole(1, 1, 1 << 20, chunk));

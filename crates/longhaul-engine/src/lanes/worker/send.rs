@@ -1,7 +1,8 @@
-//! A sending lane's thread: takes filled slots from the one queue of its session, hashes and sends them.
+//! A sending lane's thread: takes filled slots from the one queue of its session, hashes and sends
+//! them.
 //!
-//! In: [`Ready`] from `source`. Out: a report of each sent unit to the session loop, and at the end what it had in hand. A
-//! fast lane takes more.
+//! In: [`Ready`] from `source`. Out: a report of each sent unit to the session loop, and at the end
+//! what it had in hand. A fast lane takes more.
 
 use std::time::Duration;
 
@@ -92,8 +93,8 @@ pub(crate) fn run(
     end(&mut stream, taken).map_err(|e| (lane_fault(&e), None))
 }
 
-/// Ends a lane in order. That is of use only where the other end has taken it: of one that was turned away nobody would ever say
-/// what arrived.
+/// Ends a lane in order. That is of use only where the other end has taken it: of one that was
+/// turned away nobody would ever say what arrived.
 fn end(stream: &mut LaneStream, taken: bool) -> Result<(), NetError> {
     stream.send(&[&Header::End.encode()])?;
     if !taken {
@@ -204,7 +205,8 @@ mod tests {
     #[test]
     fn a_lane_ends_in_order_only_where_the_other_end_has_taken_it() {
         assert_eq!(ended(true, |mut other| hear_end(&mut other)), Ok(()));
-        // What was sent on it was heard by nobody: that must be a loss, or its units would be waited for.
+        // What was sent on it was heard by nobody: that must be a loss, or its units would be
+        // waited for.
         assert_eq!(ended(false, |mut other| hear_end(&mut other)), Err(FaultCode::Lost));
         let takes_late = |mut other: LaneStream| {
             hear_end(&mut other);

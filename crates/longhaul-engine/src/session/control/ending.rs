@@ -1,7 +1,7 @@
 //! The end of a link: last words, and how long they are waited for.
 //!
-//! In: the fault that a session ends with, if any. Out: a control channel that is closed in order where that is possible, and no thread or
-//! task that is left. Decides nothing.
+//! In: the fault that a session ends with, if any. Out: a control channel that is closed in order
+//! where that is possible, and no thread or task that is left. Decides nothing.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ impl ControlLink {
         }
     }
 
-    /// Ends the link: what was said is written, threads and tasks are over when this returns. Gives the receiver's last counters, where
-    /// it said some after it was refused.
+    /// Ends the link: what was said is written, threads and tasks are over when this returns. Gives
+    /// the receiver's last counters, where it said some after it was refused.
     pub(crate) async fn end(mut self) -> Option<Tally> {
         self.ending = true;
         self.outbox = None;
@@ -53,7 +53,8 @@ impl ControlLink {
         self.inbox.close();
         let _ = tokio::time::timeout(farewell, &mut self.writer).await;
         self.writer.abort();
-        // A connection that is closed with words unread is reset, and our last ones are lost with it: hear the other side out.
+        // A connection that is closed with words unread is reset, and our last ones are lost with
+        // it: hear the other side out.
         if self.refused && is_there && !hears {
             let _ = tokio::time::timeout(HEARING_OUT_MAX, &mut self.reader).await;
         }
@@ -84,5 +85,6 @@ fn keep_counters(event: SessionEvent, tally: &mut Option<Tally>) {
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
 /// A side that was refused ends within a round trip or two; one that does not is left.
 const HEARING_OUT_MAX: Duration = Duration::from_secs(2);
-/// A receiver that is refused makes durable what has come, for 4 s at most, and says then what it holds.
+/// A receiver that is refused makes durable what has come, for 4 s at most, and says then what it
+/// holds.
 const HOLDING_MAX: Duration = Duration::from_millis(4500);

@@ -1,7 +1,8 @@
 //! What both roles share of a session: events in, messages out, signs of life, the way to an end.
 //!
-//! Owns the control channel's tasks, the [`Lanes`] and the look-out for what limits. Takes in what is said of lanes and rates
-//! itself, and hands all else to the loop. Decides only when a session cannot go on.
+//! Owns the control channel's tasks, the [`Lanes`] and the look-out for what limits. Takes in what
+//! is said of lanes and rates itself, and hands all else to the loop. Decides only when a session
+//! cannot go on.
 
 mod ending;
 
@@ -88,11 +89,13 @@ pub(crate) struct ControlLink {
     moved: u64,
     /// All that had moved when it was last looked at, and when that was found to have grown.
     moved_by: (u64, Instant),
-    /// Payload that had arrived when that was last asked for, and when that was found to have grown.
+    /// Payload that had arrived when that was last asked for, and when that was found to have
+    /// grown.
     arrived_by: (u64, Instant),
     /// Whether this side's disk has something to do.
     pub(crate) at_work: bool,
-    /// Claims memory for what lanes over QUIC keep in this process; `None` where that is claimed or nobody counts it.
+    /// Claims memory for what lanes over QUIC keep in this process; `None` where that is claimed or
+    /// nobody counts it.
     quic_room: Option<Box<dyn FnMut() -> bool + Send>>,
     /// When the other side last said that its disk stalls.
     peer_stalled: Option<Instant>,
@@ -105,11 +108,12 @@ pub(crate) struct ControlLink {
     refused: bool,
     /// The other side is known to listen no more: it has dialled anew.
     deserted: bool,
-    /// A lane ended so that the session must: the reason is told unless the other side tells a better one within a moment.
+    /// A lane ended so that the session must: the reason is told unless the other side tells a
+    /// better one within a moment.
     lane_fault: Option<(Instant, Fault)>,
 }
 
-/// Why a session loop woke. Nothing of it is taken in yet: [`Link::absorb`] does that.
+/// Why a session loop woke. Nothing of it is taken in yet: [`ControlLinkParts::absorb`] does that.
 #[derive(Debug)]
 pub(crate) enum Wake {
     /// The next event of the session's queue.
@@ -139,7 +143,8 @@ impl ControlLink {
         let (sink, events) = parts.events;
         let (outbox, writer) = start_writer(parts.writer);
         let (inbox, role) = (Inbox::new(), parts.rules.role);
-        // A sender reads whatever waits for the other side: so two that wait for each other there cannot be.
+        // A sender reads whatever waits for the other side: so two that wait for each other there
+        // cannot be.
         let queue = (role == Role::Receiver).then(|| outbox.queue.clone());
         let reader = tokio::spawn(read_all(parts.reader, inbox.clone(), queue, sink.clone()));
         let now = Instant::now();
@@ -200,8 +205,8 @@ impl ControlLink {
         self.idle.as_mut()?.look(now, doings)
     }
 
-    /// Whether the other side is to know that this side's disk is what is waited for: a lane finds no buffer, or nothing has moved
-    /// for a while and the disk is at something.
+    /// Whether the other side is to know that this side's disk is what is waited for: a lane finds
+    /// no buffer, or nothing has moved for a while and the disk is at something.
     fn stalls(&self) -> bool {
         self.lanes.pieces().1 || self.at_work && self.moved_by.1.elapsed() >= STALLED_AFTER
     }
@@ -249,10 +254,12 @@ impl ControlLink {
         crate::cpu::process_micros().saturating_sub(self.cpu_start)
     }
 
-    /// Waits for the next thing to happen, until `timeout` at most. Changes nothing: cancelled while it waits it loses nothing.
+    /// Waits for the next thing to happen, until `timeout` at most. Changes nothing: cancelled
+    /// while it waits it loses nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         let now = Instant::now();
-        // However much happens: signs of life are owed, silence is noticed, and a broken lane is not waited for longer.
+        // However much happens: signs of life are owed, silence is noticed, and a broken lane is
+        // not waited for longer.
         let grant_at = self.lanes.grant_at().filter(|_| !self.ending);
         let due = [Some(self.next_tick), self.lane_fault.as_ref().map(|(at, _)| *at), grant_at];
         let due = due.into_iter().flatten().min().unwrap_or(now);
@@ -278,8 +285,8 @@ impl ControlLink {
         self.events.try_recv().ok().map(Wake::Event)
     }
 
-    /// Takes in why the loop woke. Gives what is not the link's own: messages for the machine, reports of lanes and disks, and the
-    /// fault by which the session must end.
+    /// Takes in why the loop woke. Gives what is not the link's own: messages for the machine,
+    /// reports of lanes and disks, and the fault by which the session must end.
     pub(crate) fn absorb(&mut self, wake: Wake) -> Option<Incoming> {
         match wake {
             Wake::Event(event) => self.hear(event),
@@ -296,8 +303,8 @@ impl ControlLink {
         }
     }
 
-    /// Ends a round of the loop: messages that were heard are dealt with and give their room back, and lanes are looked at, if it is
-    /// time to.
+    /// Ends a round of the loop: messages that were heard are dealt with and give their room back,
+    /// and lanes are looked at, if it is time to.
     pub(crate) fn settle(&mut self) {
         self.inbox_room = None;
         if let Some(doing) = self.lanes.sample() {
@@ -458,7 +465,8 @@ impl ControlLink {
         None
     }
 
-    /// A second is over, or half of one, or the session: names what limited it, and says so to the other side.
+    /// A second is over, or half of one, or the session: names what limited it, and says so to the
+    /// other side.
     pub(crate) fn judge(&mut self) {
         let Some(by) = self.limiter.second(self.lanes.handles(), &self.times) else { return };
         // No sign of life: a stalled disk is told by heartbeats, which silence alone brings about.
@@ -486,13 +494,14 @@ impl ControlLink {
         self.outbox.as_ref().map(Outbox::gauge).unwrap_or_default()
     }
 
-    /// Whether more waits for the other side than an honest one is behind with: nothing new is to be begun for it.
+    /// Whether more waits for the other side than an honest one is behind with: nothing new is to
+    /// be begun for it.
     pub(crate) fn is_backlogged(&self) -> bool {
         self.gauge().is_backlogged()
     }
 
-    /// Whether there is no memory for what waits for the other side and for the entries that are held, of so many bytes: no more
-    /// entries are to be taken in.
+    /// Whether there is no memory for what waits for the other side and for the entries that are
+    /// held, of so many bytes: no more entries are to be taken in.
     pub(crate) fn is_cramped(&mut self, entries_bytes: usize) -> bool {
         let is_cramped = !self.overhead.holds(self.gauge().waiting + entries_bytes);
         if let Some(outbox) = &self.outbox {
@@ -534,7 +543,8 @@ impl ControlLink {
         self.lanes.close(id);
     }
 
-    /// The lanes that stand still while others move. `owing` names those that owe something they have not begun.
+    /// The lanes that stand still while others move. `owing` names those that owe something they
+    /// have not begun.
     pub(crate) fn stalled_lanes(&mut self, owing: impl FnOnce() -> BTreeSet<LaneId>) -> Vec<LaneId> {
         let of_late = |at: Instant| at.elapsed() < 2 * HEARTBEAT_EVERY;
         let mut lanes = std::mem::take(&mut self.to_lose);
@@ -555,8 +565,8 @@ impl ControlLink {
         self.lanes.in_hand()
     }
 
-    /// For how long nothing was heard of the other side, over control or lanes. `arrived`: payload bytes that are there, as far as
-    /// this side knows.
+    /// For how long nothing was heard of the other side, over control or lanes. `arrived`: payload
+    /// bytes that are there, as far as this side knows.
     pub(crate) fn silent_for(&mut self, arrived: u64) -> Duration {
         if arrived != self.arrived_by.0 {
             self.arrived_by = (arrived, Instant::now());
@@ -588,7 +598,8 @@ fn stopped(code: FaultCode) -> Fault {
 const TICK: Duration = Duration::from_secs(1);
 /// A side that says nothing for so long says that it lives.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
-/// A disk that has been at something for so long while nothing moved stalls, as far as the other side is concerned.
+/// A disk that has been at something for so long while nothing moved stalls, as far as the other
+/// side is concerned.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// A side that is not heard of for so long is taken for dead (six heartbeats).
 const SILENCE_MAX: Duration = Duration::from_secs(30);

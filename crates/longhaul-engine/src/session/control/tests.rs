@@ -200,7 +200,8 @@ async fn a_receiver_that_reads_no_page_is_sent_no_more() {
     let offer = Offer { pages: u64::MAX, renamed: None, base: String::new().into() };
     assert!(peer.say(&Message::Offer(offer)).await);
     assert!(peer.say(&Message::PageCredit(PageCredit { upto: u64::MAX })).await);
-    // It settles what it guesses was offered. What was not is a breach, so it goes only so far as there must be entries.
+    // It settles what it guesses was offered. What was not is a breach, so it goes only so far as
+    // there must be entries.
     let mut settled = 0;
     let mut most = 0;
     loop {

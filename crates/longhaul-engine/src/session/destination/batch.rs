@@ -1,6 +1,8 @@
-//! Commits staged names together: a barrier, the renames, their directories; and directories themselves at their end.
+//! Commits staged names together: a barrier, the renames, their directories; and directories
+//! themselves at their end.
 //!
-//! In: names that are staged, in the machine's order. Out: what became of each. One batch at a time.
+//! In: names that are staged, in the machine's order. Out: what became of each. One batch at a
+//! time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -85,7 +87,8 @@ impl DestinationWorkers {
         });
     }
 
-    /// Makes them durable again, through a sync that begins now: what of the batch is good was read back.
+    /// Makes them durable again, through a sync that begins now: what of the batch is good was read
+    /// back.
     pub(crate) fn sync_dirs_again(&self) {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
@@ -125,8 +128,9 @@ impl DestinationWorkers {
     }
 }
 
-/// Renames to a name where nothing stood. On a file system that cannot do that without the risk of replacing, the name is looked
-/// at once more, if names that stand `may_replace` at all: a moment is left in which another's file could appear.
+/// Renames to a name where nothing stood. On a file system that cannot do that without the risk of
+/// replacing, the name is looked at once more, if names that stand `may_replace` at all: a moment
+/// is left in which another's file could appear.
 fn publish_new(tree: &dyn TargetTree, staged: &Staged, may_replace: bool) -> Result<(), DiskError> {
     match tree.publish(staged, longhaul_disk::Replace::Never) {
         Err(error) if may_replace && error.kind() == ErrorKind::OnlyReplaces => match tree.examine(staged.path())? {

@@ -1,9 +1,10 @@
-//! Reads files that are skipped, whole, for their roots: several at a time, beside the rest of the transfer, through buffers and
-//! threads of their own.
+//! Reads files that are skipped, whole, for their roots: several at a time, beside the rest of the
+//! transfer, through buffers and threads of their own.
 //!
-//! In: files that stand and are not sent. Out: how much was read so far, and each file's root. A file that is written to while it
-//! is read has none. Long jobs never take all threads: what is read in a moment is not kept waiting for hours by what is huge.
-//! Compares nothing, and is broken off when nobody wants to know any more.
+//! In: files that stand and are not sent. Out: how much was read so far, and each file's root. A
+//! file that is written to while it is read has none. Long jobs never take all threads: what is
+//! read in a moment is not kept waiting for hours by what is huge. Compares nothing, and is broken
+//! off when nobody wants to know any more.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -176,11 +177,13 @@ fn restless(held: &EntryRef) -> Fault {
         .hint("run the same command again when nobody writes to it")
 }
 
-/// What is read of skipped files is told whenever it is so much: often enough for a figure each second, seldom enough to cost nothing.
+/// What is read of skipped files is told whenever it is so much: often enough for a figure each
+/// second, seldom enough to cost nothing.
 const SAID_BYTES: u64 = 8 << 20;
 /// Long jobs at a time: one thread is left for short ones.
 const LONG_MAX: usize = DIGEST_SLOTS - 1;
-/// A job is short up to this: a disk gives so much in a second or less, and small files are ordered together up to a quarter of it.
+/// A job is short up to this: a disk gives so much in a second or less, and small files are ordered
+/// together up to a quarter of it.
 const SHORT_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]

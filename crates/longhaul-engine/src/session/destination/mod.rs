@@ -1,8 +1,10 @@
-//! The target side of a session: has done on the disk what the receiver's machine orders, and reports each outcome.
+//! The target side of a session: has done on the disk what the receiver's machine orders, and
+//! reports each outcome.
 //!
-//! Owns the payload of arrivals until their verdict, open target files and staged names. Chunks are written by `disk`
-//! with its depth; everything else by small pools: surveys in order, staging in parallel, group syncs beside the
-//! writes, batches one step after the other. `survey` looks before anything is made, `batch` commits what is.
+//! Owns the payload of arrivals until their verdict, open target files and staged names. Chunks are
+//! written by `disk` with its depth; everything else by small pools: surveys in order, staging in
+//! parallel, group syncs beside the writes, batches one step after the other. `survey` looks before
+//! anything is made, `batch` commits what is.
 
 mod batch;
 mod digests;
@@ -108,7 +110,8 @@ pub(crate) struct DestinationOptions {
     pub(crate) digests: Option<usize>,
 }
 
-/// The target side. Dropping it waits until nothing is outstanding, then removes what was not published.
+/// The target side. Dropping it waits until nothing is outstanding, then removes what was not
+/// published.
 pub(crate) struct DestinationWorkers {
     tree: Arc<dyn TargetTree>,
     io: ChunkIo,
@@ -162,11 +165,13 @@ struct ArrivedPayload {
     rows: Vec<(FileId, Range<usize>)>,
 }
 
-/// Threads that create, write and seal: creating names waits for the directory's lock more than for the processor.
+/// Threads that create, write and seal: creating names waits for the directory's lock more than for
+/// the processor.
 const STAGERS: usize = 4;
 /// Group syncs at a time.
 const SYNCERS: usize = 2;
-/// Entries that wait to be put away before no more are taken in, at some 500 bytes each: what ends while a slow disk syncs once.
+/// Entries that wait to be put away before no more are taken in, at some 500 bytes each: what ends
+/// while a slow disk syncs once.
 const CHORES_WAITING_MAX: usize = 64 << 10;
 
 impl DestinationWorkers {
@@ -249,7 +254,8 @@ impl DestinationWorkers {
         jobs >= STAGERS || under_way(&self.writes) + jobs >= self.depth
     }
 
-    /// Whether more entries that are at their end wait to be put away than the disk does in a moment.
+    /// Whether more entries that are at their end wait to be put away than the disk does in a
+    /// moment.
     pub(crate) fn is_swamped(&self) -> bool {
         Arc::strong_count(&self.chores) > CHORES_WAITING_MAX
     }
@@ -386,8 +392,8 @@ impl DestinationWorkers {
         });
     }
 
-    /// Makes durable what was found standing, sees to it that the destination is still where it was, and puts away what was written
-    /// down, behind everything that still writes there.
+    /// Makes durable what was found standing, sees to it that the destination is still where it
+    /// was, and puts away what was written down, behind everything that still writes there.
     pub(crate) fn tidy(&self) {
         let (ledger, dry_run) = (self.ledger.clone(), self.options.dry_run);
         self.report(&self.journal, move |tree| {
@@ -427,7 +433,8 @@ impl DestinationWorkers {
 
     /// Cuts a whole file to its length and sets its metadata.
     pub(crate) fn seal(&mut self, held: Arc<EntryRef>) {
-        // It stays among the open files until it is known to be staged: what fails here is kept or discarded as they are.
+        // It stays among the open files until it is known to be staged: what fails here is kept or
+        // discarded as they are.
         let target = self.files.get(&held.id).map(|open| open.target.clone());
         let preserve = self.options.preserve;
         self.report(&self.stage, move |tree| {

@@ -1,7 +1,8 @@
-//! Reads back from the medium what was written, beside the rest of the transfer, into buffers of its own; `standing` reads
-//! what stands with the same means.
+//! Reads back from the medium what was written, beside the rest of the transfer, into buffers of
+//! its own; `standing` reads what stands with the same means.
 //!
-//! In: synced chunks and durable small files. Out: their digests, for the machine to compare. Judges nothing.
+//! In: synced chunks and durable small files. Out: their digests, for the machine to compare.
+//! Judges nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

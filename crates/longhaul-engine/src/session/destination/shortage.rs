@@ -1,6 +1,8 @@
-//! Naming what is short where something does not fit: the host, the file system, and whether it is space, inodes or a quota.
+//! Naming what is short where something does not fit: the host, the file system, and whether it is
+//! space, inodes or a quota.
 //!
-//! In: faults of the disk, from wherever they come. Out: those for want of room say where and what. Knows no files.
+//! In: faults of the disk, from wherever they come. Out: those for want of room say where and what.
+//! Knows no files.
 
 use longhaul_core::{ByteCount, Fault, FaultCode, PlainText, RelPath};
 use longhaul_disk::TargetTree;
@@ -28,7 +30,8 @@ impl Whereabouts {
         &self.name
     }
 
-    /// Has a fault for want of room say on which file system of which host, and what is short; others stay as they are.
+    /// Has a fault for want of room say on which file system of which host, and what is short;
+    /// others stay as they are.
     pub(crate) fn name_shortage(&self, tree: &dyn TargetTree, fault: &mut Fault) {
         if fault.code != FaultCode::NoSpace || fault.message.as_str().starts_with(&self.name) {
             return;

@@ -1,8 +1,10 @@
-//! Reads what stands under final names, to be compared with what would be sent and copied where it is the same.
+//! Reads what stands under final names, to be compared with what would be sent and copied where it
+//! is the same.
 //!
-//! In: orders of the receiver's machine. Out: digests, and chunks that are written. A piece is read, hashed and, if it is to be
-//! copied and still has its digest, written from the same buffer of the reserve. All that is read of an entry must be of one
-//! version of one file. Judges nothing else.
+//! In: orders of the receiver's machine. Out: digests, and chunks that are written. A piece is
+//! read, hashed and, if it is to be copied and still has its digest, written from the same buffer
+//! of the reserve. All that is read of an entry must be of one version of one file. Judges nothing
+//! else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,7 +65,8 @@ impl DestinationWorkers {
         });
     }
 
-    /// Reads a chunk of what stands once more and writes it to the temporary, if it still has its digest.
+    /// Reads a chunk of what stands once more and writes it to the temporary, if it still has its
+    /// digest.
     pub(crate) fn copy(&self, base: Base, index: ChunkIndex, digest: Digest) {
         let (versions, open) = (self.versions.clone(), self.files.get(&base.entry.id).cloned());
         let (io, sink) = (self.io.clone(), self.sink.clone());
@@ -89,7 +92,8 @@ impl DestinationWorkers {
         });
     }
 
-    /// Sees to it that files that were found the same still are what was read, and sets their metadata.
+    /// Sees to it that files that were found the same still are what was read, and sets their
+    /// metadata.
     pub(crate) fn retouch(&self, files: Vec<Arc<EntryRef>>, metadata: bool) {
         let (versions, preserve) = (self.versions.clone(), self.options.preserve);
         self.report(&self.stage, move |tree| {

@@ -1,6 +1,8 @@
-//! Looks at what stands under the names that are coming, and makes directories, one page at a time and in order.
+//! Looks at what stands under the names that are coming, and makes directories, one page at a time
+//! and in order.
 //!
-//! In: pages of entries. Out: what stands there and what an earlier session left of it. Removes what nobody goes on with.
+//! In: pages of entries. Out: what stands there and what an earlier session left of it. Removes
+//! what nobody goes on with.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -40,8 +42,9 @@ impl DestinationWorkers {
                 Ok(Surveyed { found: seen, partial: known.partial, committed, doubtful: known.doubtful })
             });
             let found: Vec<Result<Surveyed, Fault>> = found.collect();
-            // Directories in which something will be made are written down first. It is done here, all of a page at once, so that
-            // files are opened in their order and do not wait for it one by one; should it fail, each of them says so.
+            // Directories in which something will be made are written down first. It is done here,
+            // all of a page at once, so that files are opened in their order and do not wait for it
+            // one by one; should it fail, each of them says so.
             let leaf = |held: &EntryRef| matches!(held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
             let new = |(held, found): (&Arc<EntryRef>, &Result<Surveyed, Fault>)| {
                 leaf(held) && found.as_ref().is_ok_and(|found| found.found == Seen::Absent)
@@ -101,8 +104,9 @@ fn look(
             }
             Ok(Seen::Dir)
         }
-        // Nothing stands in a directory that was made a moment ago: a look at each name there would cost as much as
-        // making it. Whoever puts something there meanwhile is met by the rename, which never replaces what was not seen.
+        // Nothing stands in a directory that was made a moment ago: a look at each name there would
+        // cost as much as making it. Whoever puts something there meanwhile is met by the rename,
+        // which never replaces what was not seen.
         _ if held.placed.parent().is_some_and(|parent| fresh.contains(&parent)) => Ok(Seen::Absent),
         _ => Ok(match tree.examine(&held.placed)? {
             None => Seen::Absent,

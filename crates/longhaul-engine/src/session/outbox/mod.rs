@@ -1,8 +1,9 @@
 //! What a session has said and its control connection has not taken yet, counted in bytes.
 //!
-//! In: messages from a session loop, which never waits. Out: bytes for the writer, the urgent class first, and a [`Gauge`] for the
-//! session: what a peer does not read stops what is begun for it, then what is read of it, and ends the session. Knows nothing of
-//! streams, nor of what messages mean but for those of which only the latest counts.
+//! In: messages from a session loop, which never waits. Out: bytes for the writer, the urgent class
+//! first, and a [`Gauge`] for the session: what a peer does not read stops what is begun for it,
+//! then what is read of it, and ends the session. Knows nothing of streams, nor of what messages
+//! mean but for those of which only the latest counts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Class, Heartbeat};
 use tokio::sync::Notify;
 
-/// The loop's end of the queue to the writer. Dropping it closes the queue: the writer ends when all is written.
+/// The loop's end of the queue to the writer. Dropping it closes the queue: the writer ends when
+/// all is written.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) queue: Arc<Queue>,
@@ -86,7 +88,8 @@ impl Outbox {
         self.queue.gauge()
     }
 
-    /// Whether there is no memory for more than an honest peer is behind with: a receiver then stops reading earlier.
+    /// Whether there is no memory for more than an honest peer is behind with: a receiver then
+    /// stops reading earlier.
     pub(crate) fn set_cramped(&self, is_cramped: bool) {
         if std::mem::replace(&mut self.queue.lock().is_cramped, is_cramped) && !is_cramped {
             self.queue.written.notify_one();
@@ -202,8 +205,8 @@ impl Word {
     }
 }
 
-/// Whether a message makes earlier ones of its kind meaningless: what is said again and again as time passes does not pile up before
-/// a peer that does not read.
+/// Whether a message makes earlier ones of its kind meaningless: what is said again and again as
+/// time passes does not pile up before a peer that does not read.
 fn only_the_latest_counts(message: &Message) -> bool {
     matches!(
         message,
@@ -227,7 +230,8 @@ impl Gauge {
         self.waiting > BACKLOG_BYTES_MAX
     }
 
-    /// Whether more waits than follows from all that a peer was allowed: a receiver reads no more of it.
+    /// Whether more waits than follows from all that a peer was allowed: a receiver reads no more
+    /// of it.
     pub(crate) fn stops_reading(self) -> bool {
         self.waiting > if self.is_cramped { BACKLOG_BYTES_MAX } else { READ_AHEAD_BYTES_MAX }
     }
@@ -252,7 +256,8 @@ impl Uptake {
         Uptake { since: now, taken: 0, patience }
     }
 
-    /// Why the session ends, if the peer has taken in nothing for too long; next to nothing, where too much waits for it.
+    /// Why the session ends, if the peer has taken in nothing for too long; next to nothing, where
+    /// too much waits for it.
     pub(crate) fn look(&mut self, now: Instant, gauge: Gauge) -> Option<Fault> {
         let enough = if gauge.is_backlogged() { UPTAKE_BYTES_MIN } else { 1 };
         if gauge.waiting == 0 || gauge.taken - self.taken >= enough {
@@ -286,17 +291,21 @@ pub(crate) fn too_far_behind(gauge: Gauge) -> Fault {
 pub(crate) const BATCH_BYTES: usize = 128 << 10;
 /// The place of a message costs so many bytes besides its own, with the allocator's part.
 const WORD_BYTES: usize = 64;
-/// While more than this waits, no page is asked for or sent, no chunk wanted and none read. What an ordinary session says stays below it,
-/// so that a path of 300 ms loses nothing: a sender at most 8 pages of 72 KiB and, on safe lanes, a declaration of 85 bytes for
-/// each of 33,792 units, 3.5 MB; a receiver 60 bytes of verdict and 60 of outcome for each of 15,000 files a second, 0.6 MB in a
+/// While more than this waits, no page is asked for or sent, no chunk wanted and none read. What an
+/// ordinary session says stays below it, so that a path of 300 ms loses nothing: a sender at most 8
+/// pages of 72 KiB and, on safe lanes, a declaration of 85 bytes for each of 33,792 units, 3.5 MB;
+/// a receiver 60 bytes of verdict and 60 of outcome for each of 15,000 files a second, 0.6 MB in a
 /// round trip, and 4 MB if all 32,768 entries without outcome end at once.
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// While more than this waits, a receiver reads nothing. It holds what may still follow after it stopped asking: 32,768 entries that all fail
-/// with 300 bytes of reasons are 10 MB. A sender never stops reading, so that two honest sides never wait for each other.
+/// While more than this waits, a receiver reads nothing. It holds what may still follow after it
+/// stopped asking: 32,768 entries that all fail with 300 bytes of reasons are 10 MB. A sender never
+/// stops reading, so that two honest sides never wait for each other.
 const READ_AHEAD_BYTES_MAX: usize = 16 << 20;
-/// With this much the session ends at once: three texts of a fault can have 3 KiB, but names of such lengths narrow the window.
+/// With this much the session ends at once: three texts of a fault can have 3 KiB, but names of
+/// such lengths narrow the window.
 const OUTBOX_BYTES_MAX: usize = 64 << 20;
-/// A peer that is far behind must take in so many bytes within its patience: 70 kbit/s, for 30 s. A byte now and then keeps no session.
+/// A peer that is far behind must take in so many bytes within its patience: 70 kbit/s, for 30 s. A
+/// byte now and then keeps no session.
 const UPTAKE_BYTES_MIN: u64 = 256 << 10;
 
 #[cfg(test)]

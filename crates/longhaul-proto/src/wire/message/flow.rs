@@ -56,21 +56,24 @@ pub struct WantChunks {
     pub count: u64,
 }
 
-/// A file that the receiver holds part of: it keeps its chunk size, and chunks that are held are not wanted.
+/// A file that the receiver holds part of: it keeps its chunk size, and chunks that are held are
+/// not wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
     /// The file.
     pub file: FileId,
     /// Its chunk size, which may be another than the session's.
     pub chunk: ChunkSize,
-    /// What is held, and its digests: verified against the same version of the source in an earlier session.
+    /// What is held, and its digests: verified against the same version of the source in an earlier
+    /// session.
     pub parts: Vec<TreePart>,
     /// Whether more of it follows in another message.
     pub more: bool,
 }
 
-/// Chunks that the receiver has of another version of the file, held from an earlier session or under the final name, in
-/// order: those that still have these digests are declared without payload, the others are sent.
+/// Chunks that the receiver has of another version of the file, held from an earlier session or
+/// under the final name, in order: those that still have these digests are declared without
+/// payload, the others are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckChunks {
     /// The file.
@@ -81,16 +84,17 @@ pub struct CheckChunks {
     pub digests: Vec<Hash32>,
 }
 
-/// Small files that stand at the receiver in the length that is offered: those that still have these roots are named in
-/// their bundle without payload, the others are sent in it.
+/// Small files that stand at the receiver in the length that is offered: those that still have
+/// these roots are named in their bundle without payload, the others are sent in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFiles {
     /// The files, and the root of what stands; none: it cannot be read, and the file is wanted.
     pub files: Vec<(FileId, Option<Hash32>)>,
 }
 
-/// The digest of a unit that was sent on a `safe` lane. It is the announcement too: lane and sequence say which arrival
-/// it speaks of, so that the (unauthenticated) header on the lane decides nothing.
+/// The digest of a unit that was sent on a `safe` lane. It is the announcement too: lane and
+/// sequence say which arrival it speaks of, so that the (unauthenticated) header on the lane
+/// decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
     /// The lane that carried it.
@@ -171,7 +175,8 @@ pub enum Outcome {
     Unsent,
     /// What stands there has this root, as the source has: nothing was sent.
     Equal(Hash32),
-    /// The destination has it, and what stands there has this root; whether the source has it too was not looked at.
+    /// The destination has it, and what stands there has this root; whether the source has it too
+    /// was not looked at.
     Stands(Hash32),
 }
 
@@ -180,15 +185,15 @@ pub enum Outcome {
 pub struct Tally {
     /// Payload bytes that arrived and were verified.
     pub received: u64,
-    /// Bytes synced and journalled, those of earlier sessions with them; without those of files that failed and of which nothing is
-    /// kept.
+    /// Bytes synced and journalled, those of earlier sessions with them; without those of files
+    /// that failed and of which nothing is kept.
     pub durable: u64,
     /// Bytes under their final names.
     pub committed: u64,
     /// Files under their final names.
     pub files: u64,
-    /// Bytes of files that were received and that were not sent: earlier sessions had brought them, or they stood under the
-    /// final name and were copied.
+    /// Bytes of files that were received and that were not sent: earlier sessions had brought them,
+    /// or they stood under the final name and were copied.
     pub resumed: u64,
     /// Bytes read back from the medium.
     pub read_back: u64,
@@ -196,14 +201,16 @@ pub struct Tally {
     pub misread: u64,
     /// Bytes of holes that came: they passed over no lane.
     pub holes: u64,
-    /// Payload bytes here of units that are not whole yet. The machine does not know them: its session fills them in.
+    /// Payload bytes here of units that are not whole yet. The machine does not know them: its
+    /// session fills them in.
     pub arriving: u64,
     /// Bytes read of files that are skipped, for their roots.
     pub standing: u64,
 }
 
 impl Tally {
-    /// Bytes that are durable in files without their final names: a later session goes on with them.
+    /// Bytes that are durable in files without their final names: a later session goes on with
+    /// them.
     pub fn held(&self) -> u64 {
         self.durable.saturating_sub(self.committed)
     }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// What limits, as one side sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limiting {
-    /// From a receiver: what stands at its own end. From a sender: what limits the transfer. None: nothing that it knows of.
+    /// From a receiver: what stands at its own end. From a sender: what limits the transfer. None:
+    /// nothing that it knows of.
     pub by: Option<Limited>,
 }
 
@@ -41,7 +42,8 @@ pub enum Limit {
     Hash,
     /// The processors, at either end, with other work than hashing.
     Cpu,
-    /// Losses on the way, which make connections hold back; also a policer that drops what is above its rate and queues nothing.
+    /// Losses on the way, which make connections hold back; also a policer that drops what is above
+    /// its rate and queues nothing.
     NetworkLoss,
     /// Buffers of connections, at either end, that are too small for the path.
     NetworkWindow,

@@ -1,7 +1,8 @@
-//! Control messages. Numbers and fields are only ever appended; `docs/WIRE.md` and the golden bytes hold them fast.
+//! Control messages. Numbers and fields are only ever appended; `docs/WIRE.md` and the golden bytes
+//! hold them fast.
 //!
-//! Who may send what, and under whose credit, stands with each message. No message holds a `String`: what a peer says in words
-//! has a type that cleans it or refuses it as it is read.
+//! Who may send what, and under whose credit, stands with each message. No message holds a
+//! `String`: what a peer says in words has a type that cleans it or refuses it as it is read.
 
 mod flow;
 mod limiting;
@@ -20,7 +21,8 @@ use super::frame::{self, FrameError};
 /// The protocol version that this build speaks.
 pub const VERSION: u16 = 1;
 
-/// Defines [`Message`] from a table of number and body, so that number, encoder and decoder cannot part.
+/// Defines [`Message`] from a table of number and body, so that number, encoder and decoder cannot
+/// part.
 macro_rules! messages {
     ($($(#[$doc:meta])* $number:literal $name:ident($body:ty) $class:ident,)*) => {
         /// A control message.
@@ -29,15 +31,16 @@ macro_rules! messages {
         pub enum Message { $($(#[$doc])* $name($body),)* }
 
         impl Message {
-            /// The message with its length and number, ready to be sent; texts for people are cut. What
-            /// the machines say always fits the bound; for what a user or a directory says, see
-            /// [`Message::try_encode`].
+            /// The message with its length and number, ready to be sent; texts for people are cut.
+            /// What the machines say always fits the bound; for what a user or a directory says,
+            /// see [`Message::try_encode`].
             pub fn encode(&self) -> Vec<u8> {
                 match self { $(Message::$name(body) => frame::encode($number, body),)* }
             }
 
             /// Reads number and body (the length is consumed already). Every text in it is a
-            /// [`PlainText`](longhaul_core::PlainText), a [`Word`](longhaul_core::Word) or of a set that is known here.
+            /// [`PlainText`](longhaul_core::PlainText), a [`Word`](longhaul_core::Word) or of a set
+            /// that is known here.
             ///
             /// # Errors
             /// [`FrameError`] says what does not fit.
@@ -49,7 +52,8 @@ macro_rules! messages {
                 }
             }
 
-            /// Gives what stands behind the number to a serializer of any format: to whoever walks its fields.
+            /// Gives what stands behind the number to a serializer of any format: to whoever walks
+            /// its fields.
             ///
             /// # Errors
             /// What the serializer returns.
@@ -75,8 +79,8 @@ macro_rules! messages {
     };
 }
 
-/// The order in which waiting messages leave: a lower class never waits behind a higher one. Messages of one class
-/// keep their order.
+/// The order in which waiting messages leave: a lower class never waits behind a higher one.
+/// Messages of one class keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Heartbeats, verdicts, settlements, ends.
@@ -94,9 +98,11 @@ messages! {
     2 Welcome(Welcome) Verdict,
     /// Either, at any time: the session ends, and why.
     3 Refuse(Fault) Verdict,
-    /// Acceptor, after its welcome and in place of lanes that were lost: lane ids that may join now, each good once for 10 s.
+    /// Acceptor, after its welcome and in place of lanes that were lost: lane ids that may join
+    /// now, each good once for 10 s.
     4 Lanes(GrantedLanes) Want,
-    /// Receiver, once, after the handshake: what it holds and how it maps names. Every session begins so.
+    /// Receiver, once, after the handshake: what it holds and how it maps names. Every session
+    /// begins so.
     5 Offer(Offer) Want,
     /// Receiver: manifest pages that the sender may have sent since the start.
     6 PageCredit(PageCredit) Want,
@@ -126,29 +132,35 @@ messages! {
     18 Heartbeat(Heartbeat) Verdict,
     /// Acceptor, in answer to a `List` request: names; the last one says so.
     19 Listing(Listing) Page,
-    /// Receiver, before it wants any chunk of the file: it holds part of it from an earlier session.
+    /// Receiver, before it wants any chunk of the file: it holds part of it from an earlier
+    /// session.
     20 Resume(Resume) Want,
-    /// Receiver: chunks that it has of another version of the file, for the sender to compare; each counts as wanted.
+    /// Receiver: chunks that it has of another version of the file, for the sender to compare; each
+    /// counts as wanted.
     21 CheckChunks(CheckChunks) Want,
-    /// Either, at most once for each lane: it is of no more use and this side's end is being closed.
+    /// Either, at most once for each lane: it is of no more use and this side's end is being
+    /// closed.
     23 LaneLost(LaneLost) Verdict,
     /// Receiver, once its end of a lane is closed, and in answer to a `LaneLost` that crossed it.
     24 LaneClosed(LaneClosed) Verdict,
-    /// Receiver, after the answer to their page: small files that it did not want, for the sender to compare; they are
-    /// wanted by this.
+    /// Receiver, after the answer to their page: small files that it did not want, for the sender
+    /// to compare; they are wanted by this.
     25 CheckFiles(CheckFiles) Want,
-    /// Sender, to an acceptor: so many lanes shall there be, one at least and no more than was agreed.
+    /// Sender, to an acceptor: so many lanes shall there be, one at least and no more than was
+    /// agreed.
     26 LaneTarget(LaneTarget) Want,
     /// Receiver: from now on the sender keeps this rate, or its own if that is lower.
     27 Rate(Rate) Want,
     /// Either, about each second: what limits, as it sees it.
     28 Limiting(Limiting) Verdict,
-    /// Initiator, right behind a hello that says that something follows: the next part of its request.
+    /// Initiator, right behind a hello that says that something follows: the next part of its
+    /// request.
     29 RequestPart(RequestPart) Verdict,
 }
 
 impl Message {
-    /// As [`Message::encode`], for messages whose size others decide: a hello with patterns, a listing.
+    /// As [`Message::encode`], for messages whose size others decide: a hello with patterns, a
+    /// listing.
     ///
     /// # Errors
     /// [`FrameError::TooLong`] when no peer would accept it.

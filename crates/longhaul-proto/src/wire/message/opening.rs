@@ -20,11 +20,13 @@ pub struct Hello {
     pub request: Request,
 }
 
-/// Bit of [`Welcome::caps`]: this receiver makes small files and names durable with their whole file system.
+/// Bit of [`Welcome::caps`]: this receiver makes small files and names durable with their whole
+/// file system.
 pub const CAP_SYNCS_FILE_SYSTEM: u64 = 1;
 /// Bit of [`Welcome::caps`]: it syncs each of them by itself.
 pub const CAP_SYNCS_EACH: u64 = 2;
-/// Bit of [`Welcome::caps`]: the one source of this sender is a directory, which keeps its name beneath the destination.
+/// Bit of [`Welcome::caps`]: the one source of this sender is a directory, which keeps its name
+/// beneath the destination.
 pub const CAP_SOURCE_DIRECTORY: u64 = 4;
 
 /// What an initiator asks for.
@@ -61,8 +63,8 @@ pub struct Transfer {
     pub protect: Protect,
     /// Chunk size for files that have no partial yet.
     pub chunk: ChunkSize,
-    /// The largest chunk that may come, as partials keep their chunk size: what this side's buffers can hold if it sends,
-    /// what its partials need if it receives. Never smaller than `chunk`.
+    /// The largest chunk that may come, as partials keep their chunk size: what this side's buffers
+    /// can hold if it sends, what its partials need if it receives. Never smaller than `chunk`.
     pub chunk_max: ChunkSize,
     /// Lanes wanted; fewer may be granted.
     pub lanes: u32,
@@ -70,12 +72,13 @@ pub struct Transfer {
     pub preserve: Preserve,
     /// Show what would be done, touch nothing.
     pub dry_run: bool,
-    /// Reserved: the dataset that commits as a whole. 0 = each file commits alone; nothing else is understood yet.
+    /// Reserved: the dataset that commits as a whole. 0 = each file commits alone; nothing else is
+    /// understood yet.
     pub set: u64,
     /// The far end of the transfer.
     pub far: Far,
-    /// Drawn at random for each run of a command, the same each time it dials: who shows it may take over from the run's own
-    /// earlier session. Zeros: it never will.
+    /// Drawn at random for each run of a command, the same each time it dials: who shows it may
+    /// take over from the run's own earlier session. Zeros: it never will.
     pub run: [u8; 16],
     /// The receiver reads everything back from its disks and compares it before it commits.
     pub read_back: bool,
@@ -88,10 +91,11 @@ pub struct Transfer {
 /// How the data of a transfer may flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Lanes that the sender may come to use at a time, if it finds that more carry more; as many as at first, or fewer: it
-    /// does not look.
+    /// Lanes that the sender may come to use at a time, if it finds that more carry more; as many
+    /// as at first, or fewer: it does not look.
     pub lanes_max: u32,
-    /// The congestion control that a sending acceptor shall use, by its name in the kernel, at most 15 bytes; empty: it chooses.
+    /// The congestion control that a sending acceptor shall use, by its name in the kernel, at most
+    /// 15 bytes; empty: it chooses.
     pub congestion: Word,
     /// The sender keeps all lanes together below this, bytes/s; 0: there is no such rate.
     pub rate: u64,
@@ -134,11 +138,13 @@ pub enum Far {
         /// What of the request follows the hello.
         follows: Follows,
     },
-    /// The acceptor has no disk in it: it makes up one file to send, or keeps nothing of the one that it receives.
+    /// The acceptor has no disk in it: it makes up one file to send, or keeps nothing of the one
+    /// that it receives.
     Memory {
         /// The file's length at most.
         bytes: u64,
-        /// The sender reads nothing more of it after so long, and says then that it cannot be sent; 0: it is sent whole.
+        /// The sender reads nothing more of it after so long, and says then that it cannot be sent;
+        /// 0: it is sent whole.
         millis: u32,
     },
 }
@@ -160,8 +166,9 @@ pub enum Follows {
 pub struct RequestPart {
     /// Further sources, at most [`SOURCES_MAX`](longhaul_core::limits::SOURCES_MAX).
     pub sources: Vec<FarSource>,
-    /// Names beneath the one source, as a [`PathList`](longhaul_core::PathList) has them: each followed by a NUL, in order; at
-    /// most [`PAGE_BYTES_MAX`](longhaul_core::limits::PAGE_BYTES_MAX).
+    /// Names beneath the one source, as a [`PathList`](longhaul_core::PathList) has them: each
+    /// followed by a NUL, in order; at most
+    /// [`PAGE_BYTES_MAX`](longhaul_core::limits::PAGE_BYTES_MAX).
     pub names: Vec<u8>,
     /// Whether no part follows.
     pub last: bool,
@@ -183,10 +190,11 @@ pub struct FarSource {
 pub enum Placing {
     /// Beneath the destination, which is made if it is missing.
     Beneath,
-    /// Beneath it if it is a directory; else the one source, which is a file or a link, takes its name.
+    /// Beneath it if it is a directory; else the one source, which is a file or a link, takes its
+    /// name.
     BeneathIfDir,
-    /// The one source takes its name, whatever stands there: what an earlier session of the same run has made of
-    /// [`Placing::BeneathIfDir`].
+    /// The one source takes its name, whatever stands there: what an earlier session of the same
+    /// run has made of [`Placing::BeneathIfDir`].
     Named,
 }
 
@@ -204,14 +212,15 @@ pub enum Protect {
 pub struct Welcome {
     /// The version that both speak from here on.
     pub version: u16,
-    /// Bits that say what the acceptor does and has: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`], [`CAP_SOURCE_DIRECTORY`];
-    /// unknown ones mean nothing.
+    /// Bits that say what the acceptor does and has: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
+    /// [`CAP_SOURCE_DIRECTORY`]; unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],
     /// The chunk size agreed.
     pub chunk: ChunkSize,
-    /// The size of a buffer: no chunk of the session is larger, not even of a file that is continued.
+    /// The size of a buffer: no chunk of the session is larger, not even of a file that is
+    /// continued.
     pub chunk_max: ChunkSize,
     /// Files up to this length travel in bundles, in bytes.
     pub bundled_max: u64,
@@ -251,7 +260,8 @@ pub struct LaneLost {
 pub struct LaneClosed {
     /// The lane.
     pub lane: LaneId,
-    /// So many of its units arrived whole and were taken in: those numbered below. No other of it ever will be.
+    /// So many of its units arrived whole and were taken in: those numbered below. No other of it
+    /// ever will be.
     pub landed: u64,
 }
 

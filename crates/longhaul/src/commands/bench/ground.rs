@@ -1,6 +1,7 @@
 //! Where the files of a measurement lie: a new directory on the disk to measure, gone at the end.
 //!
-//! In: a directory. Out: paths for the engine. Makes and removes only what is in its own directory. Knows no runs.
+//! In: a directory. Out: paths for the engine. Makes and removes only what is in its own directory.
+//! Knows no runs.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,6 +1,7 @@
 //! `bench matrix`: memory or disk to memory or disk, within this process.
 //!
-//! In: parsed arguments. Out: a table or a line for each run on standard output. Whatever ends it, its files are removed.
+//! In: parsed arguments. Out: a table or a line for each run on standard output. Whatever ends it,
+//! its files are removed.
 
 use std::path::PathBuf;
 

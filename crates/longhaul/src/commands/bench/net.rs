@@ -1,6 +1,7 @@
 //! `bench net`: memory to memory, through the lanes of a transfer with a daemon.
 //!
-//! In: parsed arguments. Out: a line for each run on standard output. The first run that fails ends it.
+//! In: parsed arguments. Out: a line for each run on standard output. The first run that fails ends
+//! it.
 
 use std::ffi::OsStr;
 

@@ -1,4 +1,5 @@
-//! What in a daemon's config is allowed and most likely not meant: said when it is checked and when the daemon starts.
+//! What in a daemon's config is allowed and most likely not meant: said when it is checked and when
+//! the daemon starts.
 //!
 //! In: the config, and where its files lie. Out: sentences. Refuses nothing.
 
@@ -10,7 +11,8 @@ use rustix::process::geteuid;
 use super::Daemon;
 
 impl Daemon {
-    /// What an administrator should look at once more. `files` are the config and the identity that the daemon runs with.
+    /// What an administrator should look at once more. `files` are the config and the identity that
+    /// the daemon runs with.
     pub fn doubts(&self, files: &[&Path]) -> Vec<String> {
         let roots: Vec<(&RootConfig, PathBuf)> = self.config.roots.iter().map(|root| (root, real(&root.dir))).collect();
         let mut doubts = Vec::new();
@@ -40,8 +42,8 @@ impl Daemon {
         doubts
     }
 
-    /// What a check says besides, of what a start says or mends in its own way: nothing to serve, nobody to serve it to, an
-    /// `identity` that will be made.
+    /// What a check says besides, of what a start says or mends in its own way: nothing to serve,
+    /// nobody to serve it to, an `identity` that will be made.
     pub fn gaps(&self, identity: &Path) -> Vec<String> {
         let mut gaps = Vec::new();
         if self.config.roots.is_empty() {

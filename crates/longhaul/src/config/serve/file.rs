@@ -1,7 +1,7 @@
 //! The grammar of `serve.toml`, and the judgement of each value at its place.
 //!
-//! In: the text. Out: a [`Daemon`] without the command line's roots, of which only the names are known here: a client may
-//! name one of them. Opens nothing.
+//! In: the text. Out: a [`Daemon`] without the command line's roots, of which only the names are
+//! known here: a client may name one of them. Opens nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -97,7 +97,8 @@ pub(super) struct Wrong {
     message: String,
 }
 
-/// Judges the text of the file at `path`. Where the command line's roots are not known, clients may name any.
+/// Judges the text of the file at `path`. Where the command line's roots are not known, clients may
+/// name any.
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
     let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
     let (identity, state) = (file.identity.clone(), file.state.clone());

@@ -1,7 +1,8 @@
-//! The cells of `bench matrix`: an object a run for scripts, a table of medians at the end for people.
+//! The cells of `bench matrix`: an object a run for scripts, a table of medians at the end for
+//! people.
 //!
-//! In: the engine's reports. Out: lines on standard output. A ratio is taken within a round, to memory to memory of the same
-//! protection; then its median.
+//! In: the engine's reports. Out: lines on standard output. A ratio is taken within a round, to
+//! memory to memory of the same protection; then its median.
 
 use std::io::{self, Stdout, Write};
 
@@ -111,8 +112,9 @@ struct CellBody {
 }
 
 impl MatrixCell {
-    /// All eight; of each protection memory to memory comes first, as the others are measured against it. Every other round
-    /// begins with the other protection, so that a drift of the machine favours neither.
+    /// All eight; of each protection memory to memory comes first, as the others are measured
+    /// against it. Every other round begins with the other protection, so that a drift of the
+    /// machine favours neither.
     pub fn round(round: u32) -> Vec<MatrixCell> {
         let mut protections = [Protection::Safe, Protection::Private];
         protections.rotate_left(round as usize % 2);

@@ -1,6 +1,7 @@
 //! How a line of JSON spells what would act on a terminal.
 //!
-//! In: strings on their way into a line. Out: the same to every parser, harmless to every terminal. Knows no events.
+//! In: strings on their way into a line. Out: the same to every parser, harmless to every terminal.
+//! Knows no events.
 
 use std::io::{self, Write};
 
@@ -8,7 +9,8 @@ use serde_json::ser::{CompactFormatter, Formatter};
 
 use longhaul_core::is_deceptive;
 
-/// Keeps characters out of the line that would act on a terminal; to a parser the strings are the same.
+/// Keeps characters out of the line that would act on a terminal; to a parser the strings are the
+/// same.
 #[derive(Default)]
 pub(super) struct Printable(CompactFormatter);
 
