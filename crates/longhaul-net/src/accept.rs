@@ -6,9 +6,9 @@
 //!
 //! Connections wait in two kinds of seats, so that the cheap ones cannot push out the dear ones.
 //! One that has not said yet what it is, or was not answered yet, costs a descriptor: there is room
-//! for thousands, and whoever means well says at once what it is. One whose hello was answered has
-//! cost a key exchange, and needs a round trip. At both the source that has most gives way
-//! ([`crate::Seats`]), and hellos are answered in turn ([`turns`]).
+//! for thousands, and an honest client says at once what it is. One whose hello was answered has
+//! cost a key exchange, and needs a round trip. When either kind of seat runs out, the source with
+//! the most seats loses one ([`crate::Seats`]), and hellos are answered in turn ([`turns`]).
 
 use std::future::Future;
 use std::io;
@@ -46,8 +46,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `addr`; port 0 takes any free one. `[::]` serves IPv4 too, and only that where
-    /// the host has no IPv6.
+    /// Listens at `addr`; port 0 takes any free one. `[::]` serves IPv4 too, and serves IPv4 alone
+    /// where the host has no IPv6.
     ///
     /// # Errors
     /// [`NetError::Socket`] if the address is taken or is not this host's.
@@ -67,7 +67,7 @@ impl Listener {
         Ok(Listener { listener, addr, shortages: Mutex::new(Seldom::new(SHORTAGES_TOLD_EVERY)) })
     }
 
-    /// Where it listens, with the port that the kernel chose.
+    /// The address where it listens, with the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
@@ -103,7 +103,7 @@ impl Listener {
     }
 }
 
-/// What a connection turned out to be.
+/// The kind of a connection, as its first bytes and its handshake show it.
 #[derive(Debug)]
 pub enum Greeted {
     /// A control connection; whether its key is welcome is for the caller to decide.
@@ -148,7 +148,7 @@ pub async fn greet(mut stream: TcpStream, tls: &ServerTls) -> Result<Greeted, Ne
     }
 }
 
-/// Whom is greeted, and until when.
+/// One greeting: the peer and its deadline.
 #[derive(Clone, Copy)]
 struct Greeting {
     addr: SocketAddr,
@@ -161,7 +161,7 @@ enum First {
     SafeLane {
         opening: Vec<u8>,
     },
-    /// With leave to answer it.
+    /// A hello, with leave to answer it.
     Hello(Box<(Accepted, Vec<u8>)>, turns::Turn),
 }
 
@@ -235,8 +235,8 @@ impl Greeting {
     }
 }
 
-/// Hears what a connection is, and waits for leave to spend something on it: one that goes before
-/// has cost next to nothing.
+/// Reads what a connection is, and waits for leave to spend something on it: a connection that goes
+/// away before has cost next to nothing.
 async fn first_words(stream: &mut TcpStream, tls: &ServerTls, source: Source, peer: &str) -> Result<First, NetError> {
     let first = first_bytes(stream, peer).await?;
     if first == SAFE_MAGIC {
@@ -320,7 +320,7 @@ fn feed(acceptor: &mut Acceptor, mut bytes: &[u8]) -> io::Result<usize> {
     Ok(len - bytes.len())
 }
 
-/// From the runtime to a thread of its own.
+/// Takes a socket from the runtime, for a lane that has a thread of its own.
 fn into_wire(stream: TcpStream, addr: SocketAddr) -> Result<Wire, NetError> {
     let failed = |source| NetError::Socket { addr: addr.to_string(), doing: "make the connection blocking", source };
     let stream = stream.into_std().map_err(failed)?;
@@ -359,9 +359,9 @@ fn is_shortage(error: &io::Error) -> bool {
 
 /// The first byte of a TLS handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// Ours has about 1.5 KiB.
+/// The largest hello that is read. Our own has about 1.5 KiB.
 const HELLO_BYTES_MAX: usize = 16 << 10;
-/// A whole flight of the handshake is smaller.
+/// Bytes read at a time. A whole flight of the handshake is smaller.
 const HEARD_BYTES: usize = 16 << 10;
 /// Connections that the kernel keeps until they are accepted; it cuts this to its own limit.
 const BACKLOG: i32 = 4096;

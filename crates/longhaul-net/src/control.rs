@@ -27,21 +27,22 @@ use crate::wire::{bind_error, canonical, connect_error, tune, tune_control};
 
 /// One authenticated control connection, either end.
 pub struct Control {
-    /// What the peer says. It ends in order only if the peer shut its writer down; else with
+    /// Bytes from the peer. They end in order only if the peer shut its writer down; otherwise with
     /// `UnexpectedEof`.
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
-    /// What is said to the peer. Flush it; shut it down to end in order.
+    /// Bytes to the peer. Flush it; shut it down to end in order.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
     /// The key that the peer proved to hold.
     pub peer_key: PublicKey,
-    /// A secret that both ends know and nobody else, different for each connection: the key of lane
+    /// A secret that only the two ends know, different for each connection. It is the key of lane
     /// joins.
     pub exporter: [u8; 32],
-    /// The other end.
+    /// The address of the other end.
     pub peer_addr: SocketAddr,
-    /// This end.
+    /// The address of this end.
     pub local_addr: SocketAddr,
-    /// The round trip that the handshake took, smoothed by the kernel; zero where it does not say.
+    /// The round trip time that the handshake measured, smoothed by the kernel. 0 where the kernel
+    /// does not say.
     pub rtt: Duration,
 }
 
@@ -93,8 +94,8 @@ pub async fn dial_control(addr: &str, identity: &Identity, check: PeerCheck) -> 
     dial_control_over(addr, &[], identity, check).await
 }
 
-/// As [`dial_control`], over one of these paths: the first that answers, in their order; over the
-/// route if there are none.
+/// Like [`dial_control`], over the first of these paths that answers, tried in their order; over
+/// the route if `paths` is empty.
 ///
 /// # Errors
 /// As [`dial_control`].
@@ -107,7 +108,7 @@ pub async fn dial_control_over(
     dial_within(addr, paths, identity, check, Duration::from_secs(HANDSHAKE_SECONDS_MAX)).await
 }
 
-/// As [`dial_control`], with another deadline.
+/// Like [`dial_control`], with another deadline.
 #[cfg(test)]
 pub(crate) async fn dial_control_within(
     addr: &str,
@@ -118,8 +119,8 @@ pub(crate) async fn dial_control_within(
     dial_within(addr, &[], identity, check, deadline).await
 }
 
-/// Each step has what the steps before it have left of the deadline, and what takes too long says
-/// so for itself.
+/// Each step has the part of the deadline that earlier steps have left, and a step that takes too
+/// long names itself in its error.
 async fn dial_within(
     addr: &str,
     paths: &[NetPath],
@@ -208,9 +209,9 @@ fn candidates(paths: &[NetPath], resolved: &[SocketAddr]) -> Vec<Candidate> {
 /// A local address, if one was named, and the other end's.
 pub(crate) type Candidate = (Option<IpAddr>, SocketAddr);
 
-/// A control connection says so little that it can do with segments that pass everywhere: it must
-/// never be lost to a path that swallows larger ones. What the dialler announces holds for both
-/// ends.
+/// Uses small segments that pass everywhere: a control connection carries so little that this costs
+/// nothing, and it must never be lost to a path that swallows larger ones. The segment size that
+/// the dialler announces holds for both ends.
 async fn connect((local, addr): Candidate) -> Result<TcpStream, NetError> {
     let failed = |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };

@@ -1,8 +1,8 @@
-//! Shares of a bounded number of seats: who gives one up when one more comes than there is room
-//! for.
+//! Shares of a bounded number of seats, and who gives up a seat when all are taken and one more
+//! member comes.
 //!
-//! In: members, by where they come from. Out: the one that has to go. Pure: knows no connections,
-//! no time and no chance. [`crate::Seats`] puts it between tasks.
+//! In: members, by their [`Source`]. Out: the member that has to go. Pure: knows no connections, no
+//! time and no randomness. [`crate::Seats`] puts it between tasks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -12,12 +12,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::public_key::PublicKey;
 
-/// Where somebody comes from, as far as shares go: a host, which lies in a network.
+/// The origin of a connection, as far as shares go: a host, which lies in a network, or a key.
 ///
 /// A host is an IPv4 address or an IPv6 /64, of which every host may use each address. (The default
-/// of OpenSSH's PerSourceNetBlockSize, /128, lets whoever has one /64 be as many sources as it
+/// of OpenSSH's PerSourceNetBlockSize, /128, lets the holder of one /64 be as many sources as it
 /// likes.) A network is an IPv4 /24 or an IPv6 /48, the smallest that are routed by themselves and
-/// the largest that are given out for the asking: whoever has a whole one is one source all the
+/// the largest that are given out for the asking: the holder of a whole one is one source all the
 /// same. A client's key is a source by itself, wherever it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
@@ -27,7 +27,8 @@ pub enum Source {
     Key(PublicKey),
 }
 
-/// What the shares are divided by first.
+/// The network that a source belongs to. Seats are shared between networks first, and then between
+/// the sources of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Network {
     Block(IpAddr),
@@ -70,16 +71,16 @@ fn block(addr: IpAddr, v4_bits: u32, v6_bits: u32) -> IpAddr {
 /// Members of a bounded crowd. When one more comes than there are seats, the network that has most,
 /// and in it the host that has most, gives up its oldest member.
 ///
-/// The largest goes first, so that a flood takes seats from itself and from nobody who has fewer.
-/// Of its members the oldest goes, not the newest: with whom a flood shares an address (behind a
-/// NAT, or a tunnel), there is nothing to tell them apart by, and this way each of them has `seats
-/// / rate` seconds before it is its turn, where an honest one needs a round trip. If the newest
-/// went, whoever held all seats, which takes no rate at all, would keep everybody of the same
-/// address out until its deadline.
+/// The largest group goes first, so that a flood takes seats from itself and never from a source
+/// with fewer. The oldest of its members goes, not the newest: honest clients that share an address
+/// with a flood (behind a NAT, or a tunnel) cannot be told apart from it, and this way each member
+/// has `seats / rate` seconds before it goes, while an honest one needs a round trip. If the newest
+/// went, an attacker that held all seats, which takes no rate at all, would keep out every other
+/// client of the same address until its deadline.
 ///
-/// Nobody is shut out for what others did from the same address (as by OpenSSH's
-/// PerSourcePenalties): that would let a single host lock out all who share its NAT, and nobody is
-/// the cheaper for it, as what a stranger costs is bounded here.
+/// No address is shut out for the past behaviour of others that used it (as OpenSSH's
+/// PerSourcePenalties does): a single host could then lock out all clients that share its NAT. It
+/// would save nothing either, as the cost of a stranger is bounded here.
 #[derive(Debug)]
 pub(crate) struct Crowd<T> {
     seats: usize,
@@ -89,12 +90,13 @@ pub(crate) struct Crowd<T> {
 }
 
 impl<T> Crowd<T> {
-    /// Room for so many, one at least.
+    /// An empty crowd with `seats` seats, at least one.
     pub(crate) fn new(seats: usize) -> Crowd<T> {
         Crowd { seats: seats.max(1), next: 0, members: HashMap::new(), networks: Groups::default() }
     }
 
-    /// One more. Gives its number and, if it was one too many, who has to go: an older one.
+    /// Adds a member. Returns its number and, if it was one too many, the older member that has to
+    /// go.
     pub(crate) fn enter(&mut self, source: Source, member: T) -> (u64, Option<(Source, T)>) {
         let number = self.next;
         self.next += 1;
@@ -104,25 +106,25 @@ impl<T> Crowd<T> {
         (number, goes.and_then(|number| self.leave(number)))
     }
 
-    /// Takes one out; none if it went before.
+    /// Takes a member out. `None` if it went before.
     pub(crate) fn leave(&mut self, number: u64) -> Option<(Source, T)> {
         let (source, member) = self.members.remove(&number)?;
         self.change(source, |numbers| _ = numbers.remove(&number));
         Some((source, member))
     }
 
-    /// How many there are.
+    /// The number of members.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// How many of a source there are.
+    /// The number of members from one source.
     pub(crate) fn len_of(&self, source: Source) -> usize {
         let network = self.networks.groups.get(&source.network());
         network.and_then(|hosts| hosts.groups.get(&source)).map_or(0, BTreeSet::len)
     }
 
-    /// How many there may be.
+    /// The most members that fit.
     pub(crate) fn seats(&self) -> usize {
         self.seats
     }
@@ -132,7 +134,7 @@ impl<T> Crowd<T> {
     }
 }
 
-/// Something that has members, one of which would be the first to go.
+/// A group of members, one of which would be the first to go.
 trait Group: Default {
     fn len(&self) -> usize;
     fn first_to_go(&self) -> Option<u64>;
@@ -149,8 +151,8 @@ impl Group for BTreeSet<u64> {
     }
 }
 
-/// Groups by name, and in the order in which they give up members: of the largest, the one whose
-/// oldest is oldest is the last.
+/// Groups by name, and in the order in which they give up members: the last is the largest, and
+/// among equally large ones the one with the oldest member.
 #[derive(Debug)]
 struct Groups<K, G> {
     len: usize,
@@ -165,7 +167,7 @@ impl<K, G> Default for Groups<K, G> {
 }
 
 impl<K: Copy + Ord + Hash, G: Group> Groups<K, G> {
-    /// Changes one group, which is made if it is not there, and forgotten if it is empty then.
+    /// Changes one group. It is made if it does not exist, and removed if it is empty afterwards.
     fn change(&mut self, name: K, change: impl FnOnce(&mut G)) {
         let rank = |group: &G| group.first_to_go().map(|number| (group.len(), Reverse(number), name));
         let group = self.groups.entry(name).or_default();
@@ -202,7 +204,7 @@ mod tests {
         Source::of(addr.parse().unwrap())
     }
 
-    /// Lets `count` in from `source`; gives who had to go for them, by source.
+    /// Lets `count` in from `source`; returns the sources of the members that had to go for them.
     fn flood(crowd: &mut Crowd<()>, source: Source, count: usize) -> Vec<Source> {
         (0..count).filter_map(|_| crowd.enter(source, ()).1).map(|(source, ())| source).collect()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a connection, a key or a key file, with the address or path in each.
+//! Errors of connections, keys and key files, with the address or path in each.
 //!
 //! Takes I/O and TLS errors from every file of this crate and classifies them; gives `engine` a
 //! [`NetErrorKind`] to decide by. Must not know retries or exit codes.
@@ -20,7 +20,7 @@ pub enum NetError {
     /// The text is not `host:port`.
     #[error("{addr:?} is not an address of the form HOST:PORT")]
     BadAddress {
-        /// What was given.
+        /// The text that was given.
         addr: String,
     },
     /// There is no host of this name, or it has no address.
@@ -44,7 +44,7 @@ pub enum NetError {
     NoAnswer {
         /// The address dialled.
         peer: String,
-        /// The time that it had.
+        /// The time that it had, in seconds.
         seconds: u64,
         /// The protocol of the dial.
         over: Over,
@@ -56,7 +56,7 @@ pub enum NetError {
     Silent {
         /// The address dialled.
         peer: String,
-        /// The time that it had.
+        /// The time that it had, in seconds.
         seconds: u64,
     },
     /// This host has no such address to dial from.
@@ -72,41 +72,41 @@ pub enum NetError {
     Unreachable {
         /// The address dialled.
         peer: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A standing connection broke.
     #[error("lost the connection to {peer}")]
     Lost {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The stream ended where more was owed: inside a value, or without TLS's own end.
+    /// The stream ended too early: inside a value, or without TLS's own end.
     #[error("the connection to {peer} ended early")]
     Truncated {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
     },
     /// This side closed the stream, from another thread.
     #[error("the connection to {peer} was closed by this side")]
     Closed {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
     },
     /// A deadline passed.
     #[error("{peer} took too long: {doing}")]
     TimedOut {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
-        /// What was being waited for.
+        /// The step that was waited for.
         doing: &'static str,
     },
-    /// Nothing is answered while segments are large: the path may swallow them, without a word.
+    /// No answer comes while segments are large: the path may drop them silently.
     #[error("{peer} does not answer segments of {segment_bytes} bytes")]
     Swallowed {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
         /// Payload of a full segment.
         segment_bytes: u32,
@@ -114,13 +114,13 @@ pub enum NetError {
     /// Too many connections were being greeted, and this was the oldest of them.
     #[error("{peer} gave way to newer connections before it was authenticated")]
     Crowded {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
     },
     /// The peer shows another key than the one it is known by.
     #[error("{peer} has the key {got}, not {expected}")]
     PeerKeyMismatch {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
         /// The pinned key.
         expected: PublicKey,
@@ -130,25 +130,25 @@ pub enum NetError {
     /// The peer does not take this side's key.
     #[error("{peer} refuses this side's key")]
     KeyRefused {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
-        /// Its alert.
+        /// The alert that it sent.
         source: rustls::Error,
     },
     /// TLS failed: a damaged or forged record, or a peer that breaks the protocol.
     #[error("TLS with {peer} failed")]
     Tls {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
-        /// What rustls said.
+        /// The error of rustls.
         source: rustls::Error,
     },
-    /// Something else listens or talks there.
+    /// The other end does not speak longhaul.
     #[error("{peer} does not speak longhaul ({saw})")]
     NotLonghaul {
-        /// The other end.
+        /// The other end, as it was named.
         peer: String,
-        /// What it showed instead.
+        /// A description of what the peer showed instead.
         saw: String,
     },
     /// The kernel does not give this congestion control.
@@ -156,9 +156,9 @@ pub enum NetError {
     Congestion {
         /// The name asked for.
         asked: String,
-        /// What it offers, separated by spaces.
+        /// The congestion controls that it offers, separated by spaces.
         offered: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Lanes over QUIC have no congestion control of this name.
@@ -174,7 +174,7 @@ pub enum NetError {
         addr: String,
         /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The cryptographic library refused a step that never fails on a sound machine.
@@ -193,10 +193,10 @@ pub enum NetError {
         path: PathBuf,
         /// The step that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A private key that others may read.
+    /// The private key may be read by others.
     #[error("{} is accessible by others (mode {mode:04o}): chmod 600 it, or make a new one if it was ever exposed", path.display())]
     IdentityExposed {
         /// The file.
@@ -204,26 +204,26 @@ pub enum NetError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A directory, a pipe or a device where a private key was to be.
+    /// A directory, a pipe or a device stands where a private key was expected.
     #[error("{} is not a file: an identity is one file", path.display())]
     IdentityKind {
         /// Its path.
         path: PathBuf,
     },
-    /// Not an Ed25519 private key.
+    /// The file holds no Ed25519 private key.
     #[error("{} holds no Ed25519 private key in PEM (PKCS #8)", path.display())]
     IdentityFormat {
         /// The file.
         path: PathBuf,
     },
-    /// A line of known_hosts that cannot be believed.
+    /// A line of known_hosts is malformed.
     #[error("{}:{line}: {why}", path.display())]
     KnownHostLine {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason why the line is wrong.
         why: &'static str,
     },
     /// The host is known by another key already.
@@ -250,8 +250,8 @@ pub enum Over {
 }
 
 impl Over {
-    /// Over UDP only lanes are dialled, from the control connection's own port: it is known that
-    /// somebody is there.
+    /// The message for no answer. Over UDP only lanes are dialled, to the control connection's own
+    /// port, so it is known that the host is up.
     fn silence(self, seconds: u64) -> String {
         match self {
             Over::Tcp => format!("in {seconds} s: a firewall that drops, or the wrong port"),
@@ -276,11 +276,11 @@ pub fn system_words(error: &io::Error) -> String {
     }
 }
 
-/// What a [`NetError`] means for whoever must decide.
+/// The meaning of a [`NetError`] to the code that decides what to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetErrorKind {
-    /// Nobody could be reached; later perhaps.
+    /// The peer could not be reached; it may be reached later.
     Unreachable,
     /// No host has the name.
     UnknownHost,
@@ -305,14 +305,14 @@ pub enum NetErrorKind {
     Tls,
     /// Another protocol.
     NotLonghaul,
-    /// What was asked cannot be done here: an address, an option, a key or a key file is wrong.
+    /// The request cannot be carried out here: an address, an option, a key or a key file is wrong.
     Config,
     /// This host would not give a socket or a key.
     Local,
 }
 
 impl NetError {
-    /// What it means.
+    /// The kind of this error.
     pub fn kind(&self) -> NetErrorKind {
         match self {
             NetError::Resolve { .. } | NetError::Unreachable { .. } => NetErrorKind::Unreachable,
@@ -343,7 +343,7 @@ impl NetError {
         }
     }
 
-    /// Whether the same attempt may work later, nothing being changed by a human.
+    /// Whether the same attempt may work later without a change by a human.
     pub fn is_temporary(&self) -> bool {
         matches!(
             self.kind(),
@@ -412,7 +412,8 @@ impl NetError {
     }
 }
 
-/// What the verifier hands through rustls when the pinned key is not the one proved.
+/// The error that the verifier passes through rustls when the peer proved another key than the
+/// pinned one.
 #[derive(Debug, Error)]
 #[error("the peer has the key {got}, not {expected}")]
 pub(crate) struct KeyMismatch {

@@ -1,8 +1,8 @@
 //! A hold on a lane for another thread, whatever the lane runs over.
 //!
 //! Takes sockets from `wire` and connections from `quic`, without keeping either open; gives
-//! `engine` a way to end a lane, to ask how it fares, and to steer how it sends. Must not know what
-//! a lane carries.
+//! `engine` a way to end a lane, to ask for its state, and to steer how it sends. Must not know
+//! what a lane carries.
 
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use socket2::Socket;
 use crate::quic::QuicHandle;
 use crate::wire::{congestion, within_host};
 
-/// A hold on a lane for another thread: to end it, when blocked calls on it return, to ask how it
-/// fares, and to steer how it sends. Holding one does not keep the lane open.
+/// A hold on a lane for another thread: it ends the lane (blocked calls on it then return), tells
+/// its state, and steers how it sends. Holding one does not keep the lane open.
 #[derive(Clone, Debug)]
 pub struct LaneHandle(HandleKind);
 
@@ -50,9 +50,9 @@ impl LaneHandle {
         }
     }
 
-    /// How long ago payload came in on this lane, read or not: as the kernel knows it, or over QUIC
-    /// as this was last asked. None for a lane that is gone or runs between two ends in this
-    /// process.
+    /// How long ago payload came in on this lane, whether it was read or not. Over TCP the kernel
+    /// knows it; over QUIC it is as of the last call. `None` for a lane that is gone or runs
+    /// between two ends in this process.
     pub fn quiet(&self) -> Option<Duration> {
         match &self.0 {
             HandleKind::Socket { .. } => longhaul_sys::tcp::quiet(&*self.upgrade()?).ok(),
@@ -60,8 +60,8 @@ impl LaneHandle {
         }
     }
 
-    /// What is known of the lane as a sender. None for one that is gone or runs between two ends in
-    /// this process. A lane over QUIC says it in the same terms, as far as they have a meaning
+    /// The state of the lane as a sender. `None` for a lane that is gone or runs between two ends
+    /// in this process. A lane over QUIC gives the same fields, as far as they have a meaning
     /// there.
     pub fn state(&self) -> Option<ConnectionState> {
         match &self.0 {
@@ -70,9 +70,9 @@ impl LaneHandle {
         }
     }
 
-    /// Bytes that it sent and had acknowledged, or received, until now or until it was gone: of one
-    /// that ended in order all that it was given, though some were still on their way. Zero for a
-    /// pair within this process.
+    /// Bytes that the lane sent and had acknowledged, plus those that it received, until now or
+    /// until it was gone. For a lane that ended in order it counts all sent bytes, though some were
+    /// still on their way. 0 for a pair within this process.
     pub fn carried(&self) -> u64 {
         match (self.state(), &self.0) {
             (Some(state), _) => state.acked + state.received,
@@ -81,9 +81,9 @@ impl LaneHandle {
         }
     }
 
-    /// Lets the lane send no faster than so many bytes a second, from now on; none takes the limit
-    /// away. Over TCP the kernel paces (see [`longhaul_sys::tcp::set_pace`]), over QUIC the lane's
-    /// own bucket; a pair within this process stays as it is.
+    /// Lets the lane send at most `bytes_per_s` from now on; `None` takes the limit away. Over TCP
+    /// the kernel paces (see [`longhaul_sys::tcp::set_pace`]), over QUIC the lane's own bucket; a
+    /// pair within this process stays as it is.
     pub fn set_pace(&self, bytes_per_s: Option<u64>) {
         match &self.0 {
             HandleKind::Socket { .. } => {
@@ -95,15 +95,15 @@ impl LaneHandle {
         }
     }
 
-    /// Lets so many bytes wait at this end, unread or not acknowledged, from now on. For lanes over
-    /// QUIC, which keep them in this process; the kernel's buffers see to TCP.
+    /// Lets `bytes` wait at this end, unread or not acknowledged, from now on. It acts on lanes
+    /// over QUIC, which keep them in this process; the kernel's buffers see to TCP.
     pub fn set_window(&self, bytes: usize) {
         if let HandleKind::Quic(quic) = &self.0 {
             quic.set_window(bytes);
         }
     }
 
-    /// Has the lane use another congestion control from now on; false if there is none of this
+    /// Has the lane use the congestion control `name` from now on; false if there is none of this
     /// name.
     pub fn set_congestion(&self, name: &str) -> bool {
         match &self.0 {
@@ -114,7 +114,7 @@ impl LaneHandle {
         }
     }
 
-    /// The congestion control in use; none for a lane that is gone or has none.
+    /// The congestion control in use. `None` for a lane that is gone or has none.
     pub fn congestion(&self) -> Option<String> {
         match &self.0 {
             HandleKind::Socket { .. } => congestion(&*self.upgrade()?),
@@ -122,7 +122,7 @@ impl LaneHandle {
         }
     }
 
-    /// Whether it runs over QUIC.
+    /// Whether the lane runs over QUIC.
     pub fn is_quic(&self) -> bool {
         matches!(self.0, HandleKind::Quic(_))
     }
@@ -138,8 +138,8 @@ impl LaneHandle {
         }
     }
 
-    /// How long the other host has acknowledged nothing, while data is on its way to it; none when
-    /// nothing is, or when the lane runs within this process. See
+    /// How long the other host has acknowledged nothing, while data is on its way to it. `None`
+    /// when no data is, or when the lane runs within this process. See
     /// [`longhaul_sys::tcp::unacknowledged`].
     pub fn unacknowledged(&self) -> Option<Duration> {
         match &self.0 {

@@ -1,9 +1,9 @@
-//! The TLS handshake of a private lane, without I/O: bytes in, bytes out, at the end keys and a
-//! proved peer.
+//! The TLS handshake of a private lane, without I/O: bytes go in and come out, and at its end there
+//! are keys and a proved peer.
 //!
 //! Owns rustls's unbuffered connection until it is done. Takes configurations from `tls` and bytes
-//! from whoever drives it (blocking in `lane`, asynchronous in `accept`, in memory in `pair`);
-//! gives [`Secured`] to `private`. Must not know sockets.
+//! from its driver (blocking in `lane`, asynchronous in `accept`, in memory in `pair`); gives
+//! [`Secured`] to `private`. Must not know sockets.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::tls::{LANE, nominal_name, proved_key};
 /// A handshake under way.
 pub(crate) struct Handshake {
     side: Side,
-    /// Received and not yet consumed.
+    /// Bytes that were received and not yet consumed.
     received: Vec<u8>,
     /// Payload that came right behind the handshake.
     early: Vec<u8>,
@@ -32,11 +32,11 @@ pub(crate) enum Side {
     Server(UnbufferedServerConnection),
 }
 
-/// What a handshake leaves behind.
+/// The result of a finished handshake.
 pub(crate) struct Secured {
     /// The protection of everything that follows.
     pub(crate) records: Records,
-    /// Who is there.
+    /// The key that the peer has proved.
     pub(crate) peer_key: PublicKey,
     /// Payload that was received already.
     pub(crate) early: Vec<u8>,
@@ -44,7 +44,7 @@ pub(crate) struct Secured {
     pub(crate) leftover: Vec<u8>,
 }
 
-/// Whose turn it is.
+/// The next step of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeTurn {
     /// The peer must say more.
@@ -60,7 +60,7 @@ impl Handshake {
         Handshake::new(connection.map(Side::Client), Vec::new(), peer)
     }
 
-    /// The accepting side, which has heard the beginning already.
+    /// The accepting side, which has received the beginning already.
     pub(crate) fn server(config: Arc<ServerConfig>, heard: Vec<u8>, peer: &str) -> Result<Handshake, NetError> {
         Handshake::new(UnbufferedServerConnection::new(config).map(Side::Server), heard, peer)
     }
@@ -119,8 +119,8 @@ impl Handshake {
     }
 
     /// After an error rustls still holds the alert that tells the peer why. It is asked only while
-    /// it has something to send: then it does not look at what was heard, which it would take amiss
-    /// after an error.
+    /// it has something to send: it then does not look at received bytes, which would be an error
+    /// of their own.
     fn say_alert(&mut self, say: &mut Vec<u8>) {
         loop {
             let (_, next) = match &mut self.side {
@@ -140,7 +140,8 @@ enum Next {
     Turn(HandshakeTurn),
 }
 
-/// Does what rustls asks for. Returns how many heard bytes are used up, and what comes next.
+/// Carries out what rustls asks for. Returns the number of received bytes that are used up, and the
+/// next step.
 fn absorb<D>(
     status: UnbufferedStatus<'_, '_, D>,
     say: &mut Vec<u8>,

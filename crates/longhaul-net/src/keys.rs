@@ -1,7 +1,7 @@
 //! The private Ed25519 key that is this side's identity.
 //!
-//! Owns the identity's file. Takes paths from whoever knows where configuration lies; gives the key
-//! to `tls`. Must not know which peers are trusted.
+//! Owns the identity's file. Takes its path from the settings; gives the key to `tls`. Must not
+//! know which peers are trusted.
 
 #![allow(
     clippy::disallowed_methods,
@@ -36,7 +36,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a new one, in memory only.
+    /// Makes a new identity, in memory only.
     ///
     /// # Errors
     /// [`NetError::Crypto`] if the system has no randomness to give.
@@ -47,8 +47,8 @@ impl Identity {
         Identity::from_pkcs8(der.as_ref()).ok_or(NetError::Crypto { doing: "use a new Ed25519 key" })
     }
 
-    /// Reads the one in `path`: PEM, PKCS #8, as `openssl genpkey -algorithm ed25519` writes it
-    /// too.
+    /// Reads the identity in `path`: PEM, PKCS #8, as `openssl genpkey -algorithm ed25519` writes
+    /// it too.
     ///
     /// # Errors
     /// [`NetError::KeyFile`] if it cannot be read (the source tells a missing file),
@@ -76,8 +76,8 @@ impl Identity {
             .ok_or_else(|| NetError::IdentityFormat { path: path.to_owned() })
     }
 
-    /// Writes it to `path`, which must not exist, with mode 0600; missing directories above are
-    /// made with mode 0700.
+    /// Writes the identity to `path`, which must not exist, with mode 0600. Missing directories
+    /// above are made with mode 0700.
     ///
     /// # Errors
     /// [`NetError::KeyFile`], with `AlreadyExists` in its source if there is a file.
@@ -97,7 +97,7 @@ impl Identity {
         self.public
     }
 
-    /// As rustls wants it.
+    /// The key in the form that rustls takes.
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         self.certified.clone()
     }

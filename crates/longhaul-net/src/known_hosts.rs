@@ -1,7 +1,8 @@
-//! Which daemon is known by which key: the file of lines `host:port lhk1:...`, with `#` comments.
+//! Known hosts: the key of each known daemon, in a file of lines `host:port lhk1:...`, with `#`
+//! comments.
 //!
-//! Owns that format. Takes its path from the settings; gives pinned keys to whoever dials. Must not
-//! decide whether an unknown host is trusted.
+//! Owns that format. Takes its path from the settings; gives pinned keys to the code that dials.
+//! Must not decide whether an unknown host is trusted.
 
 #![allow(
     clippy::disallowed_methods,
@@ -34,7 +35,7 @@ struct Known {
 }
 
 impl KnownHosts {
-    /// Reads the file; a missing one knows nobody.
+    /// Reads the file. A missing file means that no host is known.
     ///
     /// # Errors
     /// [`NetError::KnownHostLine`] for a line that is not `host:port lhk1:...`,
@@ -114,7 +115,7 @@ fn parse_host(text: &str) -> Option<String> {
     canonical(host, port.parse().ok()?)
 }
 
-/// The one way in which a host and port are written here; `None` if they cannot be.
+/// The form in which a host and port are written here; `None` if they cannot be written so.
 fn canonical(host: &str, port: u16) -> Option<String> {
     let inner = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '#' | '[' | ']');

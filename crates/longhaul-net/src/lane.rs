@@ -23,8 +23,8 @@ use crate::wire::{Congestion, LaneOptions, More, Want, Wire};
 pub enum Protection {
     /// Encrypted and authenticated.
     Private,
-    /// Neither: whoever is on the way can read and change it. That every chunk is verified is the
-    /// business of those above.
+    /// Neither encrypted nor authenticated: everyone on the way can read and change it. The layers
+    /// above verify each chunk.
     Safe,
 }
 
@@ -32,7 +32,7 @@ pub enum Protection {
 /// went wrong.
 pub struct LaneStream(LaneKind);
 
-/// What it runs over.
+/// The transport of a lane, and its protection.
 enum LaneKind {
     Safe(Wire),
     Private(Wire, Box<Private>),
@@ -45,8 +45,8 @@ impl LaneStream {
     ///
     /// # Errors
     /// [`NetError::Unreachable`], [`NetError::TimedOut`], [`NetError::Congestion`],
-    /// [`NetError::Socket`]. As long as the deadline holds, whatever waits for the other end may
-    /// give [`NetError::Swallowed`].
+    /// [`NetError::Socket`]. As long as the deadline holds, each call that waits for the other end
+    /// may give [`NetError::Swallowed`].
     pub fn dial_safe(addr: SocketAddr, options: &LaneOptions) -> Result<LaneStream, NetError> {
         let wire = Wire::connect(addr, options)?;
         wire.send(&[&SAFE_MAGIC], More::No)?;
@@ -75,8 +75,8 @@ impl LaneStream {
     }
 
     /// Dials a lane over QUIC, which is always encrypted, to the holder of `pinned`. The options'
-    /// deadline is for this call alone. A firewall in the way drops datagrams without a word: it is
-    /// found out by the deadline.
+    /// deadline is for this call alone. A firewall in the way drops datagrams silently: only the
+    /// deadline shows it.
     ///
     /// # Errors
     /// As [`LaneStream::dial_private`]; [`NetError::NoSuchControl`].
@@ -111,7 +111,7 @@ impl LaneStream {
         self.send_with(parts, More::No)
     }
 
-    /// As [`LaneStream::send`], when another send follows at once: the kernel may keep a partial
+    /// Like [`LaneStream::send`], when another send follows at once: the kernel may keep a partial
     /// segment back for it (up to 200 ms, if none comes).
     ///
     /// # Errors
@@ -187,7 +187,7 @@ impl LaneStream {
         }
     }
 
-    /// Chooses another; for accepted lanes, where the dialler asks for one.
+    /// Chooses another congestion control; for accepted lanes, where the dialler asks for one.
     ///
     /// # Errors
     /// [`NetError::Congestion`] if the kernel refuses it, [`NetError::NoSuchControl`] over QUIC.
@@ -206,7 +206,7 @@ impl LaneStream {
         }
     }
 
-    /// How it protects what it carries.
+    /// The protection of its payload.
     pub fn protection(&self) -> Protection {
         match &self.0 {
             LaneKind::Safe(_) => Protection::Safe,
@@ -214,7 +214,7 @@ impl LaneStream {
         }
     }
 
-    /// The largest segment that it was dialled with; none where the network cards decide, and at
+    /// The largest segment that it was dialled with. `None` where the network cards decide, and at
     /// accepted lanes.
     pub fn segment_max(&self) -> Option<u32> {
         match &self.0 {
@@ -223,8 +223,8 @@ impl LaneStream {
         }
     }
 
-    /// Bytes that fill a segment, to try the path with; zero where there is none to try: within a
-    /// host, at accepted lanes, and where the handshake has filled segments both ways.
+    /// Bytes that fill a segment, to try the path with. 0 where no trial is needed: within a host,
+    /// at accepted lanes, and where the handshake has filled segments both ways.
     pub fn trial_bytes(&self) -> u32 {
         match &self.0 {
             LaneKind::Safe(wire) | LaneKind::Private(wire, _) => wire.trial_bytes(),
@@ -280,7 +280,7 @@ impl LaneStream {
 
 impl QuicListener {
     /// The next lane, with the key that its dialler has proved; whether it may join is yet to be
-    /// shown. None when the socket is of no more use.
+    /// shown. `None` when the socket is of no more use.
     pub async fn accept(&mut self) -> Option<(LaneStream, PublicKey)> {
         let (stream, key) = self.next().await?;
         Some((LaneStream::quic(stream), key))
@@ -293,8 +293,8 @@ impl fmt::Debug for LaneStream {
     }
 }
 
-/// Drives a handshake over a blocking socket. Gives the bytes that each end has sent at once, too:
-/// the smaller number.
+/// Drives a handshake over a blocking socket. Also returns how many bytes both ends have sent in
+/// one flight: the smaller of the two numbers.
 fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize), NetError> {
     let (mut say, mut heard) = (Vec::new(), vec![0; HEARD_BYTES]);
     let (mut hello, mut answer) = (0, 0);
@@ -318,7 +318,7 @@ fn shake_hands(wire: &Wire, mut handshake: Handshake) -> Result<(Private, usize)
     }
 }
 
-/// A whole flight of the handshake is smaller.
+/// Bytes read at a time. A whole flight of the handshake is smaller.
 const HEARD_BYTES: usize = 16 << 10;
 /// The first bytes of a safe lane. The first of them begins neither a TLS record (0x16) nor any
 /// text.

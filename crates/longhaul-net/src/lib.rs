@@ -1,10 +1,10 @@
-//! Connections only: who is at the other end, and bytes to and from them.
+//! Connections only: the identity of the other end, and bytes to and from it.
 //!
 //! Owns keys, TLS, sockets, dialling, accepting, and the two kinds of stream that the rest is built
 //! on: [`Control`] (asynchronous, always encrypted) and [`LaneStream`] (blocking, one thread each,
 //! `private` or `safe`). Takes addresses and keys from `engine`; gives it streams whose peer is
 //! known by its [`PublicKey`]. Must not know messages, files or chunks: a lane carries bytes, and
-//! whether they make sense is decided above.
+//! the layers above interpret them.
 
 mod accept;
 mod control;

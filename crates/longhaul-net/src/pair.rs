@@ -1,7 +1,7 @@
 //! Two ends of a lane within this process, for transfers between two local directories.
 //!
 //! Owns the choice of socket. Takes identities for the encrypted kind; gives two [`LaneStream`]s.
-//! Must not know why.
+//! Must not know what they are used for.
 
 use socket2::{Domain, Socket, Type};
 
@@ -51,10 +51,10 @@ pub(crate) fn converse(client: &mut Handshake, server: &mut Handshake) -> Result
     Ok(turn)
 }
 
-/// Local sockets rather than loopback TCP. Measured with 4 MiB chunks in pieces of 256 KiB, each
-/// with a header (`tests::speed`; two Xeon cores at 2.3 GHz, Linux 6.18). One lane and nothing else
-/// to do; then four lanes with about a digest's work on each side, other programs running, which is
-/// nearer to a transfer:
+/// Makes local sockets rather than loopback TCP. Measured with 4 MiB chunks in pieces of 256 KiB,
+/// each with a header (`tests::speed`; two Xeon cores at 2.3 GHz, Linux 6.18). "Alone" is one lane
+/// and nothing else to do; "busy" is four lanes with about a digest's work on each side while other
+/// programs run, which is nearer to a transfer:
 ///
 /// | socket | alone: MB/s | alone: s/GB of both sides | busy: s/GB of both sides, with the work |
 /// |---|---|---|---|

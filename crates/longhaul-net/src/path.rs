@@ -1,17 +1,17 @@
 //! A path: the pair of addresses that connections run over, as people write it.
 //!
-//! Takes text from the command line; gives addresses to those who dial. Opens nothing.
+//! Takes text from the command line; gives addresses to the code that dials. Opens nothing.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The addresses of a path; what is missing is the route's to choose.
+/// The addresses of a path. The route chooses an address that is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NetPath {
-    /// This host's: connections are dialled from it.
+    /// The local address, from which connections are dialled. `None`: the route chooses.
     pub local: Option<IpAddr>,
-    /// The other host's.
+    /// The remote address. `None`: the route chooses.
     pub remote: Option<IpAddr>,
 }
 

@@ -1,4 +1,5 @@
-//! A private lane's two buffers: payload to sealed records to the socket, and back.
+//! The two buffers of a private lane: payload becomes sealed records for the socket, and the
+//! reverse.
 //!
 //! Owns ciphertext that waits to be sent or opened. Takes keys from `handshake` and a [`Wire`] from
 //! `lane`; gives payload. Sealing reads the caller's buffer and opening writes into it, so that
@@ -25,14 +26,14 @@ pub(crate) struct Private {
     inbox: Box<[u8]>,
     plain: Range<usize>,
     sealed: Range<usize>,
-    /// The peer said that it sends no more.
+    /// The peer has announced that it sends no more.
     ended: bool,
-    /// This side said so.
+    /// This side has announced it.
     finished: bool,
 }
 
 impl Private {
-    /// Goes on where the handshake ended.
+    /// Continues where the handshake ended.
     pub(crate) fn new(secured: Secured) -> Private {
         let Secured { records, early, leftover, .. } = secured;
         let (plain, sealed) = (0..early.len(), early.len()..early.len() + leftover.len());
@@ -74,7 +75,7 @@ impl Private {
         }
     }
 
-    /// Says that nothing more will be sent.
+    /// Announces that nothing more will be sent.
     pub(crate) fn finish(&mut self, wire: &Wire) {
         if !self.finished {
             self.finished = true;
@@ -140,9 +141,8 @@ impl Private {
         }
     }
 
-    /// Receives whatever is there, as much as fits. (Waiting for all that the payload wanted must
-    /// take saved nothing that could be measured, and would not see a peer's alert before it hangs
-    /// up.)
+    /// Receives the bytes that are there, as many as fit. (Waiting for all bytes that the wanted
+    /// payload takes saved nothing measurable, and would miss a peer's alert before it hangs up.)
     fn fill(&mut self, wire: &Wire) -> Result<(), NetError> {
         debug_assert!(self.plain.is_empty(), "opened bytes are taken before the inbox is filled again");
         if self.sealed.is_empty() || self.inbox.len() - self.sealed.start < HEADER_BYTES + BODY_BYTES_MAX {
@@ -159,8 +159,8 @@ impl Private {
         }
     }
 
-    /// Opens one record: payload into `into` if all of it fits, else where it lies. Returns how
-    /// much of `into` is filled.
+    /// Opens one record: its payload goes into `into` if all of it fits, otherwise it stays in
+    /// place. Returns how much of `into` is filled.
     fn open(&mut self, body: Range<usize>, into: &mut [u8]) -> Result<usize, rustls::Error> {
         let start = body.start;
         let (before, rest) = self.inbox.split_at_mut(start);
@@ -184,7 +184,8 @@ impl Private {
         Ok(0)
     }
 
-    /// The peer, or something on the way, broke the stream: tells it why, and gives it up.
+    /// Handles a stream that the peer, or something on the way, broke: tells the peer why, and
+    /// gives the stream up.
     fn fault(&mut self, wire: &Wire, error: rustls::Error) -> NetError {
         if !self.finished && !matches!(error, rustls::Error::AlertReceived(_)) {
             self.finished = true;
@@ -209,5 +210,5 @@ impl Private {
 /// A header and a piece of 256 KiB, seventeen records, go out by one system call; room for two more
 /// is always kept.
 const OUTBOX_BYTES: usize = 19 * RECORD_BYTES_MAX;
-/// As much, at the largest records that a peer may send.
+/// Room for seventeen of the largest records that a peer may send.
 const INBOX_BYTES: usize = 17 * (HEADER_BYTES + BODY_BYTES_MAX);

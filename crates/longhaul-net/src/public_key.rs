@@ -1,7 +1,7 @@
 //! The public Ed25519 key that names a peer, and its text and DER forms.
 //!
-//! Takes a text from a configuration or bytes from TLS; gives keys to everybody, and names to logs.
-//! Knows no files and no errors but its own.
+//! Takes a text from a configuration or bytes from TLS; gives keys to the whole crate and its
+//! users, and short names to logs. Knows no files and no errors but its own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// From the 32 bytes of the key.
+    /// Makes a key from its 32 bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> PublicKey {
         PublicKey(bytes)
     }
@@ -34,12 +34,12 @@ impl PublicKey {
         digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// As TLS shows it: a SubjectPublicKeyInfo in DER (RFC 8410).
+    /// The key as TLS shows it: a SubjectPublicKeyInfo in DER (RFC 8410).
     pub(crate) fn to_spki(self) -> Vec<u8> {
         [SPKI_PREFIX, &self.0].concat()
     }
 
-    /// From what TLS showed; `None` if it is no Ed25519 key.
+    /// Reads the key that TLS showed; `None` if it is no Ed25519 key.
     pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
         spki.strip_prefix(SPKI_PREFIX)?.try_into().ok().map(PublicKey)
     }
@@ -74,7 +74,7 @@ impl FromStr for PublicKey {
 pub struct BadKey {
     /// The text that was given.
     pub text: String,
-    /// The reason why it is none.
+    /// The reason why it is no key.
     pub why: &'static str,
 }
 

@@ -5,9 +5,9 @@
 //! interface for kernels, which keeps the key schedule; gives sealed and opened bytes to `private`.
 //! Must not know sockets or buffers beyond its arguments.
 //!
-//! Why not rustls to the end: its record layer allocates for each record and copies twice each way.
-//! Sealing from the caller's buffer and opening into it takes 0.09 + 0.09 s/GB, rustls's unbuffered
-//! interface 0.15 + 0.10 (`tests::speed`, AES-128-GCM).
+//! Rustls does not do this itself because its record layer allocates for each record and copies
+//! twice each way. Sealing from the caller's buffer and opening into it takes 0.09 + 0.09 s/GB,
+//! rustls's unbuffered interface 0.15 + 0.10 (`tests::speed`, AES-128-GCM).
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::client::ClientConnectionData;
@@ -25,22 +25,22 @@ pub(crate) struct Records {
     limit: u64,
     /// The peer asked for new keys from this side, too; they are due before the next payload.
     owes_update: bool,
-    /// Records since the last that carried payload.
+    /// Records received since the last one with payload.
     idle: u32,
 }
 
 /// rustls's key schedule, which gives the next keys.
 pub(crate) enum Schedule {
-    /// Of the dialling side.
+    /// The key schedule of the dialling side.
     Client(KernelConnection<ClientConnectionData>),
-    /// Of the accepting side.
+    /// The key schedule of the accepting side.
     Server(KernelConnection<ServerConnectionData>),
 }
 
-/// What a record that carries no payload said.
+/// The meaning of a record without payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Nothing that matters here.
+    /// It changes nothing here.
     Nothing,
     /// The peer will send no more.
     End,
@@ -49,7 +49,7 @@ pub(crate) enum Heard {
 /// A record's content, once opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opened {
-    /// What kind of content: [`PAYLOAD`] or something that [`Records::absorb`] understands.
+    /// The kind of content: [`PAYLOAD`] or one that [`Records::absorb`] understands.
     pub(crate) kind: u8,
     /// Its length, from the start of the place it was opened into.
     pub(crate) len: usize,
@@ -130,7 +130,7 @@ impl Records {
     }
 
     /// Finds the kind behind the content and its padding (`content || kind || zeros`), and bounds
-    /// what is empty talk.
+    /// the number of records without payload.
     fn opened(&mut self, inner: &[u8]) -> Result<Opened, rustls::Error> {
         let len = inner.iter().rposition(|&byte| byte != 0).ok_or(PeerMisbehaved::IllegalTlsInnerPlaintext)?;
         if len > FRAGMENT_BYTES_MAX {
@@ -270,7 +270,7 @@ pub(crate) const OVERHEAD: usize = HEADER_BYTES + 1 + TAG_BYTES;
 pub(crate) const RECORD_BYTES_MAX: usize = FRAGMENT_BYTES_MAX + OVERHEAD;
 /// The longest body that a peer may send (RFC 8446, 5.2: padding and expansion up to 256 bytes).
 pub(crate) const BODY_BYTES_MAX: usize = FRAGMENT_BYTES_MAX + 256;
-/// Nobody needs this many records without payload in a row.
+/// The most records without payload in a row. No honest peer needs so many.
 const IDLE_RECORDS_MAX: u32 = 32;
-/// Also where the suite itself knows no limit.
+/// The most records that one key seals, even where the cipher suite has no limit.
 const RECORDS_PER_KEY_MAX: u64 = 1 << 32;

@@ -1,8 +1,9 @@
-//! Seats of a bounded crowd, between tasks: taken, left, or lost to somebody else.
+//! Seats of a bounded crowd, shared between tasks. A seat is taken, left, or lost to another
+//! holder.
 //!
-//! Owns the lock around [`Crowd`], and the count of those that had to go. Takes sources; gives a
-//! [`Seat`] that is left when it is dropped, and tells its holder when it is lost. Must not know
-//! what is done at a seat.
+//! Owns the lock around [`Crowd`], and the count of the lost seats. Takes sources; gives a [`Seat`]
+//! that is left when it is dropped, and tells its holder when it is lost. Must not know the work
+//! that is done at a seat.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -12,8 +13,8 @@ use tokio::sync::oneshot;
 
 use crate::crowd::{Crowd, Source};
 
-/// So many seats, shared fairly between sources: when all are taken, the source that has most loses
-/// its oldest. Clones share them.
+/// A bounded number of seats, shared fairly between sources: when all are taken, the source that
+/// has most loses its oldest. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Seats(Arc<Mutex<SeatsState>>);
 
@@ -30,18 +31,18 @@ pub struct Seat {
     number: u64,
 }
 
-/// The loss of a seat to somebody else.
+/// Tells the holder of a seat that it was lost to another.
 #[derive(Debug)]
 pub struct Loss(oneshot::Receiver<()>);
 
 impl Seats {
-    /// So many, one at least.
+    /// Makes this many seats, at least one.
     #[must_use]
     pub fn new(seats: usize) -> Seats {
         Seats(Arc::new(Mutex::new(SeatsState { crowd: Crowd::new(seats), lost: Tally::default() })))
     }
 
-    /// Takes a seat, from somebody else if none is free.
+    /// Takes a seat. If none is free, another holder loses one.
     pub fn enter(&self, source: Source) -> (Seat, Loss) {
         let (tell, lost) = oneshot::channel();
         let mut inside = self.lock();
@@ -65,13 +66,13 @@ impl Seats {
         Some(Seat { seats: self.clone(), number })
     }
 
-    /// How many there are.
+    /// The number of seats.
     #[must_use]
     pub fn seats(&self) -> usize {
         self.lock().crowd.seats()
     }
 
-    /// Who lost a seat since this was last asked.
+    /// The seats lost since the last call, by source.
     #[must_use]
     pub fn take_lost(&self) -> Tally {
         std::mem::take(&mut self.lock().lost)
@@ -90,7 +91,7 @@ impl Drop for Seat {
 }
 
 impl Loss {
-    /// Resolves when the seat is lost; never once that it was left.
+    /// Resolves when the seat is lost; never once it was left.
     pub async fn happens(self) {
         if self.0.await.is_err() {
             pending::<()>().await;
@@ -106,7 +107,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Once more.
+    /// Counts one more occurrence.
     pub fn add(&mut self, source: Source) {
         self.total += 1;
         // Those that come when so many are known already count in the total alone: an attacker has
@@ -116,7 +117,7 @@ impl Tally {
         }
     }
 
-    /// Adds another.
+    /// Adds the counts of another tally.
     pub fn merge(&mut self, other: Tally) {
         self.total += other.total;
         for (source, count) in other.by_source {
@@ -126,13 +127,13 @@ impl Tally {
         }
     }
 
-    /// How often in all.
+    /// The total count.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The sources that it happened to most, most first.
+    /// The sources with the highest counts, highest first.
     #[must_use]
     pub fn most(&self, count: usize) -> Vec<(Source, u64)> {
         let mut all: Vec<_> = self.by_source.iter().map(|(source, count)| (*source, *count)).collect();

@@ -1,8 +1,8 @@
-//! How often something may be said of what happens all the time. Pure: the time is an argument.
+//! Limits how often the same message may be logged. Pure: the time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// Lets one word through in a while, and counts the others.
+/// Lets one message through in each period, and counts the others.
 #[derive(Debug)]
 pub struct Seldom {
     every: Duration,
@@ -11,13 +11,14 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// One in so long.
+    /// Lets one message through in each period of `every`.
     #[must_use]
     pub const fn new(every: Duration) -> Seldom {
         Seldom { every, next: None, unsaid: 0 }
     }
 
-    /// Once more. Some if it may be said: how often it was not since it last was.
+    /// Counts one more message. `Some` if it may be logged now, with the number of messages held
+    /// back since the last one that was.
     pub fn once_more(&mut self, now: Instant) -> Option<u64> {
         if self.next.is_some_and(|next| now < next) {
             self.unsaid += 1;

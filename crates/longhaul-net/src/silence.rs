@@ -2,24 +2,24 @@
 //!
 //! A router that cannot pass a packet on says so by ICMP, and TCP sends smaller ones; where a
 //! filter keeps that from us, large segments vanish and small ones pass: connections are made and
-//! then stand still. Takes what the kernel knows of a socket that waits for an answer; gives a
-//! verdict to `wire`. It is a suspicion: whoever dials again with smaller segments knows more.
+//! then stand still. Takes the kernel's state of a socket that waits for an answer; gives a
+//! suspicion to `wire`. Only dialling again with smaller segments confirms it.
 
 use std::time::Duration;
 
 use longhaul_core::limits::SEGMENT_BYTES_SAFE;
 use socket2::Socket;
 
-/// What is known of a connection that waits for an answer.
+/// The state of a connection that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
     /// Payload of a full segment.
     pub(crate) segment_bytes: u32,
-    /// How often in a row what was said had to be said again.
+    /// How often in a row the kernel had to send the same data again.
     timeouts: u8,
-    /// How long the other host has acknowledged nothing of it; none if it has all.
+    /// How long the other host has acknowledged nothing. `None` if it has acknowledged all data.
     unacknowledged: Option<Duration>,
-    /// How long it has said nothing.
+    /// How long the other host has sent nothing.
     quiet: Duration,
     rtt: Duration,
 }
@@ -43,12 +43,13 @@ impl Silence {
     }
 }
 
-/// What was said was lost three times in a row, ...
+/// Timeouts in a row from which segments count as swallowed: the data was lost three times, ...
 const TIMEOUTS: u8 = 2;
 /// ... and where round trips are short, four times: the kernel waits at least 0.2 s, and twice as
 /// long each time.
 const UNACKNOWLEDGED: Duration = Duration::from_millis(1500);
-/// What the other host says is sent again by its own clock, which is the same; and it may be busy.
+/// Silence from which the other host's segments count as swallowed. It sends again by the same
+/// clock as ours; and it may be busy.
 const QUIET: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

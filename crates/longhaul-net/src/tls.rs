@@ -30,7 +30,7 @@ use crate::public_key::PublicKey;
 use crate::seats::{Seats, Tally};
 use crate::turns::Turns;
 
-/// Which peer is accepted. Whatever it is, the peer must prove that it holds the key it shows.
+/// Which peer is accepted. In each case the peer must prove that it holds the key it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerCheck {
     /// Only the holder of this key.
@@ -40,20 +40,20 @@ pub enum PeerCheck {
     Observe,
 }
 
-/// How much a server spends on peers that it does not know yet.
+/// Limits of what a server spends on peers that it does not know yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GreetLimits {
-    /// For everything from the accepted connection to the known peer. Default: 10 s.
+    /// The time from the accepted connection to the known peer. Default: 10 s.
     pub deadline: Duration,
-    /// Connections at a time that have not said yet what they are; at one more, the source that has
-    /// most loses its oldest. Default: 2048, at least 1. Each costs a descriptor and a few KiB.
-    /// Fewer makes it easier for a flood to push out those that share its address: they have
-    /// `silent` / rate seconds to say something.
+    /// Connections at a time that have not said yet what they are. At one more, the source that has
+    /// most loses its oldest. Default: 2048, at least 1. Each costs a descriptor and a few KiB. A
+    /// lower number makes it easier for a flood to push out the clients that share its address:
+    /// they have `silent` / rate seconds to say something.
     pub silent: usize,
-    /// Handshakes under way at a time over TCP, and a quarter as many over QUIC, in the same
-    /// manner. Default: 2048, at least 1. Each costs a descriptor and some 30 KiB over TCP. Those
-    /// that share an address with a flood have `handshakes` / rate seconds for theirs, which takes
-    /// a round trip.
+    /// Handshakes under way at a time over TCP, and a quarter as many over QUIC, bounded in the
+    /// same manner. Default: 2048, at least 1. Each costs a descriptor and some 30 KiB over TCP.
+    /// Clients that share an address with a flood have `handshakes` / rate seconds for theirs,
+    /// which takes a round trip.
     pub handshakes: usize,
     /// Bytes that a safe lane must have said before it is given to the caller. Default: 0.
     pub opening_bytes: usize,
@@ -67,8 +67,8 @@ impl Default for GreetLimits {
 }
 
 impl GreetLimits {
-    /// The defaults for a process that may have so many descriptors (`None`: any number): strangers
-    /// get no more than a quarter of them.
+    /// The defaults for a process that may have this many descriptors (`None`: any number):
+    /// strangers get no more than a quarter of them.
     #[must_use]
     pub fn within(descriptors: Option<u64>) -> GreetLimits {
         let descriptors = descriptors.and_then(|all| usize::try_from(all).ok()).unwrap_or(usize::MAX);
@@ -76,37 +76,37 @@ impl GreetLimits {
         GreetLimits { silent, handshakes, ..GreetLimits::default() }
     }
 
-    /// The descriptors that all of it takes.
+    /// The descriptors that greetings take at most.
     #[must_use]
     pub fn descriptors(&self) -> u64 {
         (self.silent + self.handshakes) as u64
     }
 }
 
-/// What a server shows to those who connect. Cloning is cheap, and clones share the budget of
-/// connections being greeted.
+/// The keys, configurations and budgets of a server. Cloning is cheap, and clones share the budget
+/// of connections being greeted.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) control: Arc<ServerConfig>,
     pub(crate) lane: Arc<ServerConfig>,
     pub(crate) deadline: Duration,
     pub(crate) opening_bytes: usize,
-    /// For those over TCP that have not said yet what they are.
+    /// Seats for connections over TCP that have not said yet what they are.
     pub(crate) silent: Seats,
-    /// For handshakes over TCP.
+    /// Seats for handshakes over TCP.
     pub(crate) handshakes: Seats,
-    /// For handshakes over QUIC of those whose address was seen to answer. (Apart from TCP: neither
-    /// can push the other out.)
+    /// Seats for handshakes over QUIC of clients whose address was seen to answer. (Apart from TCP:
+    /// neither can push the other out.)
     pub(crate) quic: Seats,
-    /// Handshakes over QUIC with addresses that may be anybody's. Nobody loses a place to them, nor
-    /// they to anybody.
+    /// Permits for handshakes over QUIC with addresses that may be anybody's. They take no seat
+    /// from others, and others take none from them.
     pub(crate) unproven: Arc<Semaphore>,
-    /// For what all of them compute.
+    /// Turns at the processor for all of these handshakes.
     pub(crate) turns: Turns,
 }
 
 impl ServerTls {
-    /// Serves under this identity.
+    /// Makes the configurations of a server with this identity.
     ///
     /// # Errors
     /// [`NetError::Crypto`] if the cryptographic library is not sound.
@@ -134,7 +134,7 @@ impl ServerTls {
     }
 }
 
-/// For one dialled connection.
+/// The configuration of one dialled connection.
 pub(crate) fn client_config(identity: &Identity, check: PeerCheck, alpn: &[u8]) -> Result<Arc<ClientConfig>, NetError> {
     let provider = provider();
     let verifier = Arc::new(KeyCheck::new(check, &provider));
@@ -151,7 +151,7 @@ pub(crate) fn client_config(identity: &Identity, check: PeerCheck, alpn: &[u8]) 
     Ok(Arc::new(config))
 }
 
-/// For every accepted connection of one kind.
+/// The configuration of every accepted connection of one kind.
 pub(crate) fn server_config(identity: &Identity, check: PeerCheck, alpn: &[u8]) -> Result<Arc<ServerConfig>, NetError> {
     let provider = provider();
     let verifier = Arc::new(KeyCheck::new(check, &provider));
@@ -172,7 +172,8 @@ pub(crate) fn nominal_name() -> Result<ServerName<'static>, NetError> {
     ServerName::try_from("longhaul").map_err(|_| NetError::Crypto { doing: "name the peer to TLS" })
 }
 
-/// Who is there, and that it speaks `alpn`, after a handshake.
+/// Gives the key that the peer has proved, after a handshake in which it must have agreed to
+/// `alpn`.
 pub(crate) fn proved_key(connection: &CommonState, alpn: &[u8]) -> Result<PublicKey, rustls::Error> {
     if connection.alpn_protocol() != Some(alpn) {
         return Err(rustls::Error::NoApplicationProtocol);
@@ -183,22 +184,24 @@ pub(crate) fn proved_key(connection: &CommonState, alpn: &[u8]) -> Result<Public
     }
 }
 
-/// With a flood of 1,500 a second from one's own address, that is more than a second to say what
-/// one is.
+/// Default of [`GreetLimits::silent`]: with a flood of 1,500 connections a second from a client's
+/// own address, it has more than a second to say what it is.
 const SILENT_MAX: usize = 2048;
-/// With such a flood of whole hellos, as long for a round trip.
+/// Default of [`GreetLimits::handshakes`]: with such a flood of whole hellos, as long for a round
+/// trip.
 const HANDSHAKES_MAX: usize = 2048;
-/// A connection over QUIC has windows of its own, and costs some 100 KiB.
+/// The part of the handshakes that may run over QUIC: such a connection has windows of its own, and
+/// costs some 100 KiB.
 const QUIC_PART: usize = 4;
-/// An address beyond these is asked to show that it receives, before anything is spent on it: a
-/// round trip more.
+/// Handshakes under way with unproven addresses. A further address is asked to show that it
+/// receives, before anything is spent on it: a round trip more.
 const UNPROVEN_MAX: usize = 128;
-/// Handshakes that are computed at a time; one processor does some thousands a second. What else
-/// the process does has the others.
+/// Handshakes that are computed at a time; one processor does some thousands a second. The other
+/// processors stay free for the rest of the process.
 const COMPUTED_AT_ONCE: usize = 1;
-/// The protocol of a control connection.
+/// The ALPN protocol of a control connection.
 pub(crate) const CONTROL: &[u8] = b"longhaul/1";
-/// The protocol of a private lane.
+/// The ALPN protocol of a private lane.
 pub(crate) const LANE: &[u8] = b"longhaul-lane/1";
 
 fn provider() -> Arc<CryptoProvider> {
@@ -255,8 +258,8 @@ impl KeyCheck {
     }
 }
 
-/// What rustls asks of both of its verifiers alike, written once so that the two sides cannot come
-/// to differ: TLS 1.3 alone, Ed25519 alone, raw public keys alone.
+/// The methods that rustls asks of both of its verifiers alike, written once so that the two sides
+/// cannot come to differ: TLS 1.3 alone, Ed25519 alone, raw public keys alone.
 macro_rules! proof_of_a_raw_key {
     () => {
         fn verify_tls12_signature(

@@ -1,13 +1,13 @@
 //! Turns at the processor: handshakes are worked on a few at a time, and networks take turns.
 //!
-//! A handshake costs a key exchange and signatures, a few tenths of a millisecond, and whoever
-//! dials decides when. Without this, one address that dials thousands of times a second is served
-//! as often as it asks, and who dials once waits behind all of it. Within a network handshakes that
-//! were begun come before most new ones: when there is more to do than can be done, those that were
-//! begun are ended, and the others wait or give up before anything was spent on them. But who drips
-//! bytes on many that it has begun keeps nobody else waiting by that: other networks have their
-//! turns all the same, and new ones in its own some. Takes sources; gives [`Turn`]s. Must not know
-//! what is computed.
+//! A handshake costs a key exchange and signatures, a few tenths of a millisecond, and the dialler
+//! decides when. Without turns, one address that dials thousands of times a second would be served
+//! as often as it asks, and a client that dials once would wait behind all of it. Within a network,
+//! handshakes that were begun come before most new ones: under overload the begun ones are
+//! finished, and the others wait or give up before anything was spent on them. A client that drips
+//! bytes on many begun handshakes does not keep others waiting: other networks have their turns all
+//! the same, and new handshakes of its own network have some. Takes sources; gives [`Turn`]s. Must
+//! not know what is computed.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{pending, poll_fn};
@@ -29,21 +29,21 @@ struct TurnsState {
     waiting: Ring<oneshot::Sender<Turn>>,
 }
 
-/// What a turn is for.
+/// The kind of work that a turn is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The first computation of a handshake.
     New,
-    /// Any other of it.
+    /// Any later computation of it.
     Begun,
 }
 
-/// Leave to compute; dropping it passes it on.
+/// The permission to compute; dropping it passes it on.
 #[derive(Debug)]
 pub(crate) struct Turn(Turns);
 
 impl Turns {
-    /// So many at a time.
+    /// Lets `at_once` holders compute at a time, at least one.
     pub(crate) fn new(at_once: usize) -> Turns {
         Turns(Arc::new(Mutex::new(TurnsState { free: at_once.max(1), waiting: Ring::default() })))
     }
@@ -62,13 +62,13 @@ impl Turns {
         };
         match granted.await {
             Ok(turn) => turn,
-            // Nobody drops what waits in the queue while the queue lives.
+            // No entry is dropped from the queue while the queue lives.
             Err(_) => pending().await,
         }
     }
 
-    /// Polls `work` at turns alone, the first of which is given: whatever it computes between two
-    /// waits is one turn.
+    /// Polls `work` only at turns, the first of which is given. The computation between two waits
+    /// is one turn.
     pub(crate) async fn during<F: Future>(&self, source: Source, first: Turn, work: F) -> F::Output {
         let mut work = pin!(work);
         let mut turn = Some(first);
@@ -113,12 +113,12 @@ struct Ring<T> {
     queues: HashMap<Network, Queue<T>>,
 }
 
-/// Who waits in one network.
+/// The waiting handshakes of one network.
 #[derive(Debug)]
 struct Queue<T> {
     begun: VecDeque<T>,
     new: VecDeque<T>,
-    /// Begun ones that came before new ones that waited, since a new one had its turn.
+    /// Turns of begun handshakes, ahead of a waiting new one, since a new one had its turn.
     passed: u32,
 }
 
@@ -146,8 +146,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The next that still `waits`. Those that gave up are dropped on the way, so that they take
-    /// nobody's turn and do not pile up.
+    /// The next that still `waits`. Entries that gave up are dropped on the way, so that they take
+    /// no turn from others and do not pile up.
     fn pop(&mut self, waits: impl Fn(&T) -> bool) -> Option<T> {
         loop {
             let network = self.turns.pop_front()?;
@@ -170,8 +170,8 @@ impl<T> Queue<T> {
         self.begun.is_empty() && self.new.is_empty()
     }
 
-    /// The next that still `waits`: one that was begun, unless enough of those came before a new
-    /// one.
+    /// The next that still `waits`: a begun one, unless [`PASSED_MAX`] of them came before a
+    /// waiting new one.
     fn pop(&mut self, waits: impl Fn(&T) -> bool) -> Option<T> {
         let next = |queue: &mut VecDeque<T>| std::iter::from_fn(|| queue.pop_front()).find(&waits);
         let begun = if self.passed < PASSED_MAX { next(&mut self.begun) } else { None };
@@ -184,8 +184,8 @@ impl<T> Queue<T> {
     }
 }
 
-/// Begun ones that come before a new one of their network. A handshake takes two turns once it was
-/// begun, so that a flood of new ones still begins no more than can be ended.
+/// Turns of begun handshakes before a new one of their network. A handshake takes two turns once it
+/// was begun, so that even in a flood no more are begun than can be finished.
 const PASSED_MAX: u32 = 3;
 
 #[cfg(test)]

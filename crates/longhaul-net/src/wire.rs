@@ -28,10 +28,10 @@ pub struct LaneOptions {
     pub congestion: Congestion,
     /// The local address to dial from, for hosts with several network cards. Default: the route's.
     pub local: Option<IpAddr>,
-    /// For dialling and the handshake together. Default: 10 s.
+    /// The time for dialling and the handshake together. Default: 10 s.
     pub deadline: Duration,
-    /// Largest segment of either end, as TCP announces it: bytes without headers. Default: what the
-    /// network cards carry.
+    /// The largest segment of either end, as TCP announces it, in bytes without headers. Default
+    /// (`None`): the size that the network cards carry.
     pub segment_max: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ pub enum Congestion {
     /// Else the system's default.
     #[default]
     Auto,
-    /// This one, by the kernel's name for it.
+    /// The congestion control of this name, as the kernel calls it.
     Named(String),
 }
 
@@ -69,9 +69,9 @@ impl Congestion {
         set_congestion(&socket, nowhere, self)
     }
 
-    /// Whether it may be used where another host names it: only what this host's administrator lets
-    /// ordinary users choose, also where this process may choose more. The kernel is not asked for
-    /// any other: it would load a module of that name.
+    /// Whether this congestion control may be used when another host names it. Only those are
+    /// allowed that this host's administrator lets ordinary users choose, even where this process
+    /// may choose more. The kernel is not asked for any other: it would load a module of that name.
     ///
     /// # Errors
     /// As [`Congestion::try_out`].
@@ -110,19 +110,20 @@ pub(crate) struct Wire {
     peer: String,
     peer_addr: Option<SocketAddr>,
     closed: Arc<AtomicBool>,
-    /// What a handle tells when the socket is gone.
+    /// The bytes carried, which a handle tells when the socket is gone.
     carried: Arc<AtomicU64>,
-    /// It was said that nothing more will be sent.
+    /// This side has announced that it sends no more.
     ended: AtomicBool,
     deadline: Option<Instant>,
     segment_max: Option<u32>,
-    /// Dialled over a network: while the deadline runs it is looked whether segments are swallowed.
+    /// Whether the lane was dialled over a network: while the deadline runs, it is checked whether
+    /// segments are swallowed.
     watched: bool,
     passed: u32,
 }
 
 impl Wire {
-    /// Dials. The deadline stays set for what follows.
+    /// Dials `addr`. The deadline stays set for the calls that follow.
     pub(crate) fn connect(addr: SocketAddr, options: &LaneOptions) -> Result<Wire, NetError> {
         let failed = |doing| move |source| NetError::Socket { addr: addr.to_string(), doing, source };
         let started = Instant::now();
@@ -179,17 +180,17 @@ impl Wire {
         }
     }
 
-    /// The other end, for messages.
+    /// The name of the other end, for messages.
     pub(crate) fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// The other end's address, if it has one.
+    /// The other end's address; `None` for a pair of local sockets.
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
         self.peer_addr
     }
 
-    /// What the kernel reports; `none` for a pair of local sockets.
+    /// The congestion control that the kernel reports; `none` for a pair of local sockets.
     pub(crate) fn congestion(&self) -> String {
         congestion(&self.socket).unwrap_or_else(|| "none".to_owned())
     }
@@ -208,7 +209,7 @@ impl Wire {
         if segment <= self.passed { 0 } else { segment.min(TRIAL_BYTES_MAX) }
     }
 
-    /// So many bytes, sent at once, have passed both ways.
+    /// Notes that `bytes`, sent at once, have passed both ways.
     pub(crate) fn has_passed(&mut self, bytes: usize) {
         self.passed = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
@@ -218,12 +219,12 @@ impl Wire {
         self.peer_addr.map_or(Ok(()), |peer| set_congestion(&self.socket, peer, congestion))
     }
 
-    /// From now on everything must be over within `left`; `None` takes the limit away.
+    /// From now on all calls must be over within `left`; `None` takes the limit away.
     pub(crate) fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
         self.deadline = left.map(|left| Instant::now() + left);
         match self.deadline {
             Some(_) => Ok(()),
-            // It has joined: who it is, is known.
+            // It has joined: its peer is known.
             None => {
                 self.make_room();
                 self.set_timeouts(None)
@@ -231,7 +232,7 @@ impl Wire {
         }
     }
 
-    /// Begins with room for what a long path holds. Only a hint; a kernel that knows no better
+    /// Asks for the buffers that a long path fills. It is only a hint: a kernel that ignores it
     /// begins more slowly, and on a short path it makes up for that at once.
     fn make_room(&self) {
         if longhaul_sys::tcp::state(&*self.socket).is_ok_and(|state| state.rtt >= LONG) {
@@ -239,13 +240,13 @@ impl Wire {
         }
     }
 
-    /// The parts of a [`crate::LaneHandle`]: the socket, which this keeps open no longer, and what
-    /// tells that it is closed and how many payload bytes it carried.
+    /// The parts of a [`crate::LaneHandle`]: the socket, which it does not keep open, the flag that
+    /// the socket is closed, and the count of carried payload bytes.
     pub(crate) fn observed(&self) -> (Weak<Socket>, Arc<AtomicBool>, Arc<AtomicU64>) {
         (Arc::downgrade(&self.socket), self.closed.clone(), self.carried.clone())
     }
 
-    /// Sends all of the parts, as few system calls as they fit into.
+    /// Sends all of the parts, with as few system calls as possible.
     pub(crate) fn send(&self, parts: &[&[u8]], more: More) -> Result<(), NetError> {
         let flags = match more {
             More::Follows => SendFlags::NOSIGNAL | SendFlags::MORE,
@@ -258,7 +259,7 @@ impl Wire {
         })
     }
 
-    /// Sends what goes out without waiting; for last words on a connection that failed.
+    /// Sends as much as goes out without waiting; for an alert on a connection that failed.
     pub(crate) fn send_if_it_fits(&self, bytes: &[u8]) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = rustix::net::send(&*self.socket, bytes, flags);
@@ -295,7 +296,7 @@ impl Wire {
         }
     }
 
-    /// Says that nothing more will be sent.
+    /// Announces that nothing more will be sent.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         // It fails only if the connection is gone already.
@@ -323,8 +324,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Before each system call of a handshake, so that a peer cannot stretch it by sending a byte
-    /// at a time.
+    /// Sets the socket's timeouts to the rest of the deadline, before each system call of a
+    /// handshake, so that a peer cannot stretch it by sending a byte at a time.
     fn arm(&self) -> Result<(), NetError> {
         let Some(deadline) = self.deadline else { return Ok(()) };
         match deadline.saturating_duration_since(Instant::now()) {
@@ -337,7 +338,7 @@ impl Wire {
         }
     }
 
-    /// Whether what this side said, or the answer, is lost for its size.
+    /// Fails if large segments of this side, or of the answer, are lost on the way.
     fn look(&self) -> Result<(), NetError> {
         match Silence::of(&self.socket).filter(Silence::is_of_swallowed_segments) {
             Some(silence) => Err(NetError::Swallowed { peer: self.peer.clone(), segment_bytes: silence.segment_bytes }),
@@ -380,7 +381,7 @@ impl Drop for Wire {
     }
 }
 
-/// What every TCP connection of ours wants. Buffers are left to the kernel's autotuning: setting
+/// Sets the options of every TCP connection. Buffers are left to the kernel's autotuning: setting
 /// them ends it.
 pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
@@ -391,7 +392,7 @@ pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// What a control connection wants besides: its reader never stalls, so data that stays
+/// Sets the further options of a control connection. Its reader never stalls, so data that stays
 /// unacknowledged means that the other host is not reached. (Lanes cannot have that: the kernel
 /// also counts the time in which the other host takes no data, and a disk may stall for longer; see
 /// [`crate::LaneHandle::unacknowledged`].)
@@ -399,7 +400,7 @@ pub(crate) fn tune_control(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(Duration::from_secs(UNACKNOWLEDGED_SECONDS_MAX)))
 }
 
-/// An IPv4 peer of a socket that serves both families, written as IPv4.
+/// The address of a peer; an IPv4 peer of a socket that serves both families is written as IPv4.
 pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
@@ -413,7 +414,7 @@ pub(crate) fn connect_error(addr: SocketAddr, source: io::Error) -> NetError {
     }
 }
 
-/// Why a socket cannot be bound to an address of this host's.
+/// The error for a socket that cannot be bound to a local address.
 pub(crate) fn bind_error(local: IpAddr, source: io::Error) -> NetError {
     match source.kind() {
         io::ErrorKind::AddrNotAvailable => NetError::LocalAddress { addr: local, source },
@@ -466,18 +467,18 @@ pub(crate) fn within_host(socket: &Socket, peer: SocketAddr) -> bool {
     peer.is_loopback() || local.is_some_and(|local| local.ip().to_canonical() == peer)
 }
 
-/// Bytes that wait in a socket and are not on their way: the kernel would take megabytes, which a
-/// lane that turns out slow then keeps from others. Half of it keeps a connection of 1 GB/s busy
-/// for half a millisecond.
+/// Bytes that may wait unsent in a socket: the kernel would take megabytes, which a slow lane would
+/// keep from others. Half of it keeps a connection of 1 GB/s busy for half a millisecond.
 const UNSENT_MAX: u32 = 1 << 20;
-/// A handshake over a network is looked at so often.
+/// The time between two checks of a handshake over a network.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// From this round trip on a connection begins with room ...
+/// The round trip time from which a connection begins with larger buffers ...
 const LONG: Duration = Duration::from_millis(5);
-/// ... for so much: eight lanes then fill 1 Gbit/s at 250 ms, and no autotuning is needed before.
+/// ... of this size: eight lanes then fill 1 Gbit/s at 250 ms, and no autotuning is needed before.
 const ROOM_BYTES: u32 = 4 << 20;
-/// A header and a piece are two; more parts than this take more system calls.
+/// Parts of one system call. A header and a piece are two; more parts take more calls.
 const PARTS_AT_ONCE: usize = 16;
-/// All that are there, and those that an ordinary user may choose.
+/// The kernel's list of loaded congestion controls, and its list of those that an ordinary user may
+/// choose.
 const CONGESTION_LOADED: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const CONGESTION_OFFERED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";

@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// The token bucket of one connection: see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     /// Bytes/s of UDP payload; 0 lets everything through.
     rate: AtomicU64,
-    /// When all that was let through is paid for.
+    /// The time at which all bytes that were let through are paid for.
     paid: Mutex<Option<Instant>>,
 }
 
 impl Bucket {
-    /// Keeps another rate, bytes/s, from now on; none lets everything through.
+    /// Sets the rate in bytes/s from now on; `None` lets everything through.
     pub(crate) fn set_rate(&self, rate: Option<u64>) {
         self.rate.store(rate.unwrap_or(0), Ordering::Relaxed);
     }
@@ -26,7 +26,7 @@ impl Bucket {
     /// Lets `bytes` through.
     ///
     /// # Errors
-    /// When they may leave, if that is not now.
+    /// The time at which they may leave, if that is not now.
     pub(crate) fn take(&self, now: Instant, bytes: usize) -> Result<(), Instant> {
         let rate = self.rate.load(Ordering::Relaxed);
         if rate == 0 {
@@ -34,8 +34,8 @@ impl Bucket {
         }
         let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
         let ahead = paid.map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now)).min(AHEAD_MAX);
-        // What is not worth a wake-up leaves at once, as acknowledgements do, and is charged all
-        // the same.
+        // A datagram that is not worth a wake-up leaves at once, as acknowledgements do, and is
+        // charged all the same.
         if ahead > BURST && bytes > SMALL {
             return Err(now + (ahead - BURST) + GATHER);
         }
@@ -44,7 +44,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// What the socket would not take leaves later, and is charged then.
+    /// Takes back bytes that the socket would not take: they leave later, and are charged then.
     pub(crate) fn give_back(&self, bytes: usize) {
         let rate = self.rate.load(Ordering::Relaxed);
         if rate > 0 {
@@ -54,13 +54,14 @@ impl Bucket {
     }
 }
 
-/// So far the account may run ahead of the clock: timers are a millisecond coarse, and what is
-/// woken late must catch up.
+/// The account may run ahead of the clock by this much: timers are a millisecond coarse, and a
+/// thread that is woken late must catch up.
 const BURST: Duration = Duration::from_millis(8);
-/// So much longer than it must, whoever is refused waits: it then sends several batches at a time,
-/// and wakes up less often.
+/// A connection that is refused waits this much longer than it must: it then sends several batches
+/// at a time, and wakes up less often.
 const GATHER: Duration = Duration::from_millis(4);
-/// A rate that rises does not wait for longer than this for what was let through at a lower one.
+/// After the rate rises, the bytes that were let through at a lower one delay the next by at most
+/// this.
 const AHEAD_MAX: Duration = Duration::from_millis(500);
 /// Datagrams up to this size carry acknowledgements and signs of life.
 const SMALL: usize = 200;

@@ -1,5 +1,5 @@
-//! What both ends of a QUIC lane agree on, and what each decides for itself: windows, MTU, timers,
-//! keys.
+//! Configuration of a QUIC lane: what both ends agree on, and what each decides for itself
+//! (windows, MTU, timers, keys).
 //!
 //! Takes TLS configurations from `tls`, the route's MTU from `socket`; gives quinn its own. Opens
 //! nothing.
@@ -19,12 +19,12 @@ use super::controller::{Factory, Figures};
 use super::socket::PAYLOAD_MAX;
 use crate::error::NetError;
 
-/// What a lane's end may have on its way or unread once the lane has joined, at first.
+/// The bytes that a lane's end may first have on their way or unread once the lane has joined.
 pub const FIRST_WINDOW_BYTES: usize = 4 << 20;
-/// The same before: whoever dials may be anybody.
+/// The same before the lane has joined: the dialler may be anybody.
 pub(crate) const STRANGERS_WINDOW_BYTES: usize = 64 << 10;
 
-/// For an endpoint of either kind.
+/// The configuration of an endpoint, dialling or listening.
 pub(crate) fn endpoint() -> EndpointConfig {
     let mut config = EndpointConfig::default();
     // It fails below 1200 bytes alone.
@@ -32,7 +32,7 @@ pub(crate) fn endpoint() -> EndpointConfig {
     config
 }
 
-/// For one dialled connection.
+/// The configuration of one dialled connection.
 pub(crate) fn client(
     tls: Arc<rustls::ClientConfig>,
     figures: &Arc<Figures>,
@@ -44,7 +44,7 @@ pub(crate) fn client(
     Ok(config)
 }
 
-/// For connections that are accepted; each gets [`transport`] of its own besides.
+/// The configuration of accepted connections; each gets a [`transport`] of its own besides.
 pub(crate) fn server(tls: Arc<rustls::ServerConfig>) -> Result<ServerConfig, NetError> {
     let crypto = QuicServerConfig::try_from(tls).map_err(|_| NetError::Crypto { doing: "set QUIC up" })?;
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -53,7 +53,7 @@ pub(crate) fn server(tls: Arc<rustls::ServerConfig>) -> Result<ServerConfig, Net
     Ok(config)
 }
 
-/// Of one connection.
+/// The transport settings of one connection.
 pub(crate) fn transport(figures: &Arc<Figures>, payload_max: u16) -> TransportConfig {
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(packets_per_ack(payload_max)));
@@ -91,16 +91,16 @@ pub(crate) fn varint(bytes: usize) -> VarInt {
     VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX)
 }
 
-/// Probes may be lost to a queue that is full: what they did not find is looked for again. Quinn's
-/// default is ten minutes.
+/// The time between searches for a larger MTU: probes may be lost to a queue that is full, and then
+/// another search finds it. Quinn's default is ten minutes.
 const DISCOVER_EVERY: Duration = Duration::from_secs(10);
-/// First packets that wait to be looked at.
+/// First packets of connections that may wait for their greeting.
 const INCOMING_MAX: usize = 1024;
-/// Quinn's default is two packets. Each acknowledgement wakes threads at both ends; with far fewer
-/// of them a sender learns late what was lost, and its window has to hold what waits for one: half
-/// of the slack that [`super::rate`] adds.
+/// Bytes that one acknowledgement covers; quinn's default is two packets. Each acknowledgement
+/// wakes threads at both ends. With far fewer of them a sender learns late what was lost, and its
+/// window has to hold the bytes that wait for one: half of the slack that [`super::rate`] adds.
 const BYTES_PER_ACK: u32 = 96 << 10;
 const PACKETS_PER_ACK_MIN: u32 = 10;
-/// A connection of which nothing is heard lasts as long as one over TCP.
+/// A silent connection lasts as long as one over TCP.
 const IDLE_MAX: Duration =
     Duration::from_secs(KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_PROBES as u64);

@@ -1,9 +1,8 @@
-//! What quinn asks how much may be on its way: one of three congestion controls, counted, and
-//! changed in flight.
+//! The controller that tells quinn how much may be on its way: one of three congestion controls,
+//! with counters, exchangeable in flight.
 //!
-//! Owns the [`Figures`] that a lane's handle and its socket look at. Takes acknowledgements and
-//! losses from quinn; gives it a window, and the socket's bucket a rate. Must not know sockets or
-//! lanes.
+//! Owns the [`Figures`] that a lane's handle and its socket read. Takes acknowledgements and losses
+//! from quinn; gives it a window, and the socket's bucket a rate. Must not know sockets or lanes.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use super::rate::{RateControl, Round};
 /// A congestion control that QUIC lanes have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Algorithm {
-    /// Holds a rate: see [`super::rate`].
+    /// The program's own, which holds a rate: see [`super::rate`].
     #[default]
     Rate,
     /// Quinn's.
@@ -30,7 +29,7 @@ pub(crate) enum Algorithm {
 impl Algorithm {
     const ALL: [Algorithm; 3] = [Algorithm::Rate, Algorithm::Bbr, Algorithm::Cubic];
 
-    /// What people call it.
+    /// The name that users give.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Algorithm::Rate => "rate",
@@ -39,45 +38,45 @@ impl Algorithm {
         }
     }
 
-    /// The one of this name.
+    /// The algorithm of this name.
     pub(crate) fn named(name: &str) -> Option<Algorithm> {
         Algorithm::ALL.into_iter().find(|one| one.name() == name)
     }
 }
 
-/// What is known of a connection as a sender, and asked of it. Bytes are those of QUIC packets.
+/// Counters and settings of a connection as a sender. Bytes are those of QUIC packets.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
-    /// Acknowledged so far.
+    /// Bytes acknowledged so far.
     pub(crate) acked: AtomicU64,
-    /// Found lost so far.
+    /// Bytes found lost so far.
     pub(crate) lost: AtomicU64,
-    /// May be on their way at a time.
+    /// Bytes that may be on their way at a time.
     pub(crate) window: AtomicU64,
     /// Bytes/s that were delivered in the last round.
     pub(crate) delivered: AtomicU64,
-    /// Bytes/s that are not to be exceeded; 0 is none.
+    /// The rate limit in bytes/s; 0 means no limit.
     ceiling: AtomicU64,
-    /// Bytes/s that the rate control last asked for; 0 is none.
+    /// The rate in bytes/s that the rate control last asked for; 0 if it asked for none.
     asked: AtomicU64,
     wanted: AtomicU8,
-    /// Keeps the rate.
+    /// The bucket that keeps the rate.
     pub(crate) bucket: Arc<Bucket>,
 }
 
 impl Figures {
-    /// Is to use `algorithm` from now on.
+    /// Asks for `algorithm` from now on.
     pub(crate) fn want(&self, algorithm: Algorithm) {
         let place = Algorithm::ALL.iter().position(|one| *one == algorithm).unwrap_or(0);
         self.wanted.store(place as u8, Ordering::Relaxed);
     }
 
-    /// What it is to use.
+    /// The algorithm that was last asked for.
     pub(crate) fn wanted(&self) -> Algorithm {
         Algorithm::ALL[usize::from(self.wanted.load(Ordering::Relaxed)) % Algorithm::ALL.len()]
     }
 
-    /// Is to send no faster than so many bytes/s from now on.
+    /// Limits the rate to `ceiling` bytes/s from now on; `None` takes the limit away.
     pub(crate) fn set_ceiling(&self, ceiling: Option<u64>) {
         self.ceiling.store(ceiling.unwrap_or(0), Ordering::Relaxed);
         // Also where no acknowledgement comes that would bring the rate here.
@@ -102,7 +101,7 @@ impl ControllerFactory for Factory {
     }
 }
 
-/// The one in use, and what it counts.
+/// The congestion control in use, and its counters.
 struct Watched {
     figures: Arc<Figures>,
     algorithm: Algorithm,
@@ -136,7 +135,7 @@ impl Watched {
         watched
     }
 
-    /// Takes up what the handle asks for.
+    /// Takes up the algorithm that the handle asks for.
     fn follow(&mut self, now: Instant) {
         let wanted = self.figures.wanted();
         if wanted != self.algorithm {
@@ -296,19 +295,20 @@ impl Paced {
     }
 }
 
-/// Where in its cycle the next one begins.
+/// The phase of its cycle in which the next controller begins.
 static DICE: AtomicUsize = AtomicUsize::new(0);
-/// Of 1200 bytes; they are paced. RFC 6928 has ten of 1460, quinn's BBR 200.
+/// The first window in packets of 1200 bytes; they are paced. RFC 6928 has ten of 1460, quinn's BBR
+/// 200.
 const INITIAL_PACKETS: u64 = 32;
-/// Round trips within a host are noise.
+/// The shortest round. Round trips within a host are noise.
 const ROUND_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// MB that the bucket lets through in a second that begins `after` so many; none if it is no
-    /// bucket.
+    /// MB that the bucket lets through in a second that begins `after` this many seconds. `None` if
+    /// the bucket has no rate.
     fn lets_through(figures: &Figures, after: u64) -> Option<f64> {
         let mut now = Instant::now() + Duration::from_secs(after);
         let end = now + Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! Dials a QUIC lane: a socket, an endpoint and a thread that drives both, for each.
+//! Dials QUIC lanes. Each has a socket, an endpoint and a thread that drives both.
 //!
 //! Takes an address and keys; gives a connection whose peer has proved its key. The lane's own
-//! thread may hash or wait for a disk: acknowledgements and repairs are the driver's, and wait for
-//! nobody.
+//! thread may hash or wait for a disk: acknowledgements and repairs are the driver's, and never
+//! wait for it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -107,5 +107,5 @@ pub(crate) fn peer_key(connection: &Connection) -> Option<PublicKey> {
     }
 }
 
-/// Last words are given so long to leave; nobody waits for them.
+/// The time that the last packets of a connection have to leave; no caller waits for them.
 const FAREWELL_MAX: Duration = Duration::from_secs(3);

@@ -1,5 +1,4 @@
-//! A hold on a QUIC lane for another thread; what [`crate::LaneHandle`] is made of where the lane
-//! runs over QUIC.
+//! A hold on a QUIC lane for another thread: the QUIC side of [`crate::LaneHandle`].
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +10,7 @@ use longhaul_sys::tcp::ConnectionState;
 use super::controller::Algorithm;
 use super::stream::Shared;
 
-/// See the module. Holding one does not keep the connection open.
+/// A hold on a QUIC lane: see the module. Holding one does not keep the connection open.
 #[derive(Clone)]
 pub(crate) struct QuicHandle {
     shared: Weak<Shared>,
@@ -20,13 +19,13 @@ pub(crate) struct QuicHandle {
     stood: Instant,
 }
 
-/// What was counted at the last look, and when it last grew.
+/// The counter at the last look, and the time when it last grew.
 struct Seen {
     stream_frames: u64,
     payload_at: Instant,
     datagrams: u64,
     sent: u64,
-    /// When something was sent of which nothing was heard since.
+    /// The time of the first datagram that was sent since the last one came.
     waiting: Option<Instant>,
 }
 
@@ -48,7 +47,7 @@ impl QuicHandle {
         }
     }
 
-    /// How long ago payload came in, to within the time between two calls.
+    /// How long ago payload came in, accurate to the time between two calls.
     pub(crate) fn quiet(&self) -> Option<Duration> {
         let frames = self.shared.upgrade()?.connection.stats().frame_rx.stream;
         let mut seen = self.seen();
@@ -58,8 +57,8 @@ impl QuicHandle {
         Some(seen.payload_at.elapsed())
     }
 
-    /// How long something was sent and nothing heard, to within the time between two calls. A
-    /// connection that lives answers each sign of life.
+    /// How long the other end has answered nothing to what was sent, accurate to the time between
+    /// two calls. A connection that lives answers each sign of life.
     pub(crate) fn unacknowledged(&self) -> Option<Duration> {
         let stats = self.shared.upgrade()?.connection.stats();
         let mut seen = self.seen();
@@ -71,12 +70,12 @@ impl QuicHandle {
         seen.waiting.map(|since| since.elapsed())
     }
 
-    /// In the kernel's terms, as far as they have a meaning here: times in which something else was
-    /// the limit are not known.
+    /// The state in the kernel's terms, as far as they have a meaning here. How long something else
+    /// was the limit is not known.
     pub(crate) fn state(&self) -> Option<ConnectionState> {
         let shared = self.shared.upgrade()?;
         shared.follow_peer();
-        // Who asks for this each second hears of silence in time.
+        // A caller that asks for this each second hears of silence in time.
         let _ = self.quiet();
         let stats = shared.connection.stats();
         let count = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
@@ -97,7 +96,7 @@ impl QuicHandle {
         })
     }
 
-    /// What it carried, of one that is gone.
+    /// The bytes that a connection carried, once it is gone.
     pub(crate) fn carried(&self) -> u64 {
         self.carried.load(Ordering::Acquire)
     }

@@ -33,12 +33,12 @@ pub struct QuicListener {
     addr: SocketAddr,
     lanes: mpsc::Receiver<(QuicStream, PublicKey)>,
     endpoint: Endpoint,
-    /// Some while it lives.
+    /// `Some` until it is dropped.
     threads: Option<Runtime>,
 }
 
 impl QuicListener {
-    /// Listens at `addr`, which names a port.
+    /// Listens at `addr`, on the port that it names.
     ///
     /// # Errors
     /// [`NetError::Socket`] if the address is taken or is not this host's; [`NetError::Crypto`].
@@ -67,12 +67,12 @@ impl QuicListener {
         Ok(QuicListener { addr, lanes, endpoint, threads: Some(threads) })
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The next stream, with the key that its dialler has proved; none when the socket is of no
+    /// The next stream, with the key that its dialler has proved. `None` when the socket is of no
     /// more use.
     pub(crate) async fn next(&mut self) -> Option<(QuicStream, PublicKey)> {
         self.lanes.recv().await
@@ -95,7 +95,7 @@ impl fmt::Debug for QuicListener {
     }
 }
 
-/// What every greeting needs.
+/// The configuration and budget that every greeting shares.
 #[derive(Clone)]
 struct Greeter {
     server: ServerConfig,
@@ -111,7 +111,8 @@ async fn accept_all(endpoint: Endpoint, greeter: Greeter) {
 }
 
 impl Greeter {
-    /// From the first packet to a lane; what comes to nothing is closed without a word of ours.
+    /// Greets a connection, from the first packet to a lane. A connection that does not become a
+    /// lane is closed silently.
     async fn greet(mut self, incoming: Incoming) {
         let addr = incoming.remote_address();
         let source = Source::of(addr.ip());

@@ -2,8 +2,8 @@
 //! dials.
 //!
 //! A lane's bytes travel as a row of blocks, each a unidirectional stream of [`BLOCK_BYTES`]; the
-//! receiving end reads the streams in their order, so that those above see the byte stream that
-//! every lane is. A block has at most 1000 packets whatever the path's MTU: a receiver of quinn
+//! receiving end reads the streams in their order, so that the layers above see one byte stream, as
+//! with every lane. A block has at most 1000 packets whatever the path's MTU: a receiver of quinn
 //! gives a connection up whose stream has more than 1024 gaps. No block waits for another's repair
 //! below, and what arrives behind a gap waits in a window that is part of `--memory`.
 //!
@@ -49,7 +49,7 @@ impl Congestion {
 /// Bytes of a block: at most 903 packets, even on a path that carries no more than 1200 bytes of
 /// UDP payload.
 const BLOCK_BYTES: usize = 1 << 20;
-/// What both ends close a connection with when the lane is over.
+/// The code with which both ends close a connection when the lane is over.
 const DONE: u32 = 0;
-/// What either end closes it with when it gives the lane up.
+/// The code with which either end closes it when it gives the lane up.
 const GIVEN_UP: u32 = 1;

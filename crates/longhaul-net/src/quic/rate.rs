@@ -1,22 +1,23 @@
-//! The congestion control of QUIC lanes when nobody names another: it holds a rate, and bears loss
-//! up to a share that is acceptable.
+//! The congestion control of QUIC lanes when the user names no other: it holds a rate, and bears
+//! loss up to an acceptable share.
 //!
-//! In: what was acknowledged and lost, round by round. Out: a rate for the bucket below QUIC, and a
-//! window that is wide enough not to be the limit. Pure: no sockets, no clock of its own.
+//! In: the bytes acknowledged and lost, round by round. Out: a rate for the bucket below QUIC, and
+//! a window that is wide enough not to be the limit. Pure: no sockets, no clock of its own.
 //!
-//! Two ways. Where a rate was asked for (the *ceiling*), it is that of tsunami-udp (Meiss 2004): at
-//! the rate while less is lost than is acceptable, slower by a twenty-fifth each round while more
-//! is, faster again by a sixth when less is. Where none was, it looks for what the path delivers,
-//! as BBR does (Cardwell et al., CACM 60(2), 2017): at nearly three times what was delivered while
-//! that grows, then at the most that was within ten rounds, a quarter more in one round of eight
-//! and a quarter less in the next. Unlike BBR it reads loss beyond what is acceptable as a path
-//! that is full, and where looking for a quarter more finds it twice in a row it does not wait for
-//! the third time, but begins anew: the path has become faster, or was never filled.
+//! It works in two ways. Where a rate was asked for (the *ceiling*), it follows tsunami-udp (Meiss
+//! 2004): it sends at the rate while the loss is acceptable, slows down by a twenty-fifth each
+//! round while it is not, and speeds up again by a sixth when it is. Where none was asked for, it
+//! looks for the rate that the path delivers, as BBR does (Cardwell et al., CACM 60(2), 2017): it
+//! sends at nearly three times the delivered rate while that grows, then at the highest one of ten
+//! rounds, a quarter more in one round of eight and a quarter less in the next. Unlike BBR it takes
+//! unacceptable loss as the sign of a full path. Where looking for a quarter more finds it twice in
+//! a row, it does not wait for the third time, but begins anew: the path has become faster, or was
+//! never filled.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What one round brought.
+/// The measurements of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Round {
     /// Its length, seconds.
@@ -25,26 +26,26 @@ pub(crate) struct Round {
     pub(crate) acked: u64,
     /// Bytes that were found lost in it.
     pub(crate) lost: u64,
-    /// There was not always something to send.
+    /// The sender ran out of data at times.
     pub(crate) starved: bool,
     /// The smoothed round trip, and the shortest so far.
     pub(crate) rtt: Duration,
     pub(crate) min_rtt: Duration,
 }
 
-/// See the module.
+/// The rate control: see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct RateControl {
     phase: Phase,
     /// Bytes/s to send at.
     rate: f64,
-    /// Bytes/s delivered in rounds of late, the newest last.
+    /// Bytes/s delivered in the latest rounds, the newest last.
     delivered: VecDeque<f64>,
-    /// The most that was delivered when it last grew by a quarter, and rounds since.
+    /// The highest delivered rate when it last grew by a quarter, and the rounds since.
     grown: (f64, u32),
     cycle: usize,
-    /// The most that was delivered before the last look for more, and how many in a row have found
-    /// it.
+    /// The highest delivered rate before the last look for more, and how many such looks in a row
+    /// have found more.
     looked_from: f64,
     found: u32,
     rtt: Duration,
@@ -53,17 +54,17 @@ pub(crate) struct RateControl {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is known.
+    /// The rate of the path is not known yet.
     Start,
-    /// What startup put into the queue leaves it.
+    /// The packets that startup put into the queue leave it.
     Drain,
     /// The path is full.
     Cruise,
 }
 
 impl RateControl {
-    /// Begins at `rate` bytes/s. `dice` says where in its cycle it begins: lanes on one path must
-    /// not look for more at the same time.
+    /// Begins at `rate` bytes/s. `dice` chooses the phase of the cycle in which it begins: lanes on
+    /// one path must not look for more at the same time.
     pub(crate) fn new(rate: f64, rtt: Duration, dice: usize) -> RateControl {
         RateControl {
             phase: Phase::Start,
@@ -166,7 +167,7 @@ impl RateControl {
         }
     }
 
-    /// What a round at a quarter more brought is heard of in the next.
+    /// Judges the round at a quarter more: its acknowledgements come in the next round.
     fn look_back(&mut self, most: f64, lossy: bool) {
         if self.cycle == 0 {
             self.looked_from = most;
@@ -181,14 +182,15 @@ impl RateControl {
         }
     }
 
-    /// A batch waits for its turn at this end too, and its round trip with it: at no higher rate
-    /// than what was delivered of it.
+    /// Whether packets wait in a queue of the path. A batch waits for its turn at this end too, and
+    /// its round trip grows by that wait: that wait is allowed for, at the delivered rate.
     fn is_queued(&self) -> bool {
         let turn = Duration::from_secs_f64(BATCH_BYTES / self.most().max(FLOOR));
         self.rtt > self.min_rtt.mul_f64(QUEUED) + QUEUED_LEAST + turn
     }
 
-    /// What a round without enough to send delivered says only what the path carries at least.
+    /// Remembers a delivered rate. A round without enough to send shows only the least that the
+    /// path carries.
     fn remember(&mut self, delivered: f64, starved: bool) {
         if starved && delivered <= self.most() {
             return;
@@ -204,20 +206,21 @@ impl RateControl {
     }
 }
 
-/// Tsunami-udp's default is 7.5 %; the paths that this is for lose far less until they are
-/// overfull.
+/// The acceptable part of lost bytes. Tsunami-udp's default is 7.5 %; the paths that this is for
+/// lose far less until they are overfull.
 const ACCEPTABLE_LOSS: f64 = 0.05;
-/// As tsunami-udp: a twenty-fifth slower, a sixth faster.
+/// Steps of the rate, as in tsunami-udp: a twenty-fifth slower, a sixth faster.
 const SLOWER: f64 = 24.0 / 25.0;
 const FASTER: f64 = 7.0 / 6.0;
-/// What was delivered, and a little more than is acceptable to lose.
+/// The delivered rate, and a little more than the acceptable loss.
 const OVERFULL: f64 = 1.1;
-/// Part of a rate asked for that is sent whatever is lost: a path may lose more than is acceptable
-/// by itself.
+/// The part of a rate asked for that is sent however much is lost: a path may lose more than is
+/// acceptable by itself.
 const TARGET_FLOOR: f64 = 0.1;
-/// BBR's 2 / ln 2, rounded down. What is delivered in a round was sent in the one before, so that
-/// this grows by two thirds a round. More, or more packets at first, would be a faster start, but
-/// overfills the queue while quinn still looks for the MTU, whose probes are then lost.
+/// The gain at the start: BBR's 2 / ln 2, rounded down. The bytes delivered in a round were sent in
+/// the one before, so that this grows by two thirds a round. A higher gain, or more packets at
+/// first, would be a faster start, but overfills the queue while quinn still looks for the MTU,
+/// whose probes are then lost.
 const STARTUP: f64 = 2.8;
 const DOUBLING: f64 = 2.0;
 const DRAIN: f64 = 0.5;
@@ -225,30 +228,32 @@ const DRAIN: f64 = 0.5;
 const GROWTH: f64 = 1.25;
 const FULL_AFTER: u32 = 3;
 const FULL_AFTER_QUEUED: u32 = 1;
-/// A round trip so much longer than the shortest is a queue.
+/// A round trip this many times as long as the shortest shows a queue.
 const QUEUED: f64 = 1.25;
 const QUEUED_LEAST: Duration = Duration::from_millis(4);
-/// One round of eight looks for more, the next lets the queue go that this made.
+/// Gains of the eight rounds of a cycle: the first looks for more, and the second lets the queue
+/// drain that the first made.
 const GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const ROUNDS_KEPT: usize = 10;
-/// The round of a cycle by which is known what the first one brought, ...
+/// The round of a cycle in which the result of the first one is known, ...
 const HEARD_OF: usize = 3;
-/// ... and what it is if the path is not full: on a full one a lane takes from others, and one of
-/// four finds 1.18 times as much at most (1.25 of 4.25). Of sixteen one finds 1.23, but not twice
-/// without a queue.
+/// ... and the growth that it then shows if the path is not full: on a full one a lane takes from
+/// others, and one of four finds 1.18 times as much at most (1.25 of 4.25). One of sixteen finds
+/// 1.23, but not twice without a queue.
 const FOUND: f64 = 1.2;
 const FOUND_AGAIN: u32 = 2;
-/// What quinn builds at a time at most.
+/// The most bytes that quinn builds at a time.
 const BATCH_BYTES: f64 = 65536.0;
-/// As multiples of what is on its way at the rate. Lanes that share a path each remember the round
-/// in which they looked for more, together more than the path carries: only this keeps them from
-/// filling a queue of one BDP for good.
+/// Windows, as multiples of the bytes on their way at the rate. Lanes that share a path each
+/// remember the round in which they looked for more, together more than the path carries: only this
+/// keeps them from filling a queue of one BDP for good.
 const CRUISE_WINDOW: f64 = 1.5;
 const CEILING_WINDOW: f64 = 2.5;
-/// So that short paths, whose round trip is mostly the processors' own, are not held back; and so
-/// that nobody waits for an acknowledgement that waits for more packets.
+/// Bytes added to the window: short paths, whose round trip is mostly the processors' own, must not
+/// be held back, and no sender may wait for an acknowledgement that itself waits for more packets.
 const SLACK: f64 = 192.0 * 1024.0;
-/// Bytes/s: slow enough for any path, fast enough to notice when it is better again.
+/// The lowest rate in bytes/s: slow enough for any path, fast enough to notice when it is better
+/// again.
 const FLOOR: f64 = 32.0 * 1024.0;
 
 #[cfg(test)]
@@ -284,8 +289,8 @@ mod tests {
             }
         }
 
-        /// Part of the line's rate that rounds `from..to` brought through, and part of what was
-        /// sent that was lost.
+        /// The part of the line's rate that rounds `from..to` brought through, and the part of the
+        /// sent bytes that was lost.
         fn run(&mut self, ceiling: Option<f64>, from: usize, to: usize) -> (f64, f64) {
             let mut control = RateControl::new(200_000.0, Duration::from_secs_f64(self.rtt), 3);
             let (mut acked, mut lost) = (0, 0);
@@ -388,12 +393,13 @@ mod tests {
         assert!(control.rate() > 80e6, "{}", control.rate());
     }
 
-    /// Lanes over one line, in steps of a millisecond: what they send is heard of a round trip
-    /// later.
+    /// Lanes over one line, in steps of a millisecond. The fate of a packet is heard of a round
+    /// trip later.
     struct Shared {
         line: Line,
         lanes: Vec<Lane>,
-        /// By the millisecond in which it is heard of: the lane, what came through, what was lost.
+        /// Results by the millisecond in which they are heard of: the lane, the bytes that came
+        /// through, the bytes lost.
         heard: VecDeque<Vec<(usize, f64, f64)>>,
         steps: usize,
     }

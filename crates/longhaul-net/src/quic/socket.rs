@@ -25,18 +25,19 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::bucket::Bucket;
 
-/// See the module.
+/// A UDP socket that paces its connections: see the module.
 #[derive(Debug)]
 pub(crate) struct PacedSocket {
     inner: Arc<dyn AsyncUdpSocket>,
     buckets: RwLock<HashMap<SocketAddr, Arc<Bucket>>>,
-    /// The largest datagram that was sent so far: what a batch may be made of.
+    /// The largest datagram that was sent so far, up to which datagrams may be batched.
     largest: AtomicUsize,
 }
 
 thread_local! {
-    /// When the connection that was just refused may send. Quinn's driver asks the poller on the
-    /// same thread at once, and says only there whom to wake; which connection it is, only here.
+    /// The time at which the connection that was just refused may send. Quinn's driver asks the
+    /// poller on the same thread at once. Only the poller knows whom to wake, and only the socket
+    /// knows which connection it is.
     static REFUSED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -47,7 +48,7 @@ impl PacedSocket {
         Ok(PacedSocket { inner, buckets: RwLock::default(), largest: AtomicUsize::new(0) })
     }
 
-    /// What is sent to `addr` keeps the rate of `bucket` from now on.
+    /// Makes datagrams to `addr` keep the rate of `bucket` from now on.
     pub(crate) fn pace(&self, addr: SocketAddr, bucket: Arc<Bucket>) {
         self.buckets.write().unwrap_or_else(PoisonError::into_inner).insert(addr, bucket);
     }
@@ -95,15 +96,16 @@ impl AsyncUdpSocket for PacedSocket {
         self.inner.local_addr()
     }
 
-    /// A batch that is longer than an IP packet may be is lost as a whole, and quinn, which takes
-    /// that for a path that lost its MTU, goes on with 1200 bytes. A probe is sent alone before
-    /// datagrams of its size come in batches.
+    /// Segments in one batch. A batch that is longer than an IP packet may be is lost as a whole,
+    /// and quinn, which takes that for a path that lost its MTU, goes on with 1200 bytes. A probe
+    /// is sent alone before datagrams of its size come in batches.
     fn max_transmit_segments(&self) -> usize {
         let fits = BATCH_BYTES_MAX / self.largest.load(Ordering::Relaxed).max(1);
         fits.clamp(1, self.inner.max_transmit_segments())
     }
 
-    /// Together they are at most one IP packet: quinn makes room for so many of the largest.
+    /// Segments in one receive. Together they are at most one IP packet: quinn makes room for so
+    /// many of the largest.
     fn max_receive_segments(&self) -> usize {
         self.inner.max_receive_segments().min(BATCH_BYTES_MAX.div_ceil(usize::from(PAYLOAD_MAX)))
     }
@@ -140,7 +142,7 @@ impl fmt::Debug for PacedPoller {
     }
 }
 
-/// A socket to dial from: `local`, or whatever the route to `peer` takes.
+/// A socket to dial from: at `local`, or at the address that the route to `peer` takes.
 pub(crate) fn dialling(peer: SocketAddr, local: Option<IpAddr>) -> io::Result<UdpSocket> {
     let any = match peer {
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -159,8 +161,8 @@ fn bound(addr: SocketAddr, both_families: bool) -> io::Result<UdpSocket> {
     if addr.is_ipv6() && both_families {
         socket.set_only_v6(false)?;
     }
-    // What the kernel gives by default holds two milliseconds of a gigabit: a thread that is late
-    // loses packets. Beyond net.core.rmem_max only those with CAP_NET_ADMIN get it.
+    // The kernel's default buffer holds two milliseconds of a gigabit: a thread that is late loses
+    // packets. Beyond net.core.rmem_max only those with CAP_NET_ADMIN get it.
     let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES));
     let _ = sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER_BYTES)
@@ -187,10 +189,10 @@ pub(crate) fn route_payload(peer: SocketAddr, local: Option<IpAddr>) -> u16 {
 
 /// UDP payload of an IPv4 packet of 9000 bytes.
 pub(crate) const PAYLOAD_MAX: u16 = 8972;
-/// What every path carries (RFC 9000, section 14).
+/// The UDP payload that every path carries (RFC 9000, section 14).
 pub(crate) const PAYLOAD_MIN: u16 = 1200;
 /// UDP payload of the largest IPv4 packet.
 const BATCH_BYTES_MAX: usize = 65_507;
-/// Some 30 ms of a gigabit.
+/// The receive buffer holds some 30 ms of a gigabit.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 const SEND_BUFFER_BYTES: usize = 1 << 20;

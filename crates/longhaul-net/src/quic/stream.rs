@@ -1,8 +1,8 @@
 //! The byte stream of a QUIC lane: blocks out, blocks in, in order, blocking.
 //!
 //! Owns the connection of a lane at one end, and the windows that its memory allows. Takes a
-//! connection that stands from `dial` or `listen`; gives `lane` the calls that every kind of stream
-//! has. Must not know frames.
+//! connection that stands from `dial` or `listen`; gives `lane` the same calls as every other kind
+//! of stream. Must not know frames.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -25,11 +25,11 @@ use crate::wire::{Congestion, canonical};
 /// One end of a lane over QUIC.
 pub(crate) struct QuicStream {
     shared: Arc<Shared>,
-    /// The block being sent, and what it still takes.
+    /// The block being sent, and the bytes that it still takes.
     sending: Option<(SendStream, usize)>,
-    /// The block being received, and whether anything of it was.
+    /// The block being received, and whether any of its bytes were.
     receiving: Option<(RecvStream, bool)>,
-    /// This side has ended in good order; so has the other.
+    /// Whether this side, or the other, has ended in good order.
     finished: bool,
     heard_end: bool,
     deadline: Option<Instant>,
@@ -38,7 +38,7 @@ pub(crate) struct QuicStream {
     _lives: oneshot::Sender<()>,
 }
 
-/// What a lane and its handles share.
+/// The state that a lane and its handles share.
 pub(crate) struct Shared {
     pub(crate) connection: Connection,
     pub(crate) figures: Arc<Figures>,
@@ -47,14 +47,14 @@ pub(crate) struct Shared {
     paced: (Arc<PacedSocket>, Mutex<SocketAddr>),
     peer: String,
     closed: AtomicBool,
-    /// What a handle tells when the connection is gone.
+    /// The bytes carried, which a handle tells when the connection is gone.
     pub(crate) carried: Arc<AtomicU64>,
-    /// The most that may wait here, unread or not acknowledged.
+    /// The most bytes that may wait here, unread or not acknowledged.
     window_max: AtomicU64,
 }
 
-/// How much the other end may send that was not read here, and this end hold that was not
-/// acknowledged there.
+/// The bytes that the other end may send before they are read here, and the bytes that this end may
+/// hold before they are acknowledged there.
 struct Window {
     receive: usize,
     send: u64,
@@ -82,7 +82,7 @@ impl Shared {
         })
     }
 
-    /// A peer may come to have another address: what is sent there is to keep the same rate.
+    /// Notices a new address of the peer: datagrams to it must keep the same rate.
     pub(crate) fn follow_peer(&self) {
         let (socket, known) = &self.paced;
         let addr = self.connection.remote_address();
@@ -100,7 +100,7 @@ impl Shared {
         self.connection.close(VarInt::from_u32(GIVEN_UP), b"given up");
     }
 
-    /// Lets so many bytes wait here: see [`crate::LaneHandle::set_window`].
+    /// Lets `bytes` wait here: see [`crate::LaneHandle::set_window`].
     pub(crate) fn set_window(&self, bytes: usize) {
         self.window_max.store(bytes.max(BLOCK_BYTES) as u64, Ordering::Relaxed);
     }
@@ -119,7 +119,7 @@ impl Shared {
     fn not_written(&self, error: WriteError) -> NetError {
         match error {
             WriteError::ConnectionLost(error) => self.broken(error),
-            // Nobody of ours stops a stream: it is as good as gone.
+            // No code of ours stops a stream: it is as good as gone.
             _ => NetError::Truncated { peer: self.peer.clone() },
         }
     }
@@ -183,7 +183,7 @@ impl QuicStream {
         Ok(())
     }
 
-    /// Without a deadline any more the lane has joined: the other end may send in earnest.
+    /// Sets the deadline. A lane whose deadline is taken away has joined, and its window opens.
     pub(crate) fn set_deadline(&mut self, left: Option<Duration>) {
         self.deadline = left.map(|left| Instant::now() + left);
         if left.is_none() {
@@ -224,8 +224,8 @@ impl QuicStream {
     /// Waits until the other end admits another block.
     fn open_block(&mut self) -> Result<SendStream, NetError> {
         let shared = &self.shared;
-        // Beyond what may be on its way a little more waits, so that the driver never does; all of
-        // it is this side's memory.
+        // A little more waits than may be on its way, so that the driver never waits; all of it is
+        // this side's memory.
         let wanted = (shared.figures.window.load(Ordering::Relaxed) + AHEAD_BYTES).min(shared.window_max() as u64);
         if wanted != self.window.send {
             self.window.send = wanted;
@@ -235,7 +235,8 @@ impl QuicStream {
         opened.map_err(|e| shared.broken(e))
     }
 
-    /// Fills `buf`, but for what comes after the other end's last byte.
+    /// Fills `buf`, as far as the other end has sent bytes before its end. Returns how many it
+    /// filled.
     pub(crate) fn recv(&mut self, buf: &mut [u8]) -> Result<usize, NetError> {
         let mut filled = 0;
         while filled < buf.len() && !self.heard_end {
@@ -263,7 +264,7 @@ impl QuicStream {
         Ok(filled)
     }
 
-    /// None if the other end has closed in good order.
+    /// The next block. `None` if the other end has closed in good order.
     fn next_block(&mut self) -> Result<Option<RecvStream>, NetError> {
         let accepted =
             wait(self.shared.connection.accept_uni(), self.deadline).ok_or_else(|| self.shared.timed_out())?;
@@ -280,8 +281,8 @@ impl QuicStream {
         let now = Instant::now();
         let took = now.saturating_duration_since(std::mem::replace(&mut self.window.block_began, now));
         let held = BLOCK_BYTES as f64 * self.shared.connection.rtt().as_secs_f64() / took.as_secs_f64().max(1e-6);
-        // Less than before only where others came to share the memory; quinn takes it off what is
-        // read next.
+        // The window shrinks only where others came to share the memory; quinn takes it off the
+        // next reads.
         if self.window.receive > self.shared.window_max() {
             self.window.receive = self.shared.window_max();
             self.shared.connection.set_receive_window(varint(self.window.receive));
@@ -289,8 +290,8 @@ impl QuicStream {
         self.admit((2.0 * held) as usize + FIRST_WINDOW_BYTES);
     }
 
-    /// Lets so many bytes come that were not read, as far as there is memory; never fewer than
-    /// before.
+    /// Lets the other end have this many unread bytes on their way, as far as there is memory;
+    /// never fewer than before.
     fn admit(&mut self, bytes: usize) {
         let wanted = bytes.min(self.shared.window_max());
         if wanted > self.window.receive && self.deadline.is_none() {
@@ -339,8 +340,8 @@ pub(crate) fn algorithm(congestion: &Congestion) -> Result<Algorithm, NetError> 
     }
 }
 
-/// Sees a connection to its end: when the lane is dropped in good order, the other end may still
-/// read.
+/// Keeps a connection until its end: when the lane is dropped in good order, the other end may
+/// still read.
 pub(crate) async fn outlive(connection: Connection, lane: oneshot::Receiver<()>) {
     tokio::select! {
         _ = connection.closed() => return,
@@ -350,7 +351,7 @@ pub(crate) async fn outlive(connection: Connection, lane: oneshot::Receiver<()>)
     connection.close(VarInt::from_u32(DONE), b"done");
 }
 
-/// What waits for the driver besides what may be on its way.
+/// Bytes that wait for the driver besides those that may be on their way.
 const AHEAD_BYTES: u64 = 2 << 20;
-/// A peer that does not read to the end within this, though it lives, has its connection closed.
+/// The time that a live peer has to read to the end before its connection is closed.
 const LINGER_MAX: Duration = Duration::from_secs(60);

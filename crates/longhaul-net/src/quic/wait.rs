@@ -1,4 +1,4 @@
-//! Blocks a thread on a future of quinn's, which need nothing but a waker. (A Tokio handle would
+//! Blocks a thread on a future of quinn's, which needs nothing but a waker. (A Tokio handle would
 //! want its runtime to outlive the lane's thread.)
 
 use std::future::Future;
@@ -20,7 +20,7 @@ impl Wake for Unpark {
     }
 }
 
-/// What the future comes to; none if `deadline` passes before.
+/// Waits for the future's result. `None` if `deadline` passes before.
 pub(crate) fn wait<T>(future: impl Future<Output = T>, deadline: Option<Instant>) -> Option<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut cx, mut future) = (Context::from_waker(&waker), pin!(future));

@@ -1,4 +1,4 @@
-//! Control connections: who gets to whom, and what both then know.
+//! Tests of control connections: which of them come to stand, and what both ends then know.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

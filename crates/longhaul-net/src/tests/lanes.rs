@@ -1,4 +1,4 @@
-//! What holds for lanes of either kind, over TCP and within the process.
+//! Tests of lanes of either kind, over TCP and within the process.
 
 use std::thread;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::quic_lanes::QuicPort;
 use super::{PATIENCE, Port, meanwhile, noise};
 use crate::{Congestion, LaneStream, NetErrorKind, SAFE_MAGIC};
 
-/// Every way to come by two ends.
+/// Two connected ends, made in each possible way.
 fn pairs(port: &Port) -> Vec<(&'static str, (LaneStream, LaneStream))> {
     vec![
         ("safe over TCP", port.safe_lane()),

@@ -1,4 +1,4 @@
-//! Tests of this crate over real sockets, by topic; here is what they share.
+//! Tests of this crate over real sockets, by topic. This file has their shared helpers.
 
 mod accepting;
 mod dialling;
@@ -25,7 +25,7 @@ use crate::{
 /// Long enough for a busy machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A port that greets whoever comes, in a runtime of its own.
+/// A port that greets all connections, in a runtime of its own.
 struct Port {
     runtime: Runtime,
     addr: SocketAddr,
@@ -57,7 +57,7 @@ impl Port {
         Port { runtime, addr, key: identity.public(), greeted: Mutex::new(greeted) }
     }
 
-    /// How the next greeting ended.
+    /// The result of the next greeting.
     fn next(&self) -> Result<Greeted, NetError> {
         self.runtime.block_on(async {
             let mut greeted = self.greeted.lock().await;

@@ -1,4 +1,4 @@
-//! What only private lanes promise: damage, truncation and forgery are noticed, keys are renewed,
+//! Promises of private lanes alone: damage, truncation and forgery are noticed, keys are renewed,
 //! and the records are TLS's.
 
 use std::io::{Read, Write};
@@ -10,8 +10,8 @@ use super::{Port, identity, meanwhile, noise, private_pair};
 use crate::tls::{LANE, client_config, nominal_name, server_config};
 use crate::{Greeted, LaneOptions, LaneStream, NetError, NetErrorKind, PeerCheck};
 
-/// Passes bytes on; those from the dialler through `meddle`, which gets each byte with its number
-/// in the stream and says what becomes of it: nothing ends the stream there.
+/// Passes bytes on. Bytes from the dialler go through `meddle`, which gets each byte with its
+/// number in the stream and returns its replacement; `None` ends the stream there.
 fn proxy(port: &Port, meddle: impl Fn(usize, u8) -> Option<u8> + Send + 'static) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (near, far) = (listener.local_addr().unwrap(), port.addr);
@@ -36,7 +36,7 @@ fn proxy(port: &Port, meddle: impl Fn(usize, u8) -> Option<u8> + Send + 'static)
     near
 }
 
-/// Sends four mebibytes through a meddling proxy; returns what the receiver makes of it.
+/// Sends four mebibytes through a meddling proxy; returns the receiver's result.
 fn received_through(meddle: impl Fn(usize, u8) -> Option<u8> + Send + 'static) -> Result<(), NetError> {
     let port = Port::open();
     let near = proxy(&port, meddle);

@@ -1,4 +1,4 @@
-//! What holds for lanes over QUIC alone: keys, deadlines, windows, an address that changes.
+//! Tests of lanes over QUIC alone: keys, deadlines, windows, an address that changes.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
     ServerTls,
 };
 
-/// A UDP port that greets whoever comes. It lives as long as its lanes: a runtime that is dropped
+/// A UDP port that greets all connections. It lives as long as its lanes: a runtime that is dropped
 /// takes them with it.
 pub(super) struct QuicPort {
     runtime: Runtime,

@@ -10,7 +10,7 @@ use super::{noise, private_pair};
 use crate::LaneStream;
 use crate::records::{FRAGMENT_BYTES_MAX, RECORD_BYTES_MAX};
 
-/// What a record is made of: `content || kind || zeros`, as TLS 1.3 seals it.
+/// A record's parts: `content || kind || zeros`, as TLS 1.3 seals it.
 struct Sealed {
     kind: u8,
     content: Vec<u8>,
@@ -62,8 +62,8 @@ impl Draw {
     }
 }
 
-/// What the receiver must make of a record: its payload, and how the stream goes on. `idle` counts
-/// those without payload.
+/// The right result of a record at the receiver: its payload, and how the stream goes on. `idle`
+/// counts records without payload.
 fn model(sealed: &Sealed, idle: &mut usize) -> (Vec<u8>, Then) {
     // Where the kind is 0 it is padding, and the last byte of the content is the kind.
     let mut inner = [&sealed.content[..], &[sealed.kind]].concat();
@@ -161,5 +161,5 @@ const PAYLOAD: u8 = 23;
 const HANDSHAKE: u8 = 22;
 const ALERT: u8 = 21;
 const KEY_UPDATE: &[u8] = &[24, 0, 0, 1, 0];
-/// What a socket pair takes before anybody reads it.
+/// Bytes that a socket pair takes before a read.
 const SOCKET_BYTES: usize = 100 << 10;

@@ -1,5 +1,4 @@
-//! What lanes cost. Not run by default; on a quiet machine:
-//! `cargo test --release -p longhaul-net -- --ignored --nocapture --test-threads 1 speed`
+//! Measures the cost of lanes. Not run by default; on a quiet machine:
 
 use std::hint::black_box;
 use std::net::{TcpListener, TcpStream};
