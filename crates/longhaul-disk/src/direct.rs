@@ -1,8 +1,7 @@
-//! An open file together with what is known of direct I/O on it: asked for, offered, refused at the
-//! first request.
+//! An open file with its state of direct I/O: asked for, offered, or refused at the first request.
 //!
-//! [`Handle`] is what the engines read and write through; [`SourceFile`](crate::SourceFile) and
-//! [`TargetFile`](crate::TargetFile) each wrap one. Knows nothing of trees and names but for
+//! The engines read and write through a [`Handle`]; [`SourceFile`](crate::SourceFile) and
+//! [`TargetFile`](crate::TargetFile) each wrap one. Knows nothing of trees, and names only for
 //! messages.
 
 use std::io;
@@ -46,13 +45,13 @@ pub(crate) struct Handle {
     align: usize,
     required: bool,
     direct: AtomicBool,
-    /// By which it is written.
+    /// The kernel interface through which it is written.
     kernel: Kernel,
 }
 
 impl Handle {
-    /// Takes a file that was opened plainly with `flags`, and asks for direct I/O on it as `mode`
-    /// says and the file system takes. Also gives what `statx` says of the file.
+    /// Takes a file that was opened plainly with `flags`, and asks for direct I/O on it, if `mode`
+    /// wants it and the file system takes it. Also returns the `statx` of the file.
     ///
     /// `O_NONBLOCK` among `flags` guards the opening only (a fifo put in place of the file would
     /// block) and is off afterwards: with it, a ring may answer "try again".
@@ -91,17 +90,17 @@ impl Handle {
         Handle { kernel: kernel.clone(), ..self }
     }
 
-    /// By which it is written.
+    /// The kernel interface through which it is written.
     pub(crate) fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// How the next request will go.
+    /// The way in which the next request will go.
     pub(crate) fn mode(&self) -> IoMode {
         if self.direct.load(Ordering::Relaxed) { IoMode::Direct } else { IoMode::Buffered }
     }
 
-    /// What offsets and lengths must be multiples of now; 1 when buffered.
+    /// The alignment in bytes that offsets and lengths must have now; 1 when buffered.
     pub(crate) fn align(&self) -> usize {
         match self.mode() {
             IoMode::Direct => self.align,
@@ -122,7 +121,7 @@ impl Handle {
         Ok(())
     }
 
-    /// A failed call on this file.
+    /// The error of a failed call on this file.
     pub(crate) fn error(&self, call: &'static str, source: impl Into<io::Error>) -> DiskError {
         DiskError::call(call, &self.path, source)
     }
@@ -139,7 +138,7 @@ impl AsFd for Handle {
     }
 }
 
-/// Sets the flags of an open file; false if it refuses direct I/O and that is bearable.
+/// Sets the flags of an open file. Returns false if it refuses direct I/O and that is acceptable.
 fn set_flags(fd: &OwnedFd, path: &PathText, flags: OFlags, required: bool) -> Result<bool, DiskError> {
     match fcntl_setfl(fd, flags) {
         Ok(()) => Ok(true),
@@ -154,13 +153,14 @@ fn said_align(stat: &Statx) -> Option<DioAlign> {
     said.then_some(DioAlign { mem: stat.stx_dio_mem_align, offset: stat.stx_dio_offset_align })
 }
 
-/// The alignment to use, if slots can meet what the file system says it needs.
+/// The alignment to use. `None` if slots cannot meet the one that the file system asks for.
 fn usable_align(said: DioAlign) -> Option<usize> {
     let fits = |bytes: u32| bytes.is_power_of_two() && bytes as usize <= ALIGN_MAX;
     (fits(said.mem) && fits(said.offset)).then_some(said.offset as usize)
 }
 
-/// Where the system does not say (before Linux 6.1): no file system in use asks for more.
+/// The alignment where the system does not say one (before Linux 6.1): no file system in use asks
+/// for more.
 const ALIGN_UNKNOWN: usize = 4096;
-/// What slots are aligned to, and multiples of.
+/// The alignment of slots in bytes, and of their lengths.
 const ALIGN_MAX: usize = 4096;

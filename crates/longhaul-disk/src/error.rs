@@ -1,5 +1,5 @@
-//! What goes wrong at a disk: which call, on which path, and why, with the system's own error kept
-//! as the source.
+//! Errors at a disk: the call, the path and the reason, with the system's own error kept as the
+//! source.
 //!
 //! Gives [`DiskError`] to the engine, and through [`DiskError::fault`] the form that people and
 //! peers get.
@@ -22,20 +22,20 @@ pub enum DiskError {
     /// A system call failed.
     #[error("cannot {call} '{path}'")]
     Call {
-        /// What was tried, as a verb.
+        /// The attempted call, as a verb.
         call: &'static str,
-        /// On what.
+        /// The path concerned.
         path: PathText,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The source is not what it was when it was scanned or opened.
+    /// The source has changed since it was scanned or opened.
     #[error("'{path}' changed: {how}")]
     Changed {
         /// The source.
         path: PathText,
-        /// In what respect.
+        /// The respect in which it changed.
         how: &'static str,
     },
     /// The source was scanned but is gone.
@@ -65,7 +65,7 @@ pub enum DiskError {
     Exists {
         /// The name.
         path: PathText,
-        /// What stands there.
+        /// The kind of thing that stands there.
         what: &'static str,
     },
     /// Nothing stood under the name when it was looked at, and something does now.
@@ -77,7 +77,8 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
-    /// It stands there already, by another spelling of its name, put there by the same session.
+    /// The file stands there already under another spelling of its name, put there by the same
+    /// session.
     #[error(
         "'{path}' is spelled otherwise where it stands, which the file system of the destination takes for the same name: it was \
          sent there a moment ago and is not replaced"
@@ -101,7 +102,7 @@ pub enum DiskError {
         /// The name.
         path: PathText,
     },
-    /// A directory is not at its path any more, while what was put into it is in it still.
+    /// A directory is not at its path any more, and the files put into it are still in it.
     #[error(
         "'{path}' was moved away, replaced or mounted over while files were put into it: what was written is not under this \
          path"
@@ -122,32 +123,32 @@ pub enum DiskError {
         /// The source.
         path: PathText,
     },
-    /// Not a regular file, where only one will do.
+    /// It is not a regular file, where only one will do.
     #[error("'{path}' is not a regular file")]
     NotAFile {
         /// The name.
         path: PathText,
     },
-    /// Another user's, where only our own is believed.
+    /// It belongs to another user, where only our own files are believed.
     #[error("'{path}' belongs to another user")]
     Foreign {
         /// The name.
         path: PathText,
     },
-    /// Somebody else is writing to it.
+    /// Another process is writing to it.
     #[error("'{path}' is being written by another transfer")]
     InUse {
         /// The name.
         path: PathText,
     },
-    /// A journal of which a write or sync failed before: nothing more is written to it.
+    /// The journal had a failed write or sync before: nothing more is written to it.
     #[error("'{path}' was abandoned after a failure")]
     Abandoned {
         /// The journal.
         path: PathText,
     },
-    /// It was written and synced, but another sync failed at the same time, which may have told of
-    /// its data.
+    /// It was written and synced, but another sync failed at the same time, and that failure may be
+    /// of its data.
     #[error("'{path}' is not believed to be on the disk: the disk failed to write something at the same time")]
     Doubted {
         /// The file.
@@ -158,7 +159,7 @@ pub enum DiskError {
     Name {
         /// The name.
         path: PathText,
-        /// Why.
+        /// The reason.
         #[source]
         source: PathError,
     },
@@ -167,7 +168,7 @@ pub enum DiskError {
     TooDeep {
         /// The directory that was not entered.
         path: PathText,
-        /// How deep a scan goes.
+        /// The number of levels that a scan enters.
         limit: usize,
     },
     /// Direct I/O was required and cannot be had.
@@ -175,7 +176,7 @@ pub enum DiskError {
     NoDirect {
         /// The file.
         path: PathText,
-        /// What stands against it.
+        /// The reason why it cannot be had.
         why: &'static str,
     },
     /// A request beyond the file's length or the slot.
@@ -191,15 +192,15 @@ pub enum DiskError {
     /// The I/O engine cannot be started.
     #[error("cannot start the {engine} engine")]
     Engine {
-        /// Which.
+        /// The engine's name.
         engine: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// What a [`DiskError`] means to whoever decides what to do next.
+/// The meaning of a [`DiskError`] to the code that decides what to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -225,13 +226,13 @@ pub enum ErrorKind {
     Escape,
     /// This file system or kernel cannot do it.
     Unsupported,
-    /// A name, a path or a file longer than can be.
+    /// A name, a path or a file is longer than it may be.
     TooLong,
     /// This process, or the whole host, has as many files open as it may.
     Exhausted,
     /// A request that contradicts the file: a bug above.
     Bounds,
-    /// Another transfer has it.
+    /// Another transfer is writing to it.
     InUse,
     /// The file system can give a name only by replacing what may stand there.
     OnlyReplaces,
@@ -239,18 +240,18 @@ pub enum ErrorKind {
     Moved,
     /// The operator of the tree does not let such a link in.
     LinkRefused,
-    /// This file system takes other names for ours.
+    /// This file system takes other names for our reserved ones.
     Alias,
 }
 
 impl DiskError {
-    /// A failed call on a path.
+    /// The error of a failed call on a path.
     pub(crate) fn call(call: &'static str, path: impl Into<PathText>, source: impl Into<io::Error>) -> DiskError {
         DiskError::Call { call, path: path.into(), source: source.into() }
     }
 
-    /// The same at a source, where a handle that a server knows no more means that the file is
-    /// gone. At a target it is a failure of the target.
+    /// The same error at a source, where a stale handle (the server does not know it any more)
+    /// means that the file is gone. At a target it is a failure of the target.
     pub(crate) fn at_source(self) -> DiskError {
         match self {
             DiskError::Call { path, source, .. } if source.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
@@ -264,7 +265,7 @@ impl DiskError {
         }
     }
 
-    /// What it means.
+    /// The kind of this error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             DiskError::Call { source, .. } | DiskError::Engine { source, .. } => kind_of(source),
@@ -317,8 +318,8 @@ impl DiskError {
         }
     }
 
-    /// The same as people know its path: that is given beneath a directory which they call
-    /// `prefix`; empty where no name of theirs goes before it.
+    /// The same error with the path that users know: its path is given beneath a directory which
+    /// they call `prefix`. An empty `prefix` adds nothing.
     #[must_use]
     pub(crate) fn beneath(mut self, prefix: &[u8]) -> DiskError {
         if let Some(path) = self.path_mut() {
@@ -398,7 +399,7 @@ impl DiskError {
 }
 
 impl ErrorKind {
-    /// The code of this kind and what to do about it.
+    /// The code of this kind and the hint what to do about it.
     fn said(self) -> (FaultCode, &'static str) {
         match self {
             ErrorKind::NotFound => (FaultCode::NotFound, ""),
@@ -444,18 +445,18 @@ impl ErrorKind {
     }
 }
 
-/// Whether all processes of the host together have too many files open, which no limit of one of
-/// them mends.
+/// Whether all processes of the host together have too many files open, which no limit of a single
+/// process mends.
 fn is_full_host(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NFILE.raw_os_error())
 }
 
-/// Whether a file would be longer than its file system or the process may have it.
+/// Whether a file would be longer than its file system or the process's limit allows.
 fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::FBIG.raw_os_error())
 }
 
-/// The limit is that of the process that writes: of a daemon, or of this command.
+/// The hint for the file size limit of the process that writes: of a daemon, or of this command.
 const LIMITED_SIZE_HINT: &str = "raise the limit on the length of files there (ulimit -f, LimitFSIZE= of systemd), then run the same \
     command again";
 
@@ -473,8 +474,8 @@ fn kind_of(error: &io::Error) -> ErrorKind {
         Errno::LOOP => ErrorKind::Escape,
         Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV => ErrorKind::Unsupported,
         Errno::NAMETOOLONG | Errno::FBIG => ErrorKind::TooLong,
-        // Not ENOMEM: there are file systems that say it of one file alone, again and again, and
-        // the next file is well.
+        // Not ENOMEM: some file systems return it for one file alone, again and again, and the next
+        // file is well.
         Errno::MFILE | Errno::NFILE => ErrorKind::Exhausted,
         _ => ErrorKind::Io,
     }
@@ -486,7 +487,8 @@ impl PathText {
         &self.0
     }
 
-    /// The path behind `prefix`, which an empty one and a directory itself leave out.
+    /// The path behind `prefix`. An empty `prefix` adds nothing; the directory itself (`.`) becomes
+    /// `prefix`.
     pub(crate) fn beneath(&self, prefix: &[u8]) -> PathText {
         match (prefix, &*self.0) {
             (b"", _) => self.clone(),

@@ -1,11 +1,11 @@
-//! The system calls by which this crate changes a target's file system and makes it durable: all of
-//! them, and no other module makes one of its own.
+//! The system calls by which this crate changes a target's file system and makes it durable. All of
+//! them are here; no other module makes one of its own.
 //!
-//! Takes descriptors and names from the target and the shelf; gives what the system answers. An
+//! Takes descriptors and names from the target and the shelf; gives the system's answers. An
 //! [`Interposer`] may stand between the two: it sees each call before and after, may refuse it, and
-//! may answer a sync in the system's place. So a test plays a medium that loses, tears and fails
-//! beneath the real code. Without one a call costs a comparison more than the bare call. Knows
-//! nothing of temporaries, journals or their order.
+//! may answer a sync in the system's place. With it a test simulates a medium that loses, tears and
+//! fails beneath the real code. Without one a call costs a comparison more than the bare call.
+//! Knows nothing of temporaries, journals or their order.
 
 #![allow(clippy::disallowed_methods, reason = "this is the one place for these calls")]
 
@@ -23,22 +23,22 @@ use rustix::io::{self, Errno};
 
 /// Stands between this crate and the system. For tests.
 pub trait Interposer: Debug + Send + Sync {
-    /// A call is about to be made: says what becomes of it.
+    /// Called before a call is made; decides whether it is made.
     fn begin(&self, call: &Call<'_>) -> Passage;
 
-    /// A call that was let through came back: with the file that it made, if it made one, or the
+    /// Called after a call that was made: with the file that it made, if it makes one, or with the
     /// system's error.
     fn end(&self, token: u64, outcome: Result<Option<InodeId>, Errno>);
 
-    /// Reads what the medium holds of a file, for those who read past the page cache. `None`: the
-    /// file itself is read.
+    /// Reads a file's bytes from the medium, for reads past the page cache. `None`: the file itself
+    /// is read.
     fn read_medium(&self, file: InodeId, offset: u64, into: &mut [u8]) -> Option<usize>;
 
-    /// The type of the file system as `statfs` says it (`f_type`). `None`: the system is asked.
+    /// The type of the file system as `statfs` gives it (`f_type`). `None`: the system is asked.
     fn file_system_type(&self) -> Option<u64>;
 
-    /// The error that the system gives to whoever asks for a lock, where it has none to give.
-    /// `None`: the system is asked.
+    /// The error of a lock call, where the file system is to have no locks. `None`: the system is
+    /// asked.
     fn refuses_locks(&self) -> Option<Errno> {
         None
     }
@@ -47,11 +47,12 @@ pub trait Interposer: Debug + Send + Sync {
 /// The passage that a call gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It is made; its end is told with this token.
+    /// The call is made; its end is told with this token.
     Made(u64),
-    /// It is a write, and only so many of its bytes are written; its end is told with this token.
+    /// The call is a write, and only this many of its bytes are written; its end is told with this
+    /// token.
     Short(u64, usize),
-    /// It is not made: this is its answer.
+    /// The call is not made: this is its answer.
     Answered(Result<(), Errno>),
 }
 
@@ -64,12 +65,12 @@ pub struct InodeId {
     pub ino: u64,
 }
 
-/// An open descriptor: its number, and what it is open on.
+/// An open descriptor: its number, and the file that it is open on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Descriptor {
     /// The file or directory that is open.
     pub inode: InodeId,
-    /// The number; used again once it is closed.
+    /// The number. The system uses it again once it is closed.
     pub number: i32,
 }
 
@@ -160,7 +161,7 @@ pub enum Call<'a> {
     },
 }
 
-/// The system, or what stands before it.
+/// The system, or the interposer before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kernel {
     interposer: Option<Arc<dyn Interposer>>,
@@ -172,7 +173,8 @@ impl Kernel {
         Kernel { interposer: Some(interposer) }
     }
 
-    /// Whether anything stands before the system: then no other way to it may be taken.
+    /// Whether an interposer stands before the system: then no other way to the system may be
+    /// taken.
     pub(crate) fn is_interposed(&self) -> bool {
         self.interposer.is_some()
     }
@@ -190,20 +192,19 @@ impl Kernel {
         fstatvfs(fd).map(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
-    /// Reads what the medium holds of a file, where something stands before the system that knows
-    /// it.
+    /// Reads a file's bytes from the interposer's medium. `None` without one.
     pub(crate) fn read_medium(&self, fd: impl AsFd, offset: u64, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         let Some(interposer) = &self.interposer else { return Ok(None) };
         Ok(interposer.read_medium(inode_of(fd)?, offset, into))
     }
 
-    /// Why no lock can be had.
+    /// The error of lock calls that the interposer gives. `None`: the system is asked.
     pub(crate) fn refuses_locks(&self) -> Option<Errno> {
         self.interposer.as_ref().and_then(|interposer| interposer.refuses_locks())
     }
 
     /// Has an empty file written in place on a file system that copies on write, so that room
-    /// reserved for it is used. Nothing where that cannot be had, or needs not be asked for.
+    /// reserved for it is used. Does nothing where that is not possible or not needed.
     pub(crate) fn write_in_place(&self, fd: impl AsFd) {
         if self.interposer.is_none() && fs::fstatfs(&fd).is_ok_and(|stat| stat.f_type == BTRFS) {
             let flags = fs::ioctl_getflags(&fd).unwrap_or(fs::IFlags::empty());
@@ -265,7 +266,7 @@ impl Kernel {
         self.pass(call, || fs::unlinkat(&dir, name, AtFlags::REMOVEDIR), unmade)
     }
 
-    /// Writes bytes at an offset; gives how many.
+    /// Writes bytes at an offset. Returns how many.
     pub(crate) fn pwrite(&self, fd: impl AsFd, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
         let Some(interposer) = &self.interposer else { return io::pwrite(fd, bytes, offset) };
         let (token, most) = match interposer.begin(&Call::Write { file: inode_of(&fd)?, offset, bytes }) {
@@ -316,13 +317,13 @@ impl Kernel {
         self.pass(call, || fs::futimens(&fd, times), unmade)
     }
 
-    /// Sets times through a mere place, likewise.
+    /// Sets times through a mere place in the same way.
     pub(crate) fn set_times_of_place(&self, fd: impl AsFd, times: &Timestamps) -> Result<(), Errno> {
         let call = || Ok(Call::SetTime { file: inode_of(&fd)?, mtime: mtime_of(times) });
         self.pass(call, || fs::utimensat(CWD, by_number(&fd), times, AtFlags::empty()), unmade)
     }
 
-    /// Sets times of what stands under a name, never of what a link leads to.
+    /// Sets times of the file under a name; of a link itself, never of its target.
     pub(crate) fn utimensat(&self, dir: impl AsFd, name: &[u8], times: &Timestamps) -> Result<(), Errno> {
         let file = || named(&dir, name)?.ok_or(Errno::NOENT);
         let call = || Ok(Call::SetTime { file: file()?, mtime: mtime_of(times) });
@@ -341,7 +342,7 @@ impl Kernel {
         self.pass(call, || fs::fsync(&fd), unmade)
     }
 
-    /// A descriptor is kept for [`Kernel::syncfs`] from now on.
+    /// Announces a descriptor that is kept for [`Kernel::syncfs`] from now on.
     pub(crate) fn watch(&self, fd: impl AsFd) -> Result<(), Errno> {
         self.pass(|| Ok(Call::Watch { of: descriptor(&fd)? }), || Ok(()), unmade)
     }
@@ -352,7 +353,7 @@ impl Kernel {
         self.pass(call, || fs::syncfs(&fd), unmade)
     }
 
-    /// Makes a call, if it is let through. `made` says which file it made, if it makes one.
+    /// Makes a call, if it is let through. `made` tells which file it made, if it makes one.
     fn pass<'a, T: Answer>(
         &self,
         call: impl FnOnce() -> Result<Call<'a>, Errno>,

@@ -4,8 +4,9 @@
 //! Takes slots from `longhaul-sys` and orders from the engine of a session; gives open files,
 //! entries, and slots back. Knows nothing of peers, digests and sessions.
 //!
-//! Sources are scanned and opened through a [`SourceTree`], targets written and published through a
-//! [`TargetTree`]; chunks move between their files and slots through [`ChunkIo`].
+//! Sources are scanned and opened through a [`SourceTree`], files of the destination are written
+//! and published through a [`TargetTree`]; chunks move between their files and slots through
+//! [`ChunkIo`].
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk behind the crate's back"))]
 

@@ -1,5 +1,5 @@
 //! Reading the names in a directory, without `.` and `..`. Takes an open directory that can be
-//! read; knows nothing of what the names mean.
+//! read; knows nothing of the meaning of names.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;

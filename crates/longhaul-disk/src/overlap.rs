@@ -1,7 +1,7 @@
-//! Whether a destination of this host lies in a directory that is to be sent: its scan would find
-//! what was just written.
+//! Finds out whether a destination of this host lies in a directory that is to be sent: its scan
+//! would find the files that were just written.
 //!
-//! Takes paths as the operator named them; gives the way from the one down to the other.
+//! Takes paths as the operator named them; gives the path from the source down to the destination.
 //! Directories are told by device and inode, so neither links nor bind mounts hide one in the
 //! other. Makes and changes nothing; knows nothing of filters.
 
@@ -16,9 +16,9 @@ use crate::source::SourceSpec;
 use crate::stat::{dev_of, type_of};
 use crate::walk::Dir;
 
-/// The way down from the directory that `source` names to `dest`, which need not exist yet: the
-/// root if they are the same, or if the names between cannot be told. None if `dest` does not lie
-/// in it, or `source` is no directory.
+/// The path down from the directory that `source` names to `dest`, which need not exist yet. It is
+/// the root if they are the same, or if the names between cannot be told. `None` if `dest` does not
+/// lie in it, or `source` is no directory.
 pub fn way_into(source: &SourceSpec, dest: &Path) -> Option<RelPath> {
     let top = directory_of(source)?;
     let (dir, missing) = deepest_standing(dest)?;
@@ -26,11 +26,11 @@ pub fn way_into(source: &SourceSpec, dest: &Path) -> Option<RelPath> {
     Some(names_below(&dir, levels, &missing).unwrap_or_default())
 }
 
-/// Which directory it is.
+/// The device and inode of a directory.
 type DirectoryId = (u64, u64);
 
-/// The directory that a scan of `source` begins with. A link is sent as one unless its content was
-/// asked for.
+/// The directory that a scan of `source` begins with. A link is sent as a link unless its content
+/// was asked for.
 fn directory_of(source: &SourceSpec) -> Option<DirectoryId> {
     let is_name = !source.contents && source.path.file_name().is_some();
     let flags = if is_name { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
@@ -38,7 +38,7 @@ fn directory_of(source: &SourceSpec) -> Option<DirectoryId> {
     (type_of(&stat) == FileType::Directory).then(|| place(&stat))
 }
 
-/// The directory that stands at `path`, or the nearest above it that does, and the names that are
+/// The directory that stands at `path`, or the nearest above it that does, with the names that are
 /// missing then, the last first.
 fn deepest_standing(path: &Path) -> Option<(Dir, Vec<PathBuf>)> {
     let mut missing = Vec::new();
@@ -59,7 +59,7 @@ fn deepest_standing(path: &Path) -> Option<(Dir, Vec<PathBuf>)> {
     }
 }
 
-/// How many levels `dir` lies below `top`; none if it does not.
+/// The number of levels that `dir` lies below `top`. `None` if it does not.
 fn levels_below(dir: &Dir, top: DirectoryId) -> Option<usize> {
     let mut at = place(&fstat(dir).ok()?);
     let mut above: Option<OwnedFd> = None;

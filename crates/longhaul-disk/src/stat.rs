@@ -1,10 +1,10 @@
-//! What the system says of a file, in our words: [`Identity`], [`Standing`], times. Pure
+//! The system's facts about a file as types of ours: [`Identity`], [`Standing`], times. Pure
 //! conversions.
 
 use longhaul_core::{Clock, FileNode, Inode, Meta, Mtime};
 use rustix::fs::{FileType, Stat, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
 
-/// Which file this is and which version of it: equal before and after a read means that nothing was
+/// The identity of a file and its version: equal before and after a read, it means that nothing was
 /// written between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -20,7 +20,7 @@ pub struct Identity {
     pub ctime: Mtime,
 }
 
-/// What stands at a name. Links are reported, never followed.
+/// The kind and facts of an entry at a name. Links are reported, never followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// A regular file.
@@ -29,7 +29,7 @@ pub enum Standing {
         len: u64,
         /// Permissions and times.
         meta: Meta,
-        /// What its file system keeps of a time.
+        /// The precision of times on its file system.
         clock: Clock,
     },
     /// A directory.
@@ -39,7 +39,7 @@ pub enum Standing {
     },
     /// A symbolic link.
     Symlink {
-        /// What it points to, as it is.
+        /// Its target, as it is.
         target: Vec<u8>,
         /// Permissions (meaningless) and times of the link itself.
         meta: Meta,
@@ -54,7 +54,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Permissions and times, whatever it is.
+    /// Permissions and times of any kind of entry.
     pub fn meta(&self) -> Meta {
         match self {
             Standing::File { meta, .. }
@@ -65,12 +65,12 @@ impl Standing {
     }
 }
 
-/// The kind of thing that a mode says.
+/// The file type in a mode.
 pub(crate) fn type_of(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// What a special file is called.
+/// The name of a special file's kind.
 pub(crate) fn special_name(kind: FileType) -> &'static str {
     match kind {
         FileType::Fifo => "fifo",
@@ -86,13 +86,13 @@ pub(crate) fn meta_of(stat: &Stat) -> Meta {
     Meta { mode: stat.st_mode & 0o7777, mtime: Mtime::said(stat.st_mtime as i64, stat.st_mtime_nsec as u32) }
 }
 
-/// The device.
+/// The device number.
 #[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
 pub(crate) fn dev_of(stat: &Stat) -> u64 {
     stat.st_dev as u64
 }
 
-/// Which file or directory it is: device and inode.
+/// The device and inode of a file or directory.
 #[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]
 pub(crate) fn place_of(stat: &Stat) -> (u64, u64) {
     (dev_of(stat), stat.st_ino as u64)
@@ -121,7 +121,7 @@ pub(crate) fn identity_of(stat: &Stat) -> Identity {
     }
 }
 
-/// Which file it is, whatever is written to it, from `statx`.
+/// The identity of a file without its version, from `statx`.
 pub(crate) fn node_of_statx(stat: &Statx) -> FileNode {
     let born = Mtime::said(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
     let said = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
@@ -129,7 +129,7 @@ pub(crate) fn node_of_statx(stat: &Statx) -> FileNode {
     FileNode { dev, ino, born: said.then_some(born) }
 }
 
-/// What of that travels with the entry.
+/// The part of the identity that travels with the entry.
 pub(crate) fn inode_of(stat: &Stat) -> Inode {
     let Identity { dev, ino, ctime, .. } = identity_of(stat);
     Inode { dev, ino, ctime }

@@ -1,5 +1,5 @@
-//! What the tests of this crate share: scratch file systems, synchronous requests, a pattern that
-//! no shift leaves alone.
+//! Shared helpers of this crate's tests: scratch file systems, synchronous requests, and a byte
+//! pattern that differs after any shift.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub(crate) fn all(staged: &[Staged]) -> Vec<&Staged> {
 /// Metadata that no test file has by chance.
 pub(crate) const META: Meta = Meta { mode: 0o640, mtime: Mtime { secs: 1_234_567_890, nanos: 123_456_789 } };
 
-/// Reads and waits.
+/// Reads, and waits for the result.
 pub(crate) fn read(
     io: &ChunkIo,
     file: &Arc<SourceFile>,
@@ -62,7 +62,7 @@ pub(crate) fn read(
     rx.recv().expect("completion")
 }
 
-/// Writes and waits.
+/// Writes, and waits for the result.
 pub(crate) fn write(
     io: &ChunkIo,
     file: &Arc<TargetFile>,
@@ -110,7 +110,8 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts with the given arguments of `mount`; none, said loudly, where that is not allowed.
+    /// Mounts with the given arguments of `mount`. `None`, with a loud message, where that is not
+    /// allowed.
     pub(crate) fn new(args: &[&str]) -> Option<Mounted> {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().to_owned();

@@ -21,7 +21,7 @@ use crate::walk::{Dir, Walk};
 #[derive(Debug)]
 pub struct Tree {
     walk: Walk,
-    /// Where the operator said that it is.
+    /// The path that the operator named.
     named: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl Tree {
         Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned() }))
     }
 
-    /// Sees to it that the directory that is held is still the one at its path.
+    /// Checks that the held directory is still the one at its path.
     ///
     /// # Errors
     /// [`DiskError::Moved`] if something was mounted over it, or another directory took its place.
@@ -43,15 +43,15 @@ impl Tree {
         self.walk.root().check_named(&self.named)
     }
 
-    /// What stands at `path`; none if nothing does.
+    /// The entry that stands at `path`. `None` if nothing does.
     ///
     /// # Errors
-    /// [`DiskError::Escape`] if a link stands above it; what the system says of others.
+    /// [`DiskError::Escape`] if a link stands above it; otherwise the system's error.
     pub fn stat(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
         examine(&self.walk, path)
     }
 
-    /// Where the journals of sessions lie that write beneath this tree.
+    /// The shelf with the journals of sessions that write beneath this tree.
     pub fn shelf(&self) -> Shelf {
         Shelf::of(self.walk.root())
     }
@@ -71,14 +71,14 @@ impl Tree {
         Ok(removed)
     }
 
-    /// The directory at `path`, to start from.
+    /// The directory at `path`, as the start of a walk.
     pub(crate) fn dir(&self, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
         self.walk.dir(path)
     }
 }
 
-/// What stands at `path` beneath the root of `walk`; none if it or a directory above it does not
-/// exist.
+/// The entry that stands at `path` beneath the root of `walk`. `None` if it or a directory above it
+/// does not exist.
 pub(crate) fn examine(walk: &Walk, path: &RelPath) -> Result<Option<Standing>, DiskError> {
     let outcome = if path.is_root() {
         standing(walk.root().as_ref(), b".", Clock::Unknown)

@@ -1,9 +1,9 @@
 //! The one place that turns a [`RelPath`] into a directory: component by component from a held
 //! root, never through a symbolic link.
 //!
-//! Gives open directories, on which everybody else calls `*at()` with a single name. A directory
-//! stays what it was when it was opened, whatever is renamed or linked in its place later. Keeps a
-//! bounded number of them open.
+//! Gives open directories, on which all other modules call `*at()` with a single name. An open
+//! directory stays the same one, whatever is renamed or linked in its place later. Keeps a bounded
+//! number of them open.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,9 +24,9 @@ pub(crate) struct Dir {
     fd: OwnedFd,
     dev: u64,
     ino: u64,
-    /// What its file system keeps of times, once that was asked.
+    /// The precision of times on its file system, once that was asked.
     clock: OnceLock<Clock>,
-    /// Everything that is changed in it goes through this.
+    /// The kernel interface through which all changes in it are made.
     kernel: Kernel,
 }
 
@@ -40,18 +40,18 @@ pub(crate) struct Walk {
 
 #[derive(Debug, Default)]
 struct Cache {
-    /// By the bytes of the path, so that a parent is looked up without being copied.
+    /// Directories by the bytes of their path, so that a parent is looked up without being copied.
     dirs: HashMap<Box<[u8]>, (Arc<Dir>, u64)>,
     uses: u64,
 }
 
 impl Dir {
-    /// Opens what the operator named, following links as any program does.
+    /// Opens the directory that the operator named, following links as any program does.
     pub(crate) fn open_named(path: &Path) -> Result<Dir, DiskError> {
         Dir::open_behind(path, &Kernel::default())
     }
 
-    /// The same for one that is changed through `kernel`.
+    /// Opens such a directory, to be changed through `kernel`.
     pub(crate) fn open_behind(path: &Path, kernel: &Kernel) -> Result<Dir, DiskError> {
         let fd = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         Dir::new(fd.map_err(|error| DiskError::call("open", path, error))?, kernel, || path.into())
@@ -73,8 +73,8 @@ impl Dir {
         }
     }
 
-    /// Whether the shelf of this directory is at a place: a name that led there would be another
-    /// spelling of the shelf's, of a kind that no rule about names knows.
+    /// Whether the shelf of this directory has this device and inode: a name that led there would
+    /// be another spelling of the shelf's, of a kind that no rule about names knows.
     pub(crate) fn has_shelf_at(&self, place: (u64, u64)) -> bool {
         statat(&self.fd, RESERVED_PREFIX, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| crate::stat::place_of(&stat) == place)
@@ -86,7 +86,7 @@ impl Dir {
         Ok(Dir { fd, dev, ino, clock: OnceLock::new(), kernel: kernel.clone() })
     }
 
-    /// Tells a link from any other thing that is no directory.
+    /// The error of a name that is no directory: a link, or any other thing.
     fn not_a_directory(&self, name: &[u8], at: &RelPath) -> DiskError {
         let link = statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
@@ -98,12 +98,12 @@ impl Dir {
         self.dev
     }
 
-    /// Which directory it is: device and inode.
+    /// The device and inode of this directory.
     pub(crate) fn place(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }
 
-    /// Sees to it that this is the directory that the operator's `path` leads to.
+    /// Checks that this is the directory that the operator's `path` leads to.
     pub(crate) fn check_named(&self, path: &Path) -> Result<(), DiskError> {
         match Dir::open_named(path) {
             Ok(found) if found.place() == self.place() => Ok(()),
@@ -112,8 +112,8 @@ impl Dir {
         }
     }
 
-    /// Sees to it that `name` in this directory is the directory `place`, which has the path `at`;
-    /// where that is not known, that a directory stands there.
+    /// Checks that `name` in this directory is the directory `place`, which has the path `at`. If
+    /// `place` is `None`, it checks that a directory stands there.
     pub(crate) fn check_below(&self, name: &[u8], place: Option<(u64, u64)>, at: &RelPath) -> Result<(), DiskError> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if place.is_some_and(|place| crate::stat::place_of(&stat) == place) => Ok(()),
@@ -123,12 +123,12 @@ impl Dir {
         }
     }
 
-    /// What files in it keep of a time.
+    /// The precision of times of the files in it.
     pub(crate) fn clock(&self) -> Clock {
         *self.clock.get_or_init(|| self.kernel.file_system_type(&self.fd).map_or(Clock::Unknown, clock_of_type))
     }
 
-    /// By which it is changed.
+    /// The kernel interface through which it is changed.
     pub(crate) fn kernel(&self) -> &Kernel {
         &self.kernel
     }
@@ -138,7 +138,7 @@ impl Dir {
         openat(&self.fd, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     }
 
-    /// Makes durable which names stand in it.
+    /// Makes the names in it durable.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
         self.kernel.fsync(self.readable()?)
     }
@@ -178,7 +178,7 @@ impl Walk {
     /// The directory that `path` lies in, and its name there.
     ///
     /// # Errors
-    /// [`DiskError::Exists`] for the root, which lies in nothing of ours.
+    /// [`DiskError::Exists`] for the root, which has no parent of ours.
     pub(crate) fn parent<'p>(&self, path: &'p RelPath) -> Result<(Arc<Dir>, &'p [u8]), DiskError> {
         let bytes = path.as_bytes();
         if bytes.is_empty() {
@@ -194,8 +194,8 @@ impl Walk {
         Ok((self.descend(&bytes[..slash])?, name))
     }
 
-    /// Opens the directory at `bytes` from the root down, starting behind the deepest ancestor that
-    /// is held already.
+    /// Opens the directory at the path `bytes` from the root down, starting behind the deepest
+    /// ancestor that is held already.
     fn descend(&self, bytes: &[u8]) -> Result<Arc<Dir>, DiskError> {
         let (mut dir, mut done) = self.deepest_cached(bytes);
         for name in bytes[done..].split(|&b| b == b'/').filter(|name| !name.is_empty()) {
@@ -247,7 +247,8 @@ impl Walk {
 }
 
 impl Cache {
-    /// Drops the quarter that was not used for longest: one sweep pays for many insertions.
+    /// Drops the quarter that was not used for the longest time: one sweep pays for many
+    /// insertions.
     fn forget_oldest(&mut self) {
         let mut used: Vec<u64> = self.dirs.values().map(|(_, used)| *used).collect();
         let quarter = used.len() / 4;
@@ -256,17 +257,17 @@ impl Cache {
     }
 }
 
-/// Whether a file system may take a name for the shelf's: every spelling of it that any is known to
-/// take has its first letter, behind dots and blanks at most, or is made up with a `~`, or is no
-/// ASCII. To look for the shelf beside each other name would be a call over the network for each
-/// directory.
+/// Whether a file system may take a name for the shelf's. Every spelling that any file system is
+/// known to take for it has its first letter, behind dots and blanks at most, or is made up with a
+/// `~`, or has bytes that are not ASCII. To look for the shelf beside each other name would be a
+/// call over the network for each directory.
 fn may_be_alias(name: &[u8]) -> bool {
     let letter = |name: &[u8]| name.iter().find(|b| !matches!(b, b'.' | b' ')).map(u8::to_ascii_lowercase);
     !name.is_ascii() || name.contains(&b'~') || letter(name) == letter(RESERVED_PREFIX)
 }
 
-/// The clock of a file system by its type (`f_type`). Of one that another host or program keeps,
-/// only that knows.
+/// The clock of a file system by its type (`f_type`). It is unknown if another host or program
+/// keeps the file system.
 fn clock_of_type(file_system_type: u64) -> Clock {
     match file_system_type {
         EXT4 => Clock::ExactOrSeconds,
@@ -286,7 +287,7 @@ const F2FS: u64 = 0xF2F5_2010;
 const EXFAT: u64 = 0x2011_BAB0;
 const FAT: u64 = 0x4D44;
 /// Directories that a session keeps open beneath one root: a descriptor each, and enough for a
-/// tree's working set. Where a process may open few files it is an eighth of these: a copy has two
+/// tree's working set. Where a process may open few files it is an eighth of them: a copy has two
 /// such roots, and needs some hundred descriptors besides.
 pub(crate) fn cached_dirs_max() -> usize {
     let limit = longhaul_sys::nofile_limit().and_then(|limit| usize::try_from(limit / 8).ok());
@@ -294,7 +295,8 @@ pub(crate) fn cached_dirs_max() -> usize {
 }
 
 const CACHED_DIRS_MAX: usize = 512;
-/// Fewer than a deep path has levels, and each name of it would be looked up anew.
+/// The least that is kept. With fewer than a deep path has levels, each name of it would be looked
+/// up anew.
 const CACHED_DIRS_MIN: usize = 32;
 
 #[cfg(test)]

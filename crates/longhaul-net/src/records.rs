@@ -264,7 +264,7 @@ pub(crate) const HEADER_BYTES: usize = 5;
 pub(crate) const TAG_BYTES: usize = 16;
 /// Most payload of one record.
 pub(crate) const FRAGMENT_BYTES_MAX: usize = 1 << 14;
-/// What a record adds to its payload: header, inner kind, tag.
+/// The bytes that a record adds to its payload: header, inner kind, tag.
 pub(crate) const OVERHEAD: usize = HEADER_BYTES + 1 + TAG_BYTES;
 /// The largest record that this side makes.
 pub(crate) const RECORD_BYTES_MAX: usize = FRAGMENT_BYTES_MAX + OVERHEAD;

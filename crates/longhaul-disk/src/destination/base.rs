@@ -1,5 +1,5 @@
-//! The destination directory itself: opened, or made with those above it, each durable before
-//! anything is put into it.
+//! The destination directory itself: it is opened, or made together with the missing directories
+//! above it, and each is durable before anything is put into it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::kernel::Kernel;
 use crate::tree::Tree;
 use crate::walk::Dir;
 
-/// The directory that the operator named.
+/// Opens or makes the directory that the operator named.
 pub(crate) fn named(path: &Path, kernel: &Kernel) -> Result<Arc<Dir>, DiskError> {
     match Dir::open_behind(path, kernel) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -30,8 +30,8 @@ pub(crate) fn named(path: &Path, kernel: &Kernel) -> Result<Arc<Dir>, DiskError>
     Dir::open_behind(path, kernel).map(Arc::new)
 }
 
-/// A directory beneath a served tree. Those that are missing get the permissions that the tree's
-/// policy leaves.
+/// Opens or makes a directory beneath a served tree. Missing directories get the permissions that
+/// the tree's policy leaves.
 pub(crate) fn beneath(tree: &Tree, path: &RelPath, modes: ModePolicy) -> Result<Arc<Dir>, DiskError> {
     match tree.dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -46,12 +46,12 @@ pub(crate) fn beneath(tree: &Tree, path: &RelPath, modes: ModePolicy) -> Result<
 fn made(outcome: Result<(), Errno>, parent: &Dir, path: PathText) -> Result<(), DiskError> {
     match outcome {
         Ok(()) => {}
-        // Somebody else made it at the same time.
+        // Another process made it at the same time.
         Err(Errno::EXIST) => return Ok(()),
         Err(error) => return Err(DiskError::call("make the directory", path, error)),
     }
     parent.sync().map_err(|error| DiskError::call("sync the directory above", path, error))
 }
 
-/// As `mkdir -p` does: what the process's mask leaves.
+/// The mode of a new directory, as `mkdir -p` has it: the bits that the process's mask leaves.
 const MODE: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);

@@ -1,11 +1,13 @@
-//! What syncs cost on this target: decides between one by one and a whole file system at once.
+//! The cost of syncs on this target, which decides between syncing one by one and a whole file
+//! system at once.
 //!
-//! In: how long syncs took. Out: the choice. Knows nothing of what is synced.
+//! In: how long syncs took. Out: the choice. Knows nothing of the files that are synced.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What syncs took here, in nanoseconds, smoothed: decides between one by one and all at once.
+/// Smoothed durations of syncs here, in nanoseconds, which decide between one by one and all at
+/// once.
 #[derive(Debug)]
 pub(crate) struct Costs {
     file: AtomicU64,
@@ -24,26 +26,26 @@ impl Costs {
         self.one_by_one(&self.dir, n)
     }
 
-    /// `n` files were synced one by one since `begun`.
+    /// Notes that `n` files were synced one by one since `begun`.
     pub(crate) fn took_files(&self, begun: Instant, n: usize) {
         Costs::took(&self.file, begun, n);
     }
 
-    /// `n` directories likewise.
+    /// Notes that `n` directories were synced one by one since `begun`.
     pub(crate) fn took_dirs(&self, begun: Instant, n: usize) {
         Costs::took(&self.dir, begun, n);
     }
 
-    /// The whole file system was synced since `begun`.
+    /// Notes that the whole file system was synced since `begun`.
     pub(crate) fn took_file_system(&self, begun: Instant) {
         Costs::took(&self.file_system, begun, 1);
     }
 
-    /// Whether `n` of a kind should be synced one by one. One always is: that is no more work than
-    /// syncing everything.
+    /// Whether `n` of a kind should be synced one by one. A single one always is: that is no more
+    /// work than syncing everything.
     ///
-    /// Whatever is not done becomes a little cheaper in our eyes, so that one bad time (a file
-    /// system full of other people's dirty data) is not remembered for ever.
+    /// The cost of the way not taken is lowered a little each time, so that one bad time (a file
+    /// system full of other users' dirty data) is not remembered for ever.
     fn one_by_one(&self, each: &AtomicU64, n: usize) -> bool {
         let (each_ns, all_ns) = (each.load(Ordering::Relaxed), self.file_system.load(Ordering::Relaxed));
         let chosen = n <= 1 || (n as u64).saturating_mul(each_ns) <= all_ns;
@@ -71,12 +73,12 @@ impl Default for Costs {
     }
 }
 
-/// Where the choice starts: up to 4 one by one. Measured on ext4 (virtio disk, others working),
+/// The choice starts with up to 4 one by one. Measured on ext4 (virtio disk, others working),
 /// medians in ms, one by one / all at once: files of 16 KiB, 4: 0.6 / 1.9, 8: 2.4 / 0.6, 16: 8.7 /
 /// 3.2, 128: 32 / 2.8 (4 threads: 12); with 64 MiB of other data dirty, 4: 44 / 27, 128: 394 / 30.
 /// Directories, 1: 3.8 / 3.8, 8: 20 / 3.8, 64: 208 / 3.5.
 const SYNC_NS_EXPECTED: u64 = 1_000_000;
-/// See above.
+/// See [`SYNC_NS_EXPECTED`].
 const FILE_SYSTEM_SYNC_NS_EXPECTED: u64 = 4 * SYNC_NS_EXPECTED;
 #[cfg(test)]
 mod tests {

@@ -1,15 +1,16 @@
-//! One file system in use by a target: how it is synced, and which of its syncs failed.
+//! One file system in use by a target: the way it is synced, and the failures of its syncs.
 //!
-//! In: a directory on it, before anything is written there. Out: syncs of the whole of it, and
-//! [`Mark`]s: by one is told whether everything went well since something was begun. Knows nothing
+//! In: a directory on it, before anything is written there. Out: syncs of the whole file system,
+//! and [`Mark`]s, which tell whether all syncs went well since something was begun. Knows nothing
 //! of batches and names.
 //!
-//! The rule behind it: the system reports a failed write-back *once* to each descriptor, whoever
-//! wrote the data. So a sync that fails speaks of everything that was written before it and is not
-//! published yet, whichever batch wrote it, and a sync behind it that succeeds proves nothing of
-//! that. Each failure raises the file system's *generation*; what was begun in an earlier one is
-//! not believed any more. A file that was synced through its own descriptor, open since before its
-//! first write, is proven by that: its own errors are reported there whoever else was told.
+//! The rule behind it: the system reports a failed write-back *once* to each descriptor, no matter
+//! which process wrote the data. A failed sync therefore concerns all data that was written before
+//! it and is not published yet, in any batch, and a later sync that succeeds proves nothing of that
+//! data. Each failure raises the file system's *generation*; a file or name that was begun in an
+//! earlier generation is not believed any more. A file that was synced through its own descriptor,
+//! open since before its first write, is proven by that: its own errors are reported there even if
+//! other descriptors got them too.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -25,39 +26,39 @@ use crate::walk::Dir;
 /// How small files and names on a file system are made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncMethod {
-    /// By `syncfs`, or one by one, whichever is less work: it was seen to wait for all data and to
-    /// report what failed.
+    /// By `syncfs`, or one by one, whichever is less work: `syncfs` there was seen to wait for all
+    /// data and to report failures.
     FileSystem,
     /// By `fsync` of each file and directory: `syncfs` there was seen to do nothing, or was never
     /// tried.
     Each,
 }
 
-/// A file system. See the module.
+/// A file system in use: see the module.
 #[derive(Debug)]
 pub(crate) struct Device {
     kernel: Kernel,
     method: SyncMethod,
     counts_blocks: bool,
-    /// Open since before the first write: it reports every error from then on.
+    /// A descriptor open since before the first write: it reports every error from then on.
     fd: OwnedFd,
     /// Failures of syncs so far.
     generation: AtomicU64,
-    /// Held by the one `syncfs` that is under way, until its failure is counted: what another one
-    /// proves is judged after that.
+    /// Held by the one `syncfs` that is under way, until its failure is counted: the proof of
+    /// another one is judged after that.
     turn: Mutex<()>,
-    /// The second of its own clock, which may be another host's, in which the first thing was made
-    /// there. [`NOTHING_YET`] before.
+    /// The second in which the first file was made there, by the file system's own clock, which may
+    /// be another host's. [`NOTHING_YET`] before.
     began: AtomicI64,
 }
 
-/// The moment from which on no sync of a file system may have failed, for something that was begun
-/// then to be believed.
+/// A moment from which on no sync of a file system may have failed. Something that was begun at it
+/// is believed as long as that holds.
 #[derive(Debug)]
 pub(crate) struct Mark {
     device: Arc<Device>,
     generation: AtomicU64,
-    /// The generation in which the medium was last asked for it; [`SPOILT`] before that.
+    /// The generation in which the medium was last asked for its content; [`SPOILT`] before that.
     asked: AtomicU64,
 }
 
@@ -79,26 +80,26 @@ impl Device {
         Ok(Device { kernel, method, counts_blocks, fd, generation, turn: Mutex::default(), began })
     }
 
-    /// Takes note of when what was just made as `name` in `dir` (no name: `dir` itself) was, if
-    /// nothing was made before.
+    /// Notes the time at which `name` in `dir` (or `dir` itself, if `name` is empty) was just made,
+    /// unless something was made before.
     pub(crate) fn made(&self, dir: impl AsFd, name: &[u8]) {
         if self.began().is_some() {
             return;
         }
         let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
-        // What cannot be looked at now leaves it to the next one.
+        // If it cannot be examined now, the next one is taken.
         if let Ok(stat) = statx(dir, name, flags, StatxFlags::CTIME) {
             // The earliest of those that were made at the same time.
             self.began.fetch_min(stat.stx_ctime.tv_sec, Ordering::AcqRel);
         }
     }
 
-    /// The second of its clock in which the first thing was made there. None: nothing was.
+    /// The second of its clock in which the first file was made there. `None` if none was.
     pub(crate) fn began(&self) -> Option<i64> {
         Some(self.began.load(Ordering::Acquire)).filter(|&began| began != NOTHING_YET)
     }
 
-    /// The same as if it were of a kind that nothing is known of.
+    /// The same device with [`SyncMethod::Each`], as if its kind were unknown.
     #[cfg(test)]
     pub(crate) fn syncing_each(self) -> Device {
         Device { method: SyncMethod::Each, ..self }
@@ -112,14 +113,14 @@ impl Device {
         self.method
     }
 
-    /// Whether a file without holes has as many blocks there as it has bytes: not where it may be
-    /// compressed.
+    /// Whether a file without holes has as many blocks there as its bytes need. False where it may
+    /// be compressed.
     pub(crate) fn counts_blocks(&self) -> bool {
         self.counts_blocks
     }
 
-    /// A sync of something on it failed: nothing that was begun before is believed without a proof
-    /// of its own.
+    /// Notes that a sync on it failed: nothing that was begun before is believed without a proof of
+    /// its own.
     pub(crate) fn fail(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
@@ -132,7 +133,7 @@ impl Device {
     /// Makes durable all that was written to it before.
     ///
     /// # Errors
-    /// What the system says; `ROFS` if it has turned read-only meanwhile, which some kernels do not
+    /// The system's error; `ROFS` if it has turned read-only meanwhile, which some kernels do not
     /// report here.
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,33 +146,33 @@ impl Device {
 }
 
 impl Mark {
-    /// Begins now.
+    /// A mark at the present moment.
     pub(crate) fn now(device: &Arc<Device>) -> Mark {
         let generation = AtomicU64::new(device.generation.load(Ordering::Acquire));
         Mark { device: Arc::clone(device), generation, asked: AtomicU64::new(SPOILT) }
     }
 
-    /// Begins anew at `now`, which was before a sync of its own that went well; after one that
-    /// failed that proves nothing.
+    /// Moves the mark to `now`, which was before a sync of the file's own that went well. If an own
+    /// sync failed before, this proves nothing and the mark stays.
     pub(crate) fn synced(&self, now: &Mark) {
         if self.generation.load(Ordering::Acquire) != SPOILT {
             self.generation.store(now.generation.load(Ordering::Acquire), Ordering::Release);
         }
     }
 
-    /// A sync of its own failed: the system tells of that once, and calls the next one good.
+    /// Notes that the file's own sync failed: the system tells of that once, and calls the next one
+    /// good.
     pub(crate) fn spoil(&self) {
         self.generation.store(SPOILT, Ordering::Release);
     }
 
-    /// Takes note that the medium is about to be read: a failure from now on is not answered by
-    /// what it gives.
+    /// Notes that the medium is about to be read. Its bytes are no answer to a failure from now on.
     pub(crate) fn ask(&self) {
         self.asked.store(self.device.generation.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Begins anew at the moment in which the medium was asked, or now if it was not: then its
-    /// content is proven otherwise.
+    /// Moves the mark to the moment in which the medium was asked, or to now if it was not: then
+    /// its content is proven otherwise.
     pub(crate) fn begin_anew(&self) {
         let asked = match self.asked.swap(SPOILT, Ordering::AcqRel) {
             SPOILT => self.device.generation.load(Ordering::Acquire),
@@ -180,7 +181,7 @@ impl Mark {
         self.generation.store(asked, Ordering::Release);
     }
 
-    /// Whether no sync of the file system failed since.
+    /// Whether no sync of the file system has failed since the mark.
     pub(crate) fn holds(&self) -> bool {
         self.generation.load(Ordering::Acquire) == self.device.generation.load(Ordering::Acquire)
     }
@@ -191,15 +192,15 @@ impl Mark {
 }
 
 impl SyncMethod {
-    /// The method at the directory `path`, or, if that does not stand, at the one above it that
-    /// does. `None`: it cannot be told.
+    /// The method at the directory `path` or, if that does not exist, at the nearest one above it
+    /// that does. `None` if it cannot be told.
     pub fn at(path: &Path) -> Option<SyncMethod> {
         let standing = path.ancestors().map(|at| if at.as_os_str().is_empty() { Path::new(".") } else { at });
         let dir = standing.filter_map(|at| Dir::open_named(at).ok()).next()?;
         dir.kernel().file_system_type(&dir).ok().map(method_of)
     }
 
-    /// What it is called in the log and in events.
+    /// The name of the method in the log and in events.
     pub const fn name(self) -> &'static str {
         match self {
             SyncMethod::FileSystem => "syncfs",
@@ -208,12 +209,13 @@ impl SyncMethod {
     }
 }
 
-/// The generation of what failed to be synced by itself: no file system comes to it.
+/// The generation of a file whose own sync failed: no file system reaches it.
 const SPOILT: u64 = u64::MAX;
 
-/// File systems on which bad sectors and power cuts were played (`tests/`), and `syncfs` kept its
-/// word, by their `f_type` (`linux/magic.h`). On overlayfs it never reports the errors of the file
-/// system beneath, and FUSE does not pass it on.
+/// The sync method of a file system by its `f_type` (`linux/magic.h`). [`SyncMethod::FileSystem`]
+/// is for those on which bad sectors and power cuts were simulated (`tests/`) and `syncfs` kept its
+/// word. On overlayfs it never reports the errors of the file system beneath, and FUSE does not
+/// pass it on.
 fn method_of(file_system_type: u64) -> SyncMethod {
     match file_system_type {
         EXT4 | XFS | BTRFS | TMPFS => SyncMethod::FileSystem,
@@ -221,8 +223,8 @@ fn method_of(file_system_type: u64) -> SyncMethod {
     }
 }
 
-/// Whether a file system takes as much space for data as it is given. Some compress: what is longer
-/// than what is free may fit there, and none of them says in `statfs` whether it does.
+/// Whether a file system takes as much space for data as the data has bytes. Some compress: data
+/// longer than the free space may fit there, and none of them says in `statfs` whether it does.
 pub(crate) fn stores_all(file_system_type: u64) -> bool {
     !matches!(file_system_type, ZFS | BTRFS | BCACHEFS)
 }
@@ -232,7 +234,7 @@ const BCACHEFS: u64 = 0xCA45_1A4E;
 const EXT4: u64 = 0xEF53;
 const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683E;
-/// Keeps nothing anyway.
+/// A tmpfs, which keeps nothing over a crash anyway.
 const TMPFS: u64 = 0x0102_1994;
 /// No second of any clock.
 const NOTHING_YET: i64 = i64::MAX;

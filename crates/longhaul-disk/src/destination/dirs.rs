@@ -1,5 +1,5 @@
-//! Directories of the destination as things with modes and times, also those that even their owner
-//! may not read.
+//! Directories of the destination with their modes and times, also those that even their owner may
+//! not read.
 
 use std::os::fd::OwnedFd;
 
@@ -23,9 +23,9 @@ pub(crate) struct DirHandle {
 /// How a directory could be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
-    /// To be read: the ordinary case.
+    /// It is open for reading: the ordinary case.
     Read,
-    /// As a mere place, as its mode forbids to read it.
+    /// It is open as a mere place (`O_PATH`), as its mode forbids to read it.
     Place,
 }
 
@@ -33,7 +33,7 @@ impl DirHandle {
     /// Opens `name` in `parent`, never following a link.
     ///
     /// # Errors
-    /// What the system says; `NOTDIR` for a link.
+    /// The system's error; `NOTDIR` for a link.
     pub(crate) fn open(parent: &Dir, name: &[u8]) -> Result<DirHandle, Errno> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (fd, access) = match openat(parent, name, flags | OFlags::RDONLY, Mode::empty()) {
@@ -56,8 +56,8 @@ impl DirHandle {
         }
     }
 
-    /// Lets its owner into a directory of ours that shuts even us out (a read-only tree that is
-    /// sent again). Gives the permission bits it had, if they were changed.
+    /// Lets the owner into a directory of ours whose mode shuts even the owner out (a read-only
+    /// tree that is sent again). Returns the permission bits that it had, if they were changed.
     pub(crate) fn let_owner_in(&self) -> Result<Option<u32>, Errno> {
         let stat = self.stat()?;
         let (bits, user) = (stat.st_mode & 0o777, geteuid());
@@ -85,5 +85,5 @@ impl DirHandle {
     }
 }
 
-/// What the owner needs to work in a directory.
+/// The bits that the owner needs to work in a directory.
 const OWNER_ALL: u32 = 0o700;

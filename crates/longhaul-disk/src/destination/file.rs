@@ -1,8 +1,8 @@
-//! A target file under its temporary name: where chunks are written until the file is sealed.
+//! A target file under its temporary name, into which chunks are written until the file is sealed.
 //!
-//! Made by a [`TargetTree`](crate::TargetTree), written by [`ChunkIo`](crate::ChunkIo). Owns what
-//! is reserved ahead of the writes and which ranges were written before; knows nothing of chunks,
-//! digests or peers.
+//! Made by a [`TargetTree`](crate::TargetTree), written by [`ChunkIo`](crate::ChunkIo). Owns the
+//! blocks reserved ahead of the writes and the list of ranges written before; knows nothing of
+//! chunks, digests or peers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct TargetFile {
     len: u64,
     sparse: bool,
     dev: u64,
-    /// None: no file at all, for transfers without a disk.
+    /// `None`: no file at all, for transfers without a disk.
     body: Option<Body>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Body {
     pub(crate) temp: Arc<Temp>,
     /// Held by the one buffered write that is under way.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// From when on no sync of its file system may have failed: since its own last good one.
+    /// The moment from which on no sync of its file system may have failed: its own last good sync.
     pub(crate) mark: Mark,
     /// Whether the temporary name is durable.
     pub(crate) named: AtomicBool,
@@ -43,7 +43,7 @@ pub(crate) struct Body {
     written: Mutex<Ranges>,
 }
 
-/// What lay in a file when it was opened.
+/// The content of a file when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Began {
     /// Nothing: it is new.
@@ -52,16 +52,16 @@ pub(crate) enum Began {
     Written,
 }
 
-/// Which of a file's targets a place lies on. One today.
+/// The number of the target, among a file's targets, that a place lies on. There is one today.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct TargetId(pub u32);
 
-/// Where bytes of a file go.
+/// The place where bytes of a file go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// On which target.
+    /// The target.
     pub target: TargetId,
-    /// At which offset there, in bytes.
+    /// The offset there, in bytes.
     pub offset: u64,
 }
 
@@ -100,7 +100,7 @@ impl TargetFile {
         TargetFile { path: path.clone(), len, sparse, dev, body: Some(body) }
     }
 
-    /// A file that exists nowhere; only the void engine writes it.
+    /// A file that does not exist; only the void engine writes it.
     pub(crate) fn void(path: &RelPath, len: u64) -> TargetFile {
         TargetFile { path: path.clone(), len, sparse: false, dev: 0, body: None }
     }
@@ -125,12 +125,13 @@ impl TargetFile {
         self.dev
     }
 
-    /// Which file it is on this host, under whatever name. `None` for a file that exists nowhere.
+    /// The identity of the file on this host, under any name. `None` for a file that does not
+    /// exist.
     pub fn node(&self) -> Option<FileNode> {
         self.body.as_ref().map(|body| body.node)
     }
 
-    /// Where the bytes at `offset` go.
+    /// The place where the bytes at `offset` go.
     pub fn place(&self, offset: u64) -> Place {
         Place { target: TargetId(0), offset }
     }
@@ -140,8 +141,8 @@ impl TargetFile {
         self.body.as_ref().map_or(IoMode::Buffered, |body| body.handle.mode())
     }
 
-    /// Takes the temporary name away now. Bytes already written go when the last request on the
-    /// file has ended.
+    /// Removes the temporary name now. The blocks are freed when the last request on the file has
+    /// ended.
     pub fn discard(&self) {
         if let Some(body) = &self.body {
             body.temp.discard();
@@ -152,9 +153,9 @@ impl TargetFile {
         self.body.as_ref()
     }
 
-    /// Takes note that `range` is about to be written; says whether zeros in it may be left out, as
-    /// nothing but holes can lie there yet. A chunk that is written again (it failed verification
-    /// before) must overwrite what was there.
+    /// Notes that `range` is about to be written. Returns whether zeros in it may be left out, as
+    /// it can only be a hole yet. A chunk that is written again (it failed verification before)
+    /// must overwrite the old bytes.
     pub(crate) fn may_leave_holes(&self, range: Range<u64>) -> bool {
         let Some(body) = self.body.as_ref().filter(|body| self.sparse && body.began == Began::Empty) else {
             return false;
@@ -171,8 +172,8 @@ impl TargetFile {
 }
 
 impl Body {
-    /// What to reserve before a write that ends at `end`, in a file of `len` bytes: offset and
-    /// length. Whoever gets it does it; other writes need not wait for that.
+    /// The offset and length to reserve before a write that ends at `end`, in a file of `len`
+    /// bytes. The caller that gets them reserves them; other writes need not wait for that.
     pub(crate) fn reserve(&self, end: u64, len: u64) -> Option<(u64, u64)> {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         if reserved.off || end <= reserved.end || reserved.end >= len {
@@ -183,19 +184,19 @@ impl Body {
         Some((from, reserved.end - from))
     }
 
-    /// The file system cannot reserve: do not ask again.
+    /// Notes that the file system cannot reserve, so that it is not asked again.
     pub(crate) fn stop_reserving(&self) {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner).off = true;
     }
 }
 
 impl Ranges {
-    /// Whether any of a range is there.
+    /// Whether any byte of a range is in a range of the set.
     fn overlaps(&self, range: Range<u64>) -> bool {
         self.0.range(..range.end).next_back().is_some_and(|(_, end)| *end > range.start)
     }
 
-    /// Adds a range; false if any of it was there before.
+    /// Adds a range. Returns false if any of it was in the set before.
     fn insert(&mut self, range: Range<u64>) -> bool {
         let Range { mut start, mut end } = range;
         if start >= end {
@@ -221,7 +222,8 @@ impl Ranges {
 /// Blocks are reserved this far ahead of the highest write: few and large extents without claiming
 /// a huge file's space long before it is needed.
 const RESERVE_AHEAD_BYTES: u64 = 256 << 20;
-/// Smaller files are not worth the call: a few chunks allocate well by themselves.
+/// Files from this size on have blocks reserved. Smaller ones are not worth the call: a few chunks
+/// allocate well by themselves.
 const RESERVED_FILE_BYTES_MIN: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -42,42 +42,43 @@ use crate::walk::{Dir, Walk, cached_dirs_max};
 pub struct FsTarget {
     walk: Walk,
     shelf: Shelf,
-    /// What the names of its temporaries begin with.
+    /// The tag with which the names of its temporaries begin.
     tag: SessionTag,
     direct: DirectMode,
     modes: Modes,
     syncer: Syncer,
     /// Descriptors of small files that are held for their sync.
     open_staged: Arc<AtomicUsize>,
-    /// Directories that do not have their final mode yet, with the one they had (none: they are
-    /// ours). Like `places` it has no more of them than are open at a time: a manifest goes depth
-    /// first, and each is taken out at its end.
+    /// Directories that do not have their final mode yet, with the mode they had before; `None` if
+    /// this session made them. Like `places` it has at most as many as are open at a time: a
+    /// manifest goes depth first, and each is taken out at its end.
     unfinished: Mutex<HashMap<RelPath, Option<u32>>>,
-    /// Which directories those are that are not finished yet: device and inode.
+    /// The device and inode of each unfinished directory.
     places: Mutex<HashMap<RelPath, (u64, u64)>>,
-    /// Directories that stood before keep their mode and times.
+    /// Whether directories that stood before keep their mode and times.
     keeps_standing: bool,
     home: Home,
     links: LinkPolicy,
     spellings: Spellings,
 }
 
-/// Where the operator said that the destination is.
+/// The place of the destination, as the operator named it.
 enum Home {
     Named(PathBuf),
     Beneath(Arc<Tree>, RelPath),
 }
 
 impl Home {
-    /// Whether it is the top of a served tree: its mode and times are its operator's, whatever a
-    /// sender says of them.
+    /// Whether it is the top of a served tree: its mode and times are its operator's, whatever mode
+    /// and times a sender gives it.
     fn is_served_root(&self) -> bool {
         matches!(self, Home::Beneath(_, path) if path.is_root())
     }
 }
 
 impl FsTarget {
-    /// Holds the directory at `path`, making it and those above it where they are missing, durably.
+    /// Opens and holds the directory at `path`. It and the directories above it are made, durably,
+    /// where they are missing.
     ///
     /// # Errors
     /// If it cannot be made, entered or read.
@@ -85,7 +86,7 @@ impl FsTarget {
         FsTarget::opened(path, direct, &Kernel::default())
     }
 
-    /// The same behind something that stands before the system, for tests.
+    /// Opens a destination whose system calls go through an [`Interposer`], for tests.
     ///
     /// # Errors
     /// As [`FsTarget::open`].
@@ -102,9 +103,9 @@ impl FsTarget {
         FsTarget::new(Shelf::of(&root), root, direct, (Home::Named(path.to_owned()), TreePolicy::default()))
     }
 
-    /// The same for a directory beneath a served tree, without following any link on the way. Its
-    /// shelf is the tree's, and what is put into it obeys the tree's `policy`; the top of the tree
-    /// itself keeps its mode and times.
+    /// Opens a directory beneath a served tree as the destination, without following any link on
+    /// the way. Its shelf is the tree's, and all entries in it obey the tree's `policy`; the top of
+    /// the tree itself keeps its mode and times.
     ///
     /// # Errors
     /// As [`FsTarget::open`]; [`DiskError::Escape`] if a link stands in the way.
@@ -144,21 +145,21 @@ impl FsTarget {
         })
     }
 
-    /// From now on directories that we did not make keep their mode and times: for those who may
+    /// Makes directories that we did not make keep their mode and times: for clients that may
     /// create, not modify.
     #[must_use]
     pub fn keeping_standing_dirs(self) -> FsTarget {
         FsTarget { keeps_standing: true, ..self }
     }
 
-    /// From now on small files and links are made under names of this tag, not of a random one.
+    /// Makes small files and links under names of this tag instead of a random one.
     #[must_use]
     pub fn tagged(self, tag: SessionTag) -> FsTarget {
         FsTarget { tag, ..self }
     }
 
-    /// Where journals of sessions that write here lie: at the top of this destination, or of the
-    /// tree that it is beneath.
+    /// The shelf with the journals of sessions that write here: at the top of this destination, or
+    /// of the tree that it is beneath.
     pub fn shelf(&self) -> &Shelf {
         &self.shelf
     }
@@ -167,21 +168,20 @@ impl FsTarget {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of which directory `path` is now: what is put into it must be found there when it
-    /// is finished.
+    /// Remembers the directory at `path`: when it is finished, the same one must be found there.
     fn remember_place(&self, path: &RelPath) -> Result<(), DiskError> {
         let place = self.walk.dir(path)?.place();
         self.places().insert(path.clone(), place);
         Ok(())
     }
 
-    /// Sees to it that a directory is still found under its name in the one above it. That one is
-    /// checked when it is finished itself, the top by [`TargetTree::check_place`]: so the whole
-    /// path is walked afresh, each step once.
+    /// Checks that a directory is still found under its name in the one above it. That one is
+    /// checked when it is finished itself, and the top by [`TargetTree::check_place`]: thus the
+    /// whole path is walked afresh, each step once.
     fn check_dir(&self, path: &RelPath) -> Result<(), DiskError> {
         let Some(place) = self.places().remove(path) else { return Ok(()) };
         let (above, name) = self.walk.parent(path)?;
-        // Others may give a directory another number once nobody has it open.
+        // Some file systems give a directory another inode number once it is open nowhere.
         let keeps_numbers = self.syncer.watch(&above, path)?.method() == SyncMethod::FileSystem;
         above.check_below(name, keeps_numbers.then_some(place), path)
     }
@@ -214,7 +214,7 @@ impl FsTarget {
         Ok(())
     }
 
-    /// Times last: everything else changes them.
+    /// Sets mode and times. The times come last: all other calls change them.
     fn set_meta(&self, fd: impl AsFd, bits: Option<u32>, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
         if let Some(bits) = bits {
             self.kernel().fchmod(&fd, mode(bits))?;
@@ -222,14 +222,14 @@ impl FsTarget {
         if preserve.times { self.kernel().futimens(&fd, &times(meta)) } else { Ok(()) }
     }
 
-    /// The directory that `path` will be in, ready to be written to.
+    /// The directory that `path` will be in, ready to be written to, and its file system.
     fn parent(&self, path: &RelPath) -> Result<(Arc<Dir>, Arc<Device>), DiskError> {
         let (dir, _) = self.walk.parent(path)?;
         let device = self.syncer.watch(&dir, path)?;
         Ok((dir, device))
     }
 
-    /// Prepares an open temporary for chunk writes; gives it, and what the system said of it
+    /// Prepares an open temporary for chunk writes. Returns its handle, and its `statx` from
     /// before.
     fn begin(&self, path: &RelPath, len: u64, fd: OwnedFd, flags: OFlags) -> Result<(Handle, Statx), DiskError> {
         let (handle, stat) = Handle::adopt(fd, path.into(), self.direct, flags)?;
@@ -245,7 +245,7 @@ impl FsTarget {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names in `dir`, in which `path` lies, changed or may not be durable.
+    /// Notes that names in `dir`, in which `path` lies, changed or may not be durable.
     fn changed_in(&self, dir: &Dir, path: &RelPath) -> Result<(), DiskError> {
         let Some(parent) = path.parent() else { return Ok(()) };
         let device = self.syncer.watch(dir, path)?;
@@ -271,8 +271,8 @@ impl FsTarget {
         })
     }
 
-    /// The metadata of a directory changed: with the others it is synced later, or now where its
-    /// own mode may forbid to open it again.
+    /// Notes that the metadata of a directory changed: it is synced later with the others, or now
+    /// where its own mode may forbid to open it again.
     fn finished(&self, path: &RelPath, handle: &DirHandle) -> Result<(), DiskError> {
         let dir = self.walk.dir(path)?;
         let device = self.syncer.watch(&dir, path)?;
@@ -289,7 +289,7 @@ impl FsTarget {
         }
     }
 
-    /// Sees to a directory that stood before: it must be one, and open to us.
+    /// Checks a directory that stood before: it must be one, and open to us.
     fn stands(&self, dir: &Dir, name: &[u8], path: &RelPath) -> Result<Made, DiskError> {
         let stat =
             statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| DiskError::call("examine", path, error))?;
@@ -425,8 +425,8 @@ impl TargetTree for FsTarget {
         let (dir, device) = self.parent(path)?;
         let mark = Mark::now(&device);
         let wanted = self.modes.file(meta, preserve);
-        // Its final mode from the start saves a call per file. What it holds is verified already,
-        // so whoever may read the final name may as well read this one.
+        // Its final mode from the start saves a call per file. Its content is verified already, so
+        // every user that may read the final name may as well read this one.
         let (temp, fd) = Temp::create(&dir, self.tag, mode(wanted))
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         device.made(&fd, b"");
@@ -466,7 +466,7 @@ impl TargetTree for FsTarget {
         match file.body() {
             Some(body) => {
                 self.syncer.data(file, &body.handle, &body.mark)?;
-                // Bytes that are to be found again need a name that is there then.
+                // Bytes can be found again only if the name is durable too.
                 if !body.named.load(Ordering::Acquire) {
                     self.syncer.names(&self.walk, file.path(), body.temp.dir())?;
                     body.named.store(true, Ordering::Release);
@@ -548,7 +548,7 @@ impl TargetTree for FsTarget {
     }
 
     fn finish_dir(&self, path: &RelPath, meta: &Meta, preserve: Preserve) -> Result<(), DiskError> {
-        // Whatever becomes of it, it is not remembered any longer.
+        // In each case it is not remembered any longer.
         let before = self.unfinished().remove(path);
         self.check_dir(path)?;
         if path.is_root() && self.home.is_served_root() {
@@ -613,13 +613,13 @@ impl TargetTree for FsTarget {
 }
 
 /// Bytes and inodes that are free to this user. `None` where the file system reports no size:
-/// ramfs, a tmpfs without a limit and FUSE without `statfs` say that nothing is free, and take what
-/// comes.
+/// ramfs, a tmpfs without a limit and FUSE without `statfs` say that nothing is free, and take all
+/// data.
 fn room_of(stat: &StatVfs, is_root: bool) -> Option<(u64, Option<u64>)> {
     if stat.f_blocks == 0 {
         return None;
     }
-    // What is kept for root is taken by it as any other space.
+    // Root may take the space that is reserved for it.
     let blocks = if is_root { stat.f_bfree } else { stat.f_bavail };
     let inodes = (stat.f_files > 0).then_some(if is_root { stat.f_ffree } else { stat.f_favail });
     Some((blocks.saturating_mul(stat.f_frsize), inodes))

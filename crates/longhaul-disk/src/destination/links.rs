@@ -1,4 +1,4 @@
-//! Where a symbolic link would lead, judged before it is made: whoever else reads a served tree may
+//! Judges where a symbolic link would lead, before it is made: other users of a served tree may
 //! follow it.
 //!
 //! In: the place of a link beneath the top of its tree and the target that it is sent with. Out: a
@@ -35,7 +35,7 @@ pub(crate) fn check(
     }
 }
 
-/// Why a link may lead out; none if it cannot.
+/// The reason why a link may lead out. `None` if it cannot.
 fn way_out(place: &RelPath, target: &[u8], is_dir: impl Fn(&RelPath) -> bool) -> Option<&'static str> {
     if target.first() == Some(&b'/') {
         return Some("an absolute link leads out of this root");
@@ -53,7 +53,7 @@ fn way_out(place: &RelPath, target: &[u8], is_dir: impl Fn(&RelPath) -> bool) ->
                 );
             }
             let Some(above) = at.parent() else { return Some("it leads out of this root") };
-            // What a directory lies in is one.
+            // The parent of a directory is a directory.
             (at, is_certain) = (above, true);
             continue;
         }
@@ -61,7 +61,7 @@ fn way_out(place: &RelPath, target: &[u8], is_dir: impl Fn(&RelPath) -> bool) ->
             return Some("it leads to a name that is reserved for longhaul's own files");
         }
         is_certain = false;
-        // What cannot be a path of ours cannot be looked at; nothing of it stands.
+        // A text that cannot be a path of ours cannot be examined; nothing stands there.
         at = match at.join(name) {
             Ok(below) => below,
             Err(_) => return Some("it has a name that no path beneath this root can have"),

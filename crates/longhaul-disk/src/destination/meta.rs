@@ -1,11 +1,11 @@
-//! Modes and times, as they are set on what was received.
+//! Modes and times, as they are set on received files and directories.
 
 use longhaul_core::{Meta, Preserve};
 use rustix::fs::Mode;
 
 use super::policy::{ModePolicy, process_umask};
 
-/// Which permissions new things get.
+/// The permissions that new files and directories get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Modes {
     umask: u32,
@@ -13,23 +13,23 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// With the file mode mask of this process, under the policy of a tree.
+    /// The rules of a tree's policy with the file mode mask of this process.
     pub(crate) fn under(policy: ModePolicy) -> Modes {
         Modes { umask: process_umask(), policy }
     }
 
-    /// The mode of a file. Set-id and sticky bits are dropped: without its owner's they would mean
+    /// The mode of a file. Set-id and sticky bits are dropped: with another owner they would mean
     /// something else.
     pub(crate) fn file(self, meta: &Meta, preserve: Preserve) -> u32 {
         self.policy.file(if preserve.mode { meta.mode & 0o777 } else { 0o666 & !self.umask })
     }
 
-    /// The mode of a directory, likewise.
+    /// The mode of a directory, with the same bits dropped.
     pub(crate) fn dir(self, meta: &Meta, preserve: Preserve) -> u32 {
         self.policy.dir(if preserve.mode { meta.mode & 0o777 } else { 0o777 & !self.umask })
     }
 
-    /// What `open` makes of a mode.
+    /// The mode that a file has after `open` with `mode`.
     pub(crate) fn after_open(self, mode: u32) -> u32 {
         mode & !self.umask
     }

@@ -1,12 +1,12 @@
-//! What a tree takes of the modes and links that it is sent: as they come, or within what its
-//! operator allows.
+//! The policy of a tree for the modes and links that a sender gives: it takes them as they are, or
+//! within the bounds of its operator.
 //!
 //! In: the operator's settings for a root. Out: [`TreePolicy`], by which
 //! [`FsTarget`](crate::FsTarget) sets permissions and makes links. Touches no disk but for the mask
 //! of this process. Knows nothing of peers and their rights.
 
-/// Restrictions on everything that is put into a tree. The default has none: it is for a user's own
-/// destination.
+/// Restrictions on all entries that are put into a tree. The default has none: it is for a user's
+/// own destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreePolicy {
     /// Permissions of files and directories.
@@ -15,13 +15,13 @@ pub struct TreePolicy {
     pub links: LinkPolicy,
 }
 
-/// Which permission bits are taken from a sender. Set-id and sticky bits never are.
+/// The permission bits that are taken from a sender. Set-id and sticky bits never are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModePolicy {
     /// All of them.
     #[default]
     Keep,
-    /// Those of a mask. A directory always keeps `u+rwx`, so that nobody shuts us out.
+    /// The bits of a mask. A directory always keeps `u+rwx`, so that we are not shut out.
     Masked {
         /// The mask of directories.
         dirs: u32,
@@ -30,21 +30,21 @@ pub enum ModePolicy {
     },
 }
 
-/// Which symbolic links are made.
+/// The symbolic links that are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkPolicy {
-    /// Any.
+    /// All links.
     #[default]
     Keep,
-    /// Those that lead nowhere outside of the tree.
+    /// Links that do not lead outside of the tree.
     Inside,
-    /// None.
+    /// No links.
     Refuse,
 }
 
 impl TreePolicy {
-    /// The policy of a served root of which its operator says nothing: what others can write to
-    /// stays off, links stay inside.
+    /// The policy of a served root whose operator sets nothing: permissions for others to write are
+    /// dropped, and links stay inside.
     pub fn served() -> TreePolicy {
         let mask = SERVED_MASK & !process_umask();
         TreePolicy { modes: ModePolicy::Masked { dirs: mask, files: mask }, links: LinkPolicy::Inside }
@@ -79,12 +79,12 @@ pub(crate) fn process_umask() -> u32 {
     umask.unwrap_or(UMASK_UNKNOWN) & 0o777
 }
 
-/// What makes a directory 0755, a program 0755 and any other file 0644, however far its sender
-/// opened it.
+/// The mask that makes a directory 0755, a program 0755 and any other file 0644, even if its
+/// sender's mode has more bits.
 const SERVED_MASK: u32 = 0o755;
-/// What the owner needs to work in a directory.
+/// The bits that the owner needs to work in a directory.
 const OWNER_ALL: u32 = 0o700;
-/// The usual one.
+/// The mask where the system does not tell it: the usual one.
 const UMASK_UNKNOWN: u32 = 0o022;
 
 #[cfg(test)]

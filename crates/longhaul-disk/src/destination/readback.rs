@@ -1,8 +1,8 @@
-//! Reading back what was written and synced: from the medium, through a descriptor of its own.
+//! Reads written and synced bytes back from the medium, through a descriptor of its own.
 //!
 //! In: a temporary and a range. Out: its bytes, and whether the page cache could be passed by.
-//! Where it cannot, what it holds of the range is dropped first, which the system takes as advice
-//! only. Knows nothing of digests.
+//! Where it cannot, the cached pages of the range are dropped first, which the system takes as
+//! advice only. Knows nothing of digests.
 
 use std::num::NonZeroU64;
 
@@ -14,17 +14,17 @@ use crate::direct::{DirectMode, Handle, IoMode};
 use crate::error::DiskError;
 use crate::walk::Dir;
 
-/// What was read back.
+/// The result of a read from the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Back {
-    /// Bytes that are there: fewer than asked for where the file ends earlier.
+    /// The number of bytes read: fewer than asked for where the file ends earlier.
     pub len: usize,
     /// Whether they came past the page cache.
     pub mode: IoMode,
 }
 
-/// Reads `len` bytes at `offset` of what stands under `name` into the start of `slot`, whatever way
-/// the file is written.
+/// Reads `len` bytes at `offset` of the file under `name` into the start of `slot`, however the
+/// file is written.
 pub(crate) fn read(
     dir: &Dir,
     name: &[u8],
@@ -43,12 +43,12 @@ pub(crate) fn read(
     fill(&handle, offset, len, slot, Cached::Dropped)
 }
 
-/// What becomes of what the page cache holds of a range, where it cannot be passed by.
+/// The treatment of cached pages of a range, where the page cache cannot be passed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cached {
-    /// It is dropped first: the medium is asked.
+    /// They are dropped first: the medium is asked.
     Dropped,
-    /// It is as good.
+    /// They are kept: they are as good.
     Kept,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn fill(
             continue;
         }
         if mode == IoMode::Buffered && !std::mem::replace(&mut dropped, true) {
-            // What is clean goes; after the sync all of it is.
+            // Clean pages are dropped; after the sync all of them are clean.
             let _ = fadvise(handle, offset, NonZeroU64::new(len as u64), Advice::DontNeed);
         }
         match pread(handle, &mut slot[done..end], at) {

@@ -1,5 +1,5 @@
-//! Going on with a temporary that an earlier session left: opened if it is one that we may trust,
-//! and holes made in it again.
+//! Continues a temporary that an earlier session left: opens it if it is one that we may trust, and
+//! makes holes in it again.
 //!
 //! Everything here is about files that hold bytes already; fresh ones are made by
 //! [`Temp`](super::temp::Temp).
@@ -19,13 +19,13 @@ use crate::error::DiskError;
 use crate::stat::{node_of_statx, type_of};
 use crate::walk::Dir;
 
-/// What a name turned out to be.
+/// The result of opening a temporary by its name.
 pub(crate) enum Attempt {
-    /// A file of ours, open, locked, and readable for nobody else.
+    /// A file of ours, open, locked, and readable for no other user.
     Usable(OwnedFd),
-    /// Nothing, or nothing to go on with.
+    /// No file, or none that can be continued.
     Unusable,
-    /// Somebody has it open for writing.
+    /// It is open for writing elsewhere.
     InUse,
 }
 
@@ -47,8 +47,9 @@ pub(crate) fn reopen(dir: &Dir, name: &TempName) -> Result<Attempt, Errno> {
     Ok(Attempt::Usable(fd))
 }
 
-/// Why a file that stands under a temporary's name may not hold what is journalled of that, as far
-/// as can be told without reading it. `sparse`: it may have fewer blocks than bytes.
+/// The reason why a file under a temporary's name may not hold the journalled bytes, as far as can
+/// be told without reading it. `None` if there is none. `sparse`: it may have fewer blocks than
+/// bytes.
 pub(crate) fn difference(stat: &Statx, len: u64, sparse: bool, journalled: &Journalled) -> Option<&'static str> {
     let Some(node) = journalled.node else { return Some("its journal does not say which file it is") };
     let longest = len.saturating_add(PADDING_BYTES_MAX);
@@ -63,8 +64,8 @@ pub(crate) fn difference(stat: &Statx, len: u64, sparse: bool, journalled: &Jour
     }
 }
 
-/// Locks a temporary that is being received: nobody else writes to it or sweeps it away. True also
-/// where the file system has no locks; the journal's is the one that decides.
+/// Locks a temporary that is being received, so that no other process writes to it or sweeps it
+/// away. True also where the file system has no locks; the journal's lock is the one that decides.
 pub(crate) fn claim(fd: &OwnedFd) -> bool {
     lock::try_lock(fd).unwrap_or(true)
 }
@@ -83,8 +84,8 @@ fn open(dir: &Dir, name: &TempName) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-/// A file that was sealed with a mode that keeps its owner from writing to it is opened to its
-/// owner again; false if it is not such a file.
+/// Opens a file to its owner again that was sealed with a mode that keeps its owner from writing to
+/// it. Returns false if it is not such a file.
 fn let_us_in(dir: &Dir, name: &[u8]) -> Result<bool, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(dir, name, flags, Mode::empty())?;
@@ -124,7 +125,7 @@ pub(crate) fn zero(handle: &Handle, range: Range<u64>) -> Result<(), DiskError> 
     Ok(())
 }
 
-/// For us alone, as long as it is not whole.
+/// The mode of a file that is not whole yet: for its owner alone.
 pub(crate) const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// A temporary is longer than its file will be by less than this: the largest alignment of direct
 /// I/O that we ask for.

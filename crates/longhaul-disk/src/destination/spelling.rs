@@ -1,11 +1,11 @@
-//! Names that a directory does not tell apart: whether what stands under one is known there by
-//! another spelling, and was put there by this very session.
+//! Names that a directory does not tell apart: checks whether a file under one name is known there
+//! by another spelling, and was put there by this very session.
 //!
-//! In: a name under which something was found standing. Out: a refusal if it is the twin of another
+//! In: a name under which a file was found standing. Out: a refusal if it is the twin of another
 //! name of the same transfer, which would silently take the first one's place. Costs nothing before
-//! anything was made on the file system; then a look at one more name for each directory where
-//! letters count, and one at each name where they may not. What changed there since is looked for
-//! in a listing. Remembers a bounded number of directories.
+//! anything was made on the file system; then it costs a look at one more name for each directory
+//! that tells upper from lower case, and one at each name where a directory may not. Files that
+//! changed there since are looked for in a listing. Remembers a bounded number of directories.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -22,11 +22,11 @@ use crate::names::each_name;
 use crate::stat::place_of;
 use crate::walk::Dir;
 
-/// What is known of the spelling of names where a session writes.
+/// The known facts about the spelling of names where a session writes.
 #[derive(Debug, Default)]
 pub(crate) struct Spellings {
     hasher: RandomState,
-    /// The directories that were asked about last, the last one in front.
+    /// The directories that were asked about last, the latest in front.
     directories: Mutex<Vec<KnownSpelling>>,
 }
 
@@ -35,16 +35,17 @@ pub(crate) struct Spellings {
 struct KnownSpelling {
     /// Device and inode.
     place: (u64, u64),
-    /// Whether upper and lower case are one in it. `None`: no name with letters was met.
+    /// Whether it takes upper and lower case for the same. `None` until a name with letters was
+    /// met.
     folds_case: Option<bool>,
-    /// Hashes of the names in it, once they were asked for.
+    /// Hashes of the names in it; empty until they were asked for.
     names: HashSet<u64>,
 }
 
 impl Spellings {
-    /// Sees to it that what stands as `name` in `dir` is not what this session made under another
-    /// spelling. `device` tells when the session began there, and whether it is a file system that
-    /// is known to compare all but ASCII letters as they are.
+    /// Checks that the file that stands as `name` in `dir` was not made by this session under
+    /// another spelling. `device` tells when the session began there, and whether its file system
+    /// is known to compare all characters but ASCII letters as they are.
     pub(crate) fn check(&self, dir: &Dir, name: &[u8], device: &Device, path: &RelPath) -> Result<(), DiskError> {
         let examined = |error| DiskError::call("examine", path, error);
         let Some(began) = device.began() else { return Ok(()) };
@@ -61,7 +62,7 @@ impl Spellings {
             return Ok(());
         }
         let hash = self.hasher.hash_one(name);
-        // What stood before the session is no twin: to send a tree again lists nothing.
+        // A file that stood before the session is no twin: to send a tree again lists nothing.
         if first.names.contains(&hash) || !is_since(dir, name, began).map_err(examined)? {
             return Ok(());
         }
@@ -84,7 +85,7 @@ impl Spellings {
     }
 }
 
-/// Puts the directory at `place` in front; gives it, and the others.
+/// Puts the directory at `place` in front. Returns it, and the others.
 fn first(known: &mut Vec<KnownSpelling>, place: (u64, u64)) -> (&mut KnownSpelling, &mut [KnownSpelling]) {
     match known.iter().position(|known| known.place == place) {
         Some(at) => known[..=at].rotate_right(1),
@@ -97,7 +98,8 @@ fn first(known: &mut Vec<KnownSpelling>, place: (u64, u64)) -> (&mut KnownSpelli
     (&mut first[0], others)
 }
 
-/// Whether it was made, or given its name, at that second of its file system's clock or later.
+/// Whether a name was made, or given to its file, at that second of its file system's clock or
+/// later.
 fn is_since(dir: &Dir, name: &[u8], began: i64) -> Result<bool, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     let stat = match statx(dir, name, flags, StatxFlags::CTIME | StatxFlags::BTIME) {
@@ -108,8 +110,8 @@ fn is_since(dir: &Dir, name: &[u8], began: i64) -> Result<bool, Errno> {
     Ok(stat.stx_ctime.tv_sec.max(stat.stx_btime.tv_sec) >= began)
 }
 
-/// Whether `name`, which stands in `dir`, stands there with its letters' case turned too. `None`:
-/// it has no letters.
+/// Whether `name`, which stands in `dir`, is found there with its letters' case turned too. `None`
+/// if it has no letters.
 fn folds_case(dir: &Dir, name: &[u8]) -> Result<Option<bool>, Errno> {
     if !name.iter().any(u8::is_ascii_alphabetic) {
         return Ok(None);
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
     use crate::testing::path;
 
-    /// A name that no directory lists and that leads to something all the same, as another spelling
+    /// A name that no directory lists and that leads to a file all the same, as another spelling
     /// does.
     const OTHERWISE: &str = "./\u{e9}";
     const SO: &str = "\u{e9}";

@@ -1,4 +1,4 @@
-//! Something complete under its temporary name, waiting to be durable and published.
+//! A complete file or link under its temporary name, waiting to be durable and published.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use super::{Replace, TargetFile};
 use crate::error::DiskError;
 use crate::walk::Dir;
 
-/// A file or link that is complete but not published. Dropped unpublished, a small file or link
-/// goes away; a large file, which somebody may go on with, only by [`Staged::discard`].
+/// A file or link that is complete but not published. Dropped unpublished, a small file or link is
+/// removed. A large file, which another session may continue, is removed only by
+/// [`Staged::discard`].
 #[derive(Debug)]
 pub struct Staged {
     path: RelPath,
-    /// None: no file at all, for transfers without a disk.
+    /// `None`: no file at all, for transfers without a disk.
     body: Option<StagedBody>,
 }
 
@@ -26,16 +27,17 @@ pub struct Staged {
 struct StagedBody {
     temp: Arc<Temp>,
     content: Content,
-    /// From when on no sync may have failed; a large file has its own.
+    /// The moment from which on no sync may have failed. `None` for a large file, which has its
+    /// own.
     mark: Option<Mark>,
 }
 
-/// What must be synced before the name may be published.
+/// The content that must be synced before the name may be published.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// A large file, still open.
     Large(Arc<TargetFile>),
-    /// A small file, still open as there are few.
+    /// A small file that is still open, as there are few of them.
     Small(HeldFd),
     /// A small file among so many that the whole file system will be synced.
     Closed,
@@ -70,7 +72,7 @@ impl Drop for HeldFd {
 }
 
 impl Staged {
-    /// Something small that was begun at `mark`.
+    /// A small file or link that was begun at `mark`.
     pub(crate) fn small(path: &RelPath, temp: Temp, content: Content, mark: Mark) -> Staged {
         Staged { path: path.clone(), body: Some(StagedBody { temp: Arc::new(temp), content, mark: Some(mark) }) }
     }
@@ -90,7 +92,7 @@ impl Staged {
         &self.path
     }
 
-    /// Takes it away now, if it was not published.
+    /// Removes it now, if it was not published.
     pub fn discard(&self) {
         if let Some(body) = &self.body {
             body.temp.discard();
@@ -110,12 +112,12 @@ impl Staged {
         }
     }
 
-    /// What of it must be synced.
+    /// Its content, as far as it must be synced.
     pub(crate) fn content(&self) -> Option<&Content> {
         self.body.as_ref().map(|body| &body.content)
     }
 
-    /// From when on no sync of its file system may have failed.
+    /// The moment from which on no sync of its file system may have failed.
     pub(crate) fn mark(&self) -> Option<&Mark> {
         let body = self.body.as_ref()?;
         match &body.content {
@@ -124,7 +126,7 @@ impl Staged {
         }
     }
 
-    /// Whether everything that a sync said of it may be believed.
+    /// Whether the result of its sync may still be believed.
     pub(crate) fn is_believed(&self) -> bool {
         match &self.body {
             // Its own sync went well, or it would not be staged; its name waits for that of its
@@ -167,14 +169,15 @@ impl Staged {
     }
 }
 
-/// Renames where nothing may be replaced; by link and unlink on file systems that cannot do it in
-/// one. `OPNOTSUPP` where neither can be had.
+/// Renames to a name where nothing may be replaced; by link and unlink on file systems that have no
+/// such rename. `OPNOTSUPP` where neither works.
 fn rename_to_free(temp: &Temp, name: &[u8]) -> Result<(), Errno> {
     let dir = temp.dir();
     let kernel = dir.kernel();
     match kernel.renameat(dir, temp.name(), name, Replace::Never) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            // What has no links says so in one of these ways; here it is no matter of permissions.
+            // A file system without links says so in one of these ways; here it is no matter of
+            // permissions.
             kernel.linkat(dir, temp.name(), name).map_err(|error| match error {
                 Errno::PERM | Errno::NOSYS | Errno::INVAL => Errno::OPNOTSUPP,
                 error => error,
@@ -186,7 +189,7 @@ fn rename_to_free(temp: &Temp, name: &[u8]) -> Result<(), Errno> {
 }
 
 impl Content {
-    /// What to sync, if it is open; none if there is nothing to sync or it is closed.
+    /// The descriptor to sync. `None` if there is nothing to sync or the file is closed.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Content::Large(file) => file.body().map(|body| body.handle.as_fd()),

@@ -1,9 +1,10 @@
-//! What stands under a final name, read to be compared: through a descriptor of its own each time,
-//! never through a link.
+//! Reads files that stand under a final name, to compare them: through a descriptor of its own each
+//! time, never through a link.
 //!
-//! In: a name and a range. Out: its bytes and which version of which file that is, so that whoever
-//! reads in pieces can tell whether they are of one. Also sets the metadata of a file that turned
-//! out to be what would have been sent. Never writes to what stands. Knows nothing of digests.
+//! In: a name and a range. Out: its bytes and the identity of the file and its version, so that a
+//! caller that reads in pieces can tell whether they are of one version. Also sets the metadata of
+//! a file whose content is the same as the source's. Never writes to a standing file. Knows nothing
+//! of digests.
 
 use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
 use longhaul_core::{Meta, Preserve, RelPath};
@@ -18,8 +19,8 @@ use crate::stat::times;
 use crate::stat::{Identity, identity_of, identity_of_statx, meta_of, type_of};
 use crate::walk::Walk;
 
-/// Reads `len` bytes at `offset` of the file at `path` into the start of `slot`, and says which
-/// file that is.
+/// Reads `len` bytes at `offset` of the file at `path` into the start of `slot`. Also returns the
+/// file's identity.
 pub(crate) fn read(
     walk: &Walk,
     path: &RelPath,
@@ -37,7 +38,8 @@ pub(crate) fn read(
     if len > slot.len() {
         return Err(DiskError::Bounds { path: path.into(), offset, len });
     }
-    // Memory is what others see of a file that nobody is writing: nothing of it is dropped.
+    // Of a file that no process writes, the cache is what other readers see: no page of it is
+    // dropped.
     let back = fill(&handle, offset, len, slot, Cached::Kept)?;
     if back.len < len {
         return Err(DiskError::Changed { path: path.into(), how: "it ends before the length it had" });
@@ -45,10 +47,9 @@ pub(crate) fn read(
     Ok((back, identity_of_statx(&stat)))
 }
 
-/// Sees to it that the file at `path` is still this version, then gives it this mode and time as
-/// far as it has not got them and its owner lets us. A file of several names keeps what it has: the
-/// others (snapshots made by `cp -al`) have the same mode and time, and nobody asked for those to
-/// change.
+/// Checks that the file at `path` is still this version, then sets this mode and time, as far as
+/// they differ and its owner lets us. A file of several names keeps its own: the other names
+/// (snapshots made by `cp -al`) have the same mode and time, and their change was not asked for.
 pub(crate) fn retouch(
     walk: &Walk,
     path: &RelPath,
@@ -86,7 +87,8 @@ pub(crate) fn set_mode(walk: &Walk, path: &RelPath, seen: &Meta, bits: u32) -> R
     kept_by_owner(path, dir.kernel().chmod_place(&fd, mode(bits)), "set the mode of")
 }
 
-/// What another owns keeps what its owner gave it: its content is what counts, and that is right.
+/// Accepts a refused change of metadata: another user's file keeps the mode and times that its
+/// owner gave it, and its content is right all the same.
 fn kept_by_owner(path: &RelPath, set: Result<(), Errno>, call: &'static str) -> Result<(), DiskError> {
     match set {
         Err(error @ (Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::MLINK)) => {

@@ -1,8 +1,8 @@
-//! Making things durable: by file, by directory, or a whole file system at once, whichever is less
-//! work where the file system allows the choice; and counting it.
+//! Makes files and names durable: by file, by directory, or a whole file system at once, whichever
+//! is less work where the file system allows the choice; and counts the syncs.
 //!
-//! Told by the target what was made and changed; keeps the list of directories whose entries are
-//! not durable yet. What a failed sync means for others, [`Device`] knows.
+//! The target tells it which files and names were made or changed; it keeps the list of directories
+//! whose entries are not durable yet. [`Device`] knows what a failed sync means for others.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,23 +21,23 @@ use super::{Staged, TargetFile};
 use crate::error::{DiskError, ErrorKind};
 use crate::walk::{Dir, Walk};
 
-/// How many syncs there were, by kind.
+/// The number of syncs, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncCounts {
-    /// Whole files.
+    /// Syncs of whole files.
     pub fsync: u64,
-    /// Whole file systems.
+    /// Syncs of whole file systems.
     pub syncfs: u64,
-    /// The data of files.
+    /// Syncs of the data of files.
     pub fdatasync: u64,
-    /// Directories.
+    /// Syncs of directories.
     pub dirsync: u64,
 }
 
 /// The syncs of one target.
 #[derive(Debug, Default)]
 pub(crate) struct Syncer {
-    /// Each file system in use, watched since before the first write there.
+    /// Each file system in use, by its device number, watched since before the first write there.
     devices: Mutex<HashMap<u64, Arc<Device>>>,
     unsynced: Mutex<Unsynced>,
     counts: Counts,
@@ -48,7 +48,7 @@ pub(crate) struct Syncer {
 #[derive(Debug, Default)]
 struct Unsynced {
     dirs: HashMap<RelPath, Change>,
-    /// The last change that found no room in `dirs`; 0 for none.
+    /// The number of the last change that found no room in `dirs`; 0 if all did.
     overflow: u64,
     changes: u64,
 }
@@ -56,7 +56,7 @@ struct Unsynced {
 /// The last change of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Change {
-    /// A sync covers those that it began after.
+    /// The number of the change. A sync covers the directory if this is still the same at its end.
     number: u64,
     dev: u64,
 }
@@ -67,12 +67,12 @@ struct Change {
 pub(crate) enum Noted {
     /// Yes.
     Yes,
-    /// No: there is no room to remember it, and its file system cannot be synced as a whole. It is
-    /// to be synced now.
+    /// No: there is no room to remember it, and its file system cannot be synced as a whole. It
+    /// must be synced now.
     Full,
 }
 
-/// Directories to sync, by file system; of some the descriptor is at hand.
+/// Directories to sync, by file system. `Some` where the descriptor is at hand.
 type Dirs = HashMap<u64, HashMap<RelPath, Option<Arc<Dir>>>>;
 
 #[derive(Debug, Default)]
@@ -84,7 +84,8 @@ struct Counts {
 }
 
 impl Syncer {
-    /// The file system of `dir`, watched from now on: before anything is written there.
+    /// The file system of `dir`, watched from now on. It must be called before anything is written
+    /// there.
     pub(crate) fn watch(&self, dir: &Dir, path: &RelPath) -> Result<Arc<Device>, DiskError> {
         match lock(&self.devices).entry(dir.dev()) {
             Entry::Occupied(device) => Ok(Arc::clone(device.get())),
@@ -95,7 +96,7 @@ impl Syncer {
         }
     }
 
-    /// Takes note that entries in (or the metadata of) the directory at `path` changed.
+    /// Notes that entries in (or the metadata of) the directory at `path` changed.
     pub(crate) fn changed(&self, device: &Device, dev: u64, path: &RelPath) -> Noted {
         let mut unsynced = lock(&self.unsynced);
         unsynced.changes += 1;
@@ -145,8 +146,8 @@ impl Syncer {
                 self.each(group)?;
             } else {
                 self.file_system(device, group[0].path())?;
-                // What another sync's failure leaves in doubt is proven by its own descriptor, if
-                // it is open.
+                // Another sync's failure may leave a file in doubt; its own descriptor proves it,
+                // if it is open.
                 let doubtful: Vec<&Staged> = group.iter().filter(|one| !one.is_believed()).copied().collect();
                 self.each(&doubtful)?;
             }
@@ -192,8 +193,8 @@ impl Syncer {
         Ok(())
     }
 
-    /// Makes durable the names by which a file in `dir` is found: its own, and those above it that
-    /// were noted.
+    /// Makes durable the names by which a file in `dir` is found: its own, and the noted ones above
+    /// it.
     pub(crate) fn names(&self, walk: &Walk, path: &RelPath, dir: &Arc<Dir>) -> Result<(), DiskError> {
         let above: Vec<RelPath> = std::iter::successors(path.parent(), RelPath::parent).collect();
         let (noted, overflow) = {
@@ -210,7 +211,7 @@ impl Syncer {
         Ok(())
     }
 
-    /// Makes durable which names stand in these directories, as far as they stand.
+    /// Makes the names in these directories durable, as far as the directories stand.
     pub(crate) fn listed(&self, walk: &Walk, paths: &[RelPath]) -> Result<(), DiskError> {
         let mut dirs = Dirs::new();
         for path in paths {
@@ -226,7 +227,8 @@ impl Syncer {
         if dirs.is_empty() { Ok(()) } else { self.sync_dirs(walk, dirs, 0) }
     }
 
-    /// Syncs directories, and whole file systems where some were not noted or that is less work.
+    /// Syncs directories, and whole file systems where some were not noted or where that is less
+    /// work.
     fn sync_dirs(&self, walk: &Walk, mut dirs: Dirs, overflow: u64) -> Result<(), DiskError> {
         let devices = lock(&self.devices).clone();
         for (dev, device) in devices {
@@ -266,7 +268,7 @@ impl Syncer {
     fn dir(&self, walk: &Walk, device: &Device, path: &RelPath, dir: Option<&Arc<Dir>>) -> Result<(), DiskError> {
         let dir = match dir.map_or_else(|| walk.dir(path), |dir| Ok(Arc::clone(dir))) {
             Ok(dir) => dir,
-            // Somebody removed it since: nothing of it is left to be made durable.
+            // It was removed since: nothing is left to be made durable.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -281,13 +283,13 @@ impl Syncer {
         synced.map_err(|error| DiskError::call("sync the directory", path, error))
     }
 
-    /// A directory was synced by itself: it is not looked for again, as its mode may forbid that
-    /// now.
+    /// Forgets a directory that was synced by itself: it is not looked up again, as its mode may
+    /// forbid that now.
     pub(crate) fn forget(&self, path: &RelPath) {
         lock(&self.unsynced).dirs.remove(path);
     }
 
-    /// Forgets the changes that a sync covered. One that came meanwhile stays for the next.
+    /// Forgets the changes that a sync covered. A change that came meanwhile stays for the next.
     fn synced(&self, noted: &HashMap<RelPath, Change>, overflow: u64) {
         let mut unsynced = lock(&self.unsynced);
         unsynced.dirs.retain(|path, change| noted.get(path) != Some(change));
@@ -315,7 +317,8 @@ impl Syncer {
     }
 }
 
-/// What the sync of one file, begun at `now`, says of it and of all others.
+/// Draws the conclusions from the sync of one file, begun at `now`, for that file and for all
+/// others.
 fn mark_by(mark: &Mark, now: &Mark, outcome: Result<(), Errno>) -> Result<(), Errno> {
     match mark.device().noting(outcome) {
         Ok(()) => mark.synced(now),

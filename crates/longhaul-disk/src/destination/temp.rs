@@ -1,5 +1,5 @@
-//! Temporary names as they stand in a directory, and what becomes of each with its owner: the small
-//! ones go, the large ones stay for whoever goes on with them.
+//! Temporary names in a directory, and the end of each: small files' names are removed with their
+//! owner, large files' names stay for the session that continues them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub(crate) struct Temp {
 }
 
 impl Temp {
-    /// Makes something under a fresh name of this session in `dir`, by `make`; tries again if the
-    /// name is taken. Dropping it removes the name, best effort.
+    /// Makes a file or link under a fresh name of this session in `dir`, by `make`; tries again if
+    /// the name is taken. Dropping it removes the name, best effort.
     pub(crate) fn make<T>(
         dir: &Arc<Dir>,
         tag: SessionTag,
@@ -42,7 +42,7 @@ impl Temp {
         Err(Errno::EXIST)
     }
 
-    /// Creates a file under a fresh name, likewise.
+    /// Creates a file under a fresh name in the same way.
     pub(crate) fn create(dir: &Arc<Dir>, tag: SessionTag, mode: Mode) -> Result<(Temp, OwnedFd), Errno> {
         Temp::make(dir, tag, |name| dir.kernel().create(dir, name, OFlags::WRONLY, mode))
     }
@@ -54,7 +54,7 @@ impl Temp {
         Ok((Temp::outliving(dir, name), fd))
     }
 
-    /// A name that stands, and stays when this is dropped.
+    /// A name that stands already, and stays when this is dropped.
     pub(crate) fn outliving(dir: &Arc<Dir>, name: &TempName) -> Temp {
         Temp { dir: Arc::clone(dir), name: name.file_name(), standing: AtomicBool::new(true), outlives: true }
     }
@@ -74,7 +74,7 @@ impl Temp {
         self.standing.load(Ordering::Relaxed)
     }
 
-    /// The name stands no more (it was renamed).
+    /// Notes that the name stands no more (it was renamed).
     pub(crate) fn taken(&self) {
         self.standing.store(false, Ordering::Relaxed);
     }
@@ -104,6 +104,6 @@ pub(crate) fn random() -> Result<[u8; 8], Errno> {
     Ok(random)
 }
 
-/// 64 random bits within one session do not collide; a second miss means that something else is
-/// wrong.
+/// The number of names tried. 64 random bits within one session do not collide; a second miss means
+/// that something else is wrong.
 const TRIES_MAX: usize = 4;

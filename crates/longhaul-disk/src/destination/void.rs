@@ -1,4 +1,5 @@
-//! [`VoidTarget`]: takes everything and keeps nothing, to measure all but the disk. For users of the library only.
+//! [`VoidTarget`] takes all data and keeps none, to measure all but the disk. For users of the
+//! library only.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use super::{Journalled, Made, Reopened, Replace, Staged, SyncCounts, SyncMethod,
 use crate::error::DiskError;
 use crate::stat::{Identity, Standing};
 
-/// A destination where nothing stands and everything succeeds. Its files are written by the void
-/// engine, or by any.
+/// A destination where nothing stands and every call succeeds. Its files may be written by any
+/// engine; with the void engine their bytes go nowhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VoidTarget;
 

@@ -1,27 +1,27 @@
-//! Processor time of an engine's threads, for whoever asks what I/O costs.
+//! Processor time of an engine's threads, which shows the cost of I/O.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the threads of one queue have spent. Clones are of the same account.
+/// The processor time that the threads of one queue have spent. Clones share one account.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account(Arc<AtomicU64>);
 
 impl Account {
-    /// Opens the part of the calling thread, which counts from its start.
+    /// Opens the part of the calling thread, whose processor time counts from the thread's start.
     pub(crate) fn of_this_thread(&self) -> Part {
         Part { account: self.clone(), reported_us: 0 }
     }
 
-    /// Nanoseconds so far.
+    /// The nanoseconds spent so far.
     pub(crate) fn nanos(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// One thread's part.
+/// One thread's part of an account.
 #[derive(Debug)]
 pub(crate) struct Part {
     account: Account,

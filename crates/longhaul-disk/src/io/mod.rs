@@ -39,7 +39,7 @@ pub enum EngineKind {
     Void,
 }
 
-/// What runs, and how.
+/// The engine that runs, and its figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineReport {
     /// Never [`EngineKind::Auto`].
@@ -48,17 +48,17 @@ pub struct EngineReport {
     pub depth: usize,
     /// Devices in use.
     pub devices: usize,
-    /// Most slots that a device's ring has registered so far; 0 without a ring.
+    /// The largest number of slots that one device's ring has registered so far; 0 without a ring.
     pub slots_registered: usize,
-    /// Slots there are.
+    /// Slots in the slab.
     pub slots: usize,
-    /// Processor time that the engine's own threads have spent so far, in nanoseconds. What the
-    /// kernel's threads do for a ring is not in it.
+    /// Processor time that the engine's own threads have spent so far, in nanoseconds. The work of
+    /// the kernel's threads for a ring is not in it.
     pub cpu_nanos: u64,
 }
 
-/// Gets the slot back with the result. Runs on an engine's thread, which does nothing else
-/// meanwhile: hand over and return.
+/// Called with the slot and the result of a request. It runs on an engine's thread, which does
+/// nothing else meanwhile: it should hand over and return.
 pub type Done = Box<dyn FnOnce(Slot, Result<(), DiskError>) + Send>;
 
 /// Reads and writes slots. Clones share one engine; dropping the last waits for all requests.
@@ -79,11 +79,10 @@ struct Shared {
 
 impl ChunkIo {
     /// Starts an engine with `depth` requests in flight per device (1 to 256; 4 to 8 suffice for
-    /// chunks of megabytes). Slots of `slab` are what a ring registers; others are read and written
-    /// as well.
+    /// chunks of megabytes). A ring registers slots of `slab`; others are read and written as well.
     ///
     /// # Errors
-    /// [`DiskError::Engine`] when [`EngineKind::Uring`] is asked for and not to be had.
+    /// [`DiskError::Engine`] when [`EngineKind::Uring`] is asked for and not available.
     pub fn start(kind: EngineKind, depth: usize, slab: &Arc<Slab>) -> Result<ChunkIo, DiskError> {
         let engine = choose(kind, uring::probe)?;
         Ok(ChunkIo {
@@ -98,8 +97,8 @@ impl ChunkIo {
         })
     }
 
-    /// Reads `len` bytes at `offset` of `file` into the slot's start. What lies behind them in the
-    /// slot may change.
+    /// Reads `len` bytes at `offset` of `file` into the slot's start. The rest of the slot may
+    /// change.
     ///
     /// Fails with [`DiskError::Changed`] if the file ends earlier.
     pub fn read(&self, file: Arc<SourceFile>, offset: u64, len: usize, slot: Slot, done: Done) {
@@ -109,13 +108,13 @@ impl ChunkIo {
         self.submit(Request { job: Job::Read { file, offset }, len, slot, done });
     }
 
-    /// Writes the slot's first `len` bytes to `place` of `file`. What lies behind them in the slot
-    /// may change to zeros.
+    /// Writes the slot's first `len` bytes to `place` of `file`. The rest of the slot may change to
+    /// zeros.
     pub fn write(&self, file: Arc<TargetFile>, place: Place, len: usize, slot: Slot, done: Done) {
         self.submit(Request { job: Job::Write { file, place }, len, slot, done });
     }
 
-    /// What runs.
+    /// The engine that runs, and its figures so far.
     pub fn report(&self) -> EngineReport {
         let queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let fell_back = self.shared.fell_back.load(Ordering::Relaxed);
@@ -172,7 +171,7 @@ impl Shared {
     }
 }
 
-/// Settles [`EngineKind::Auto`] by what the kernel says to a ring.
+/// Settles [`EngineKind::Auto`] by probing whether the kernel allows a ring.
 fn choose(kind: EngineKind, probe: impl FnOnce() -> io::Result<()>) -> Result<EngineKind, DiskError> {
     match kind {
         EngineKind::Threads | EngineKind::Void => Ok(kind),
@@ -197,7 +196,8 @@ fn join(handle: thread::JoinHandle<()>) {
     }
 }
 
-/// More in flight than any disk uses at chunks of megabytes; bounds threads and ring entries.
+/// The largest depth: more than any disk uses at chunks of megabytes. It bounds threads and ring
+/// entries.
 const DEPTH_MAX: usize = 256;
 /// Devices that get a queue of their own; further ones share.
 const DEVICES_MAX: usize = 16;

@@ -1,5 +1,5 @@
-//! Both engines on real files: every edge length, direct and buffered, fallback, holes, failures,
-//! limits, shutdown.
+//! Tests of both engines on real files: every edge length, direct and buffered, fallback, holes,
+//! failures, limits, shutdown.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

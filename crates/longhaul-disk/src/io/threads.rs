@@ -25,7 +25,7 @@ pub(crate) struct ThreadsQueue {
     account: Account,
 }
 
-/// What a thread does with a request.
+/// The work of a thread on a request.
 pub(crate) type Work = fn(&Job, usize, &mut Slot) -> Result<(), DiskError>;
 
 impl ThreadsQueue {
@@ -68,8 +68,7 @@ fn serve(requests: &Receiver<Request>, work: Work, account: &Account) {
     let mut account = account.of_this_thread();
     for Request { job, len, mut slot, done } in requests {
         let result = work(&job, len, &mut slot);
-        // The file may be closed by this: do that before the callback tells somebody that the
-        // request is over.
+        // This may close the file: do it before the callback tells that the request is over.
         drop(job);
         account.add();
         finish(done, slot, result);

@@ -1,7 +1,7 @@
-//! One request as a series of system calls, decided apart from who makes them: both engines ask
-//! [`Transfer::next`] what to do and tell [`Transfer::absorb`] what came of it.
+//! One request as a series of system calls, decided apart from the code that makes them: both
+//! engines ask [`Transfer::next`] for the next call and give its result to [`Transfer::absorb`].
 //!
-//! Here live short reads and writes, the end of the file, alignment, the padded tail, the way back
+//! It handles short reads and writes, the end of the file, alignment, the padded tail, the way back
 //! from direct I/O, holes and reserving. Makes no call itself but the rare one that leaves direct
 //! I/O.
 
@@ -17,11 +17,11 @@ use crate::direct::{Handle, IoMode};
 use crate::error::DiskError;
 use crate::source::SourceFile;
 
-/// What is asked for.
+/// The read or write that is asked for.
 pub(crate) enum Job {
     /// Fill the slot.
     Read { file: Arc<SourceFile>, offset: u64 },
-    /// Put the slot away.
+    /// Write the slot.
     Write { file: Arc<TargetFile>, place: Place },
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Step {
     Reserve { offset: u64, len: u64 },
 }
 
-/// How far one request is.
+/// The progress of one request.
 pub(crate) struct Transfer<'j> {
     job: &'j Job,
     offset: u64,
@@ -58,7 +58,7 @@ impl Job {
         }
     }
 
-    /// What to read or write through; none for files without a disk, which need nothing.
+    /// The handle to read or write through. `None` for files without a disk, which need no I/O.
     pub(crate) fn handle(&self) -> Option<&Handle> {
         match self {
             Job::Read { file, .. } => file.handle(),
@@ -66,9 +66,9 @@ impl Job {
         }
     }
 
-    /// What a write through the page cache holds: the kernel lets one in per file anyway, and those
-    /// that wait there spin. (8 in flight on ext4, two cores: 0.20-0.24 CPU seconds per GB in turn,
-    /// 0.22-0.51 all at once, on threads.)
+    /// The lock that a write through the page cache holds. The kernel lets one in per file anyway,
+    /// and the waiting ones spin. (8 in flight on ext4, two cores: 0.20-0.24 CPU seconds per GB in
+    /// turn, 0.22-0.51 all at once, on threads.)
     pub(crate) fn turn(&self) -> Option<&Mutex<()>> {
         let Job::Write { file, .. } = self else { return None };
         file.body().filter(|body| body.handle.mode() == IoMode::Buffered).map(|body| &body.turn)
@@ -179,7 +179,8 @@ impl<'j> Transfer<'j> {
         Step::Write { range: self.settled..padded, offset: self.position() }
     }
 
-    /// Where the blocks from `settled` on stop being all zero (or stop not being so).
+    /// The end of the run of blocks from `settled` on that are all zero (or, if `zero` is false,
+    /// that are not).
     fn end_of_blocks(&self, slot: &[u8], zero: bool) -> usize {
         let mut at = self.settled;
         while at < self.len {
@@ -213,8 +214,8 @@ impl<'j> Transfer<'j> {
     fn absorb_reserve(&self, handle: &Handle, outcome: io::Result<usize>) -> Result<(), DiskError> {
         let Err(error) = outcome else { return Ok(()) };
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            // No room for all that was to be reserved: for this write there may be, and what was
-            // written so far goes on.
+            // There is no room for the whole reservation: for this write there may be, and the
+            // write goes on.
             Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV | Errno::NOSPC | Errno::DQUOT) => {
                 if let Job::Write { file, .. } = self.job
                     && let Some(body) = file.body()

@@ -36,7 +36,7 @@ pub(crate) struct RingQueue {
     account: Account,
 }
 
-/// Whether this kernel, and whoever confines this process, allow a ring.
+/// Whether this kernel, and the confinement of this process, allow a ring.
 pub(crate) fn probe() -> io::Result<()> {
     // On a thread of its own: a runtime can be neither made nor dropped inside of another one.
     let probe = thread::Builder::new().name("disk-probe".into()).spawn(|| Runtime::new(&builder(1)).map(drop))?;
@@ -181,7 +181,7 @@ async fn perform(ring: &RingSlots, file: &File, step: &Step, slot: Slot) -> (io:
 struct Registration {
     ring: Rc<RingSlots>,
     slots: usize,
-    /// No more than this fit.
+    /// The number of slots that fit in the locked memory.
     slots_max: usize,
     requests: usize,
     registered: Arc<AtomicUsize>,
@@ -233,7 +233,7 @@ fn builder(depth: usize) -> Builder {
 
 /// Requests served before anything is registered: a transfer of a few files never pays for pinning.
 const UNREGISTERED_REQUESTS: usize = 16;
-/// Fewer slots are not worth a registration of their own.
+/// The smallest registration. Fewer slots are not worth one.
 const REGISTERED_MIN: usize = 8;
 /// Room for the reservations and closings beside the requests.
 const ENTRIES_MIN: usize = 16;

@@ -1,13 +1,13 @@
-//! Which boot of this host it is: what was in memory only is gone with the one before. Asks the
-//! kernel; knows no journals.
+//! The identity of this boot of the host: data that was only in memory is gone with the boot
+//! before. Asks the kernel; knows no journals.
 
-/// The boot as the kernel names it, at random each time. Zeros where it does not.
+/// The kernel's name of this boot, random each time. Zeros if the kernel gives none.
 #[expect(clippy::disallowed_methods, reason = "the kernel's own file, which is no destination's")]
 pub fn boot_id() -> [u8; 16] {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().and_then(|text| parse(&text)).unwrap_or_default()
 }
 
-/// 32 hex digits with hyphens between.
+/// Reads 32 hex digits with hyphens between them.
 fn parse(text: &str) -> Option<[u8; 16]> {
     let digits: Vec<u8> = text.trim().bytes().filter(|byte| *byte != b'-').collect();
     let mut id = [0; 16];

@@ -1,5 +1,5 @@
-//! One journal file: appended to, synced, cut, read. Owns how far it is written, and that nothing
-//! follows a failure.
+//! One journal file: appended to, synced, cut, read. Owns its length, and makes sure that nothing
+//! is written after a failure.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,16 +23,16 @@ pub struct Journal {
     tag: SessionTag,
     fd: OwnedFd,
     locked: Locked,
-    /// Where the next bytes go. Held while they do.
+    /// The offset of the next append. Held while bytes are appended.
     len: Mutex<u64>,
-    /// Up to where room is reserved for them.
+    /// The offset up to which room is reserved.
     reserved: AtomicU64,
-    /// A sync failed, or what a failed append left could not be cut off: nothing in it is to be
-    /// relied on any more.
+    /// Whether a sync failed, or the remains of a failed append could not be cut off: then nothing
+    /// in it is to be relied on any more.
     abandoned: AtomicBool,
 }
 
-/// A journal to look into, without keeping anybody from it.
+/// A journal open for reading, which keeps no other session from it.
 #[derive(Debug)]
 pub struct JournalReader {
     tag: SessionTag,
@@ -52,12 +52,12 @@ impl Journal {
         }
     }
 
-    /// Whose it is.
+    /// The tag of the session that owns it.
     pub fn tag(&self) -> SessionTag {
         self.tag
     }
 
-    /// Whether nobody else can have it. Where the file system has no locks, another session may.
+    /// Whether no other session can have it. Without locks on the file system another session may.
     pub fn is_locked(&self) -> bool {
         self.locked == Locked::Yes
     }
@@ -76,8 +76,8 @@ impl Journal {
     /// the other.
     ///
     /// # Errors
-    /// What the system says: then none of `bytes` is in it, and the next append may succeed; or, if
-    /// what was written of them could not be cut off again, every later call is
+    /// The system's error: then none of `bytes` is in it, and the next append may succeed. If the
+    /// part that was written could not be cut off again, every later call is
     /// [`DiskError::Abandoned`].
     pub fn append(&self, bytes: &[u8]) -> Result<(), DiskError> {
         let mut len = self.len.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,11 +96,11 @@ impl Journal {
     /// Makes durable all that was appended before the call. Appends may go on meanwhile.
     ///
     /// # Errors
-    /// What the system says: then the journal is abandoned, and so is every later call.
+    /// The system's error: then the journal is abandoned, and every later call fails.
     pub fn sync(&self) -> Result<(), DiskError> {
         self.usable()?;
         self.kernel().fdatasync(&self.fd).map_err(|error| {
-            // What the system could not write it may forget, and say "done" the next time.
+            // The system may forget the data that it could not write, and say "done" the next time.
             self.abandoned.store(true, Ordering::Release);
             DiskError::call("sync", shown(self.tag), error)
         })
@@ -122,9 +122,9 @@ impl Journal {
         self.sync()
     }
 
-    /// Makes durable what another session left in it: that one may have died before its last sync,
-    /// or after one that failed, and the system then gives bytes back that are on no medium. They
-    /// are written again as they are.
+    /// Makes the records that another session left in it durable: that session may have died before
+    /// its last sync, or after one that failed, and the system then gives bytes back that are on no
+    /// medium. They are written again as they are.
     ///
     /// # Errors
     /// As [`Journal::sync`].
@@ -141,27 +141,26 @@ impl Journal {
         self.sync()
     }
 
-    /// When it was written last.
+    /// The time of the last write.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn written(&self) -> Result<Mtime, DiskError> {
         written(&self.fd, self.tag)
     }
 
-    /// Gives all its bytes to `sink`, in pieces of up to a megabyte, until that says it has heard
-    /// enough.
+    /// Gives all its bytes to `sink`, in pieces of up to a megabyte, until `sink` returns false.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn read(&self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
         read(&self.fd, self.tag, sink)
     }
 
-    /// Takes it off the shelf, and the shelf away if it was the last one there.
+    /// Removes it, and the shelf too if it was the last journal there.
     ///
     /// # Errors
-    /// What the system says; it stands then, and is free to be taken.
+    /// The system's error; the journal then stands, and is free to be taken.
     pub fn remove(self) -> Result<(), DiskError> {
         let shelf = self.shelf.clone();
         shelf.unlink(self.tag)?;
@@ -170,8 +169,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps some room ahead of what is appended, so that what fits on a disk before it is full can
-    /// be written down. Where that cannot be had, the append says what it says.
+    /// Reserves some room ahead of the appended bytes, so that the journal has room for the chunks
+    /// that fit on a disk before it is full. Where that fails, the append reports its own error.
     fn reserve(&self, end: u64) {
         let from = self.reserved.load(Ordering::Relaxed);
         if end > from {
@@ -195,8 +194,8 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Closing would do, but for a child that was forked at this moment and has not begun its
-        // own program yet.
+        // Closing would be enough, if no child had been forked at this moment that has not begun
+        // its own program yet.
         let _ = lock::unlock(&self.fd);
     }
 }
@@ -206,7 +205,7 @@ impl JournalReader {
         JournalReader { tag, fd }
     }
 
-    /// Whose it is.
+    /// The tag of the session that owns it.
     pub fn tag(&self) -> SessionTag {
         self.tag
     }
@@ -214,33 +213,33 @@ impl JournalReader {
     /// Its length in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     #[expect(clippy::len_without_is_empty, reason = "whether it is empty says nothing of what it promises")]
     pub fn len(&self) -> Result<u64, DiskError> {
         let stat = fstat(&self.fd).map_err(|error| DiskError::call("examine", shown(self.tag), error))?;
         Ok(len_of(&stat))
     }
 
-    /// Whether a session lives that has it, be it of this process.
+    /// Whether a live session, of this process or another, has it locked.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn is_live(&self) -> Result<bool, DiskError> {
         locks::is_locked(&self.fd).map_err(|error| DiskError::call("examine the lock of", shown(self.tag), error))
     }
 
-    /// As [`Journal::written`].
+    /// Like [`Journal::written`].
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn written(&self) -> Result<Mtime, DiskError> {
         written(&self.fd, self.tag)
     }
 
-    /// As [`Journal::read`]. Its end may be in the middle of what is being appended.
+    /// Like [`Journal::read`]. The read may end in the middle of a record that is being appended.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn read(&self, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
         read(&self.fd, self.tag, sink)
     }
@@ -252,7 +251,7 @@ fn written(fd: &OwnedFd, tag: SessionTag) -> Result<Mtime, DiskError> {
 }
 
 fn read(fd: &OwnedFd, tag: SessionTag, sink: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), DiskError> {
-    // The beginning says whose it is, which is all that most want of it.
+    // Most callers want only the beginning, which names the owner.
     let mut piece = vec![0; FIRST_PIECE_BYTES];
     let mut offset = 0;
     loop {
@@ -288,5 +287,5 @@ fn write_all(kernel: &Kernel, fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -
 const FIRST_PIECE_BYTES: usize = 4 << 10;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Room that is kept ahead: the records of two thousand chunks.
+/// Bytes of room that are kept ahead: the records of two thousand chunks.
 const RESERVE_BYTES: u64 = 64 << 10;

@@ -1,8 +1,8 @@
-//! Locks of journals, and what becomes of transfers where a file system has none.
+//! Locks of journals, and the way on where a file system has none.
 //!
-//! In: an open journal. Out: whether it is ours, and whether anything keeps others from it. A file
+//! In: an open journal. Out: whether it is ours, and whether a lock keeps others from it. A file
 //! system without locks (Lustre without `flock`, some FUSE, NFS without its lock daemon) is named
-//! once in the log, and gone on with.
+//! once in the log, and the transfer goes on.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,20 +20,20 @@ use crate::stat::dev_of;
 /// Whether a lock keeps others from a journal of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Locked {
-    /// It does.
+    /// A lock keeps others from it.
     Yes,
-    /// There are none here.
+    /// The file system has no locks.
     Unlockable,
 }
 
 impl Shelf {
-    /// Locks a journal as soon as nobody else has it.
+    /// Waits until a journal is free, and locks it.
     pub(super) fn lock(&self, fd: &OwnedFd) -> io::Result<Locked> {
         let outcome = self.refused().and_then(|()| lock::lock(fd));
         outcome.map(|()| Locked::Yes).or_else(|error| self.go_on_without(fd, error))
     }
 
-    /// Locks it at once; none if somebody has it.
+    /// Locks a journal at once. `None` if another session has it.
     pub(super) fn try_lock(&self, fd: &OwnedFd) -> io::Result<Option<Locked>> {
         match self.refused().and_then(|()| lock::try_lock(fd)) {
             Ok(free) => Ok(free.then_some(Locked::Yes)),
@@ -54,12 +54,12 @@ impl Shelf {
     }
 }
 
-/// Whether somebody has a journal. Where there are no locks nobody can be seen.
+/// Whether a session has a journal locked. Without locks this cannot be seen, and it returns false.
 pub(super) fn is_locked(fd: &OwnedFd) -> io::Result<bool> {
     lock::is_locked(fd).or_else(|error| if has_no_locks(&error) { Ok(false) } else { Err(error) })
 }
 
-/// What a file system without locks says to whoever asks for one.
+/// Whether an error of a lock call means that the file system has no locks.
 fn has_no_locks(error: &io::Error) -> bool {
     let none = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL];
     Errno::from_io_error(error).is_some_and(|errno| none.contains(&errno))
@@ -82,7 +82,7 @@ fn say_once(fd: &OwnedFd, error: &io::Error) {
     );
 }
 
-/// Where the file system of this device is mounted.
+/// The directory where the file system of this device is mounted.
 #[expect(clippy::disallowed_methods, reason = "the kernel's own file, which is no destination's")]
 fn mount_of(dev: u64) -> Option<PathBuf> {
     let number = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
@@ -91,7 +91,7 @@ fn mount_of(dev: u64) -> Option<PathBuf> {
     of_device.find(|fields| fields.get(2) == Some(&number.as_str()))?.get(4).map(PathBuf::from)
 }
 
-/// What an open file is called.
+/// The path of an open file.
 fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
     let link = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), Vec::new()).ok()?;
     Some(PathBuf::from(String::from_utf8_lossy(link.as_bytes()).into_owned()))

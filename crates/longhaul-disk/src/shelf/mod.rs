@@ -1,8 +1,10 @@
-//! The shelf: the directory `.longhaul` at the top of a tree, where the journals of sessions lie.
+//! The shelf: the directory `.longhaul` at the top of a tree, in which the journals of sessions
+//! lie.
 //!
 //! Takes tags and bytes from the engine; gives journals, each locked while its session lives, and
-//! what stands of others. Made with the first journal, gone with the last. Knows nothing of what a
-//! journal says. Follows no link, and touches nothing that another user owns.
+//! journals that other sessions left. It is made with the first journal and removed with the last.
+//! Knows nothing of the content of a journal. Follows no link, and touches no file that another
+//! user owns.
 
 mod boot;
 mod journal;
@@ -30,8 +32,7 @@ pub use journal::{Journal, JournalReader};
 use locks::Locked;
 pub(crate) use sweep::sweep;
 
-/// The shelf of a tree. Cheap to make and to clone: nothing is opened until something is asked of
-/// it.
+/// The shelf of a tree. Cheap to make and to clone: nothing is opened before the first call.
 #[derive(Clone, Debug)]
 pub struct Shelf {
     root: Arc<Dir>,
@@ -39,14 +40,14 @@ pub struct Shelf {
     synced: Arc<Mutex<Option<(u64, u64)>>>,
 }
 
-/// What [`Shelf::open`] found.
+/// The result of [`Shelf::open`].
 #[derive(Debug)]
 pub enum Shelved {
-    /// A journal that nobody had: it is ours now.
+    /// A journal that no session had: it is ours now.
     Free(Journal),
-    /// One whose session lives. It may be read as far as it goes.
+    /// A journal whose session lives. It may be read as far as it is written.
     Held(JournalReader),
-    /// Nothing.
+    /// No journal stands there.
     Gone,
 }
 
@@ -55,12 +56,11 @@ impl Shelf {
         Shelf { root: Arc::clone(root), synced: Arc::default() }
     }
 
-    /// Makes a journal, locked by us; its name is durable, it holds nothing yet. What fails leaves
-    /// nothing.
+    /// Makes an empty journal, locked by us, with a durable name. If it fails, nothing is left.
     ///
     /// # Errors
-    /// What the system says; [`DiskError::Exists`] if this tag has a journal, or something that is
-    /// no directory of ours has the shelf's name.
+    /// The system's error; [`DiskError::Exists`] if this tag has a journal, or something that is no
+    /// directory of ours has the shelf's name.
     pub fn create(&self, tag: SessionTag) -> Result<Journal, DiskError> {
         let (name, path) = (file_name(tag), shown(tag));
         for _ in 0..TRIES_MAX {
@@ -72,7 +72,7 @@ impl Shelf {
             let Some(dir) = made? else { continue };
             let fd = match self.kernel().create(&dir, &name, OFlags::RDWR, Mode::RUSR | Mode::WUSR) {
                 Ok(fd) => fd,
-                // Another session's journal went, the last one there, and the shelf with it.
+                // Another session removed the last journal there, and the shelf with it.
                 Err(Errno::NOENT) => continue,
                 Err(Errno::EXIST) => return Err(DiskError::Exists { path, what: "a session of this tag has left it" }),
                 Err(error) => {
@@ -84,7 +84,8 @@ impl Shelf {
                 Ok(Some(locked)) => return Ok(Journal::new(self.clone(), (tag, fd), 0, locked)),
                 Ok(None) => {}
                 Err(error) => {
-                    // Under its name, as long as that is ours: nobody else makes one of this tag.
+                    // Removed by its name, as long as the tag is ours: no other session makes one
+                    // of this tag.
                     let _ = self.unlink(tag);
                     drop(fd);
                     self.remove_if_empty();
@@ -95,9 +96,9 @@ impl Shelf {
         Err(DiskError::call("create", path, Errno::BUSY))
     }
 
-    /// Locks a new journal and makes its name durable; none if somebody took it away. Somebody who
-    /// came upon it before us takes it for one that was left, and removes it: an empty journal has
-    /// promised nothing.
+    /// Locks a new journal and makes its name durable. `None` if another session removed it: one
+    /// that found it before it was locked takes it for an abandoned one, and removes it. An empty
+    /// journal has promised nothing.
     fn begin(&self, fd: &OwnedFd, dir: &OwnedFd, path: &PathText) -> Result<Option<Locked>, DiskError> {
         let locked = self.lock(fd).map_err(|error| DiskError::call("lock", path, error))?;
         if !stands(fd).map_err(|error| DiskError::call("examine", path, error))? {
@@ -111,7 +112,7 @@ impl Shelf {
     /// Opens the journal of this tag, and locks it if nobody else has.
     ///
     /// # Errors
-    /// What the system says; [`DiskError::NotAFile`] for anything but a regular file,
+    /// The system's error; [`DiskError::NotAFile`] for anything but a regular file,
     /// [`DiskError::Foreign`] for one that another user owns, [`DiskError::Escape`] for a link.
     pub fn open(&self, tag: SessionTag) -> Result<Shelved, DiskError> {
         let path = shown(tag);
@@ -120,14 +121,14 @@ impl Shelf {
             return Ok(Shelved::Held(JournalReader::new(tag, fd)));
         };
         let stat = fstat(&fd).map_err(|error| DiskError::call("examine", &path, error))?;
-        // Whoever had it may have removed it before letting go of the lock.
+        // Its last owner may have removed it before releasing the lock.
         if stat.st_nlink == 0 {
             return Ok(Shelved::Gone);
         }
         Ok(Shelved::Free(Journal::new(self.clone(), (tag, fd), crate::stat::len_of(&stat), locked)))
     }
 
-    /// Opens the journal of this tag to look into, whoever has it; none if it does not stand. Locks
+    /// Opens the journal of this tag for reading, locked or not. `None` if it does not stand. Locks
     /// nothing.
     ///
     /// # Errors
@@ -136,8 +137,8 @@ impl Shelf {
         Ok(self.opened(tag)?.map(|fd| JournalReader::new(tag, fd)))
     }
 
-    /// Whether a session of this tag lives: its journal stands and is locked, be it by this
-    /// process. Locks nothing itself.
+    /// Whether a session of this tag lives: its journal stands and is locked, by this process or
+    /// another. Locks nothing itself.
     ///
     /// # Errors
     /// As [`Shelf::open`].
@@ -145,15 +146,15 @@ impl Shelf {
         self.look(tag)?.map_or(Ok(false), |reader| reader.is_live())
     }
 
-    /// The tags of all journals, sorted. None where there is no shelf.
+    /// The tags of all journals, sorted. Empty where there is no shelf.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn list(&self) -> Result<Vec<SessionTag>, DiskError> {
         let Some(dir) = self.dir()? else { return Ok(Vec::new()) };
         let mut tags = Vec::new();
         match each_name(&dir, |name| tags.extend(name.strip_suffix(SUFFIX).and_then(SessionTag::parse))) {
-            // It went while we looked.
+            // It was removed while we looked.
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(DiskError::call("list", NAME, error)),
         }
@@ -186,15 +187,15 @@ impl Shelf {
         Ok(Some(fd))
     }
 
-    /// The directory; none if there is none.
+    /// The directory. `None` if it does not stand.
     fn dir(&self) -> Result<Option<OwnedFd>, DiskError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match openat(&self.root, NAME, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                // What another user put there, where everybody may make names, says no more than
-                // that user's directory would.
+                // Where every user may make names, another user's file there says no more than that
+                // user's directory would.
                 let stat = statat(&self.root, NAME, AtFlags::SYMLINK_NOFOLLOW);
                 ours(&stat.map_err(|error| DiskError::call("examine", NAME, error))?, NAME.into())?;
                 return Err(DiskError::NotADirectory { path: NAME.into() });
@@ -206,10 +207,11 @@ impl Shelf {
         Ok(Some(fd))
     }
 
-    /// The directory, made if there is none, its name durable; none if somebody removed it at once.
+    /// The directory, made if it does not stand, with a durable name. `None` if another process
+    /// removed it at once.
     fn make(&self) -> Result<Option<OwnedFd>, DiskError> {
         if let Some(dir) = self.dir()? {
-            // Whoever made it may have died before it was durable, or its sync failed.
+            // The process that made it may have died before it was durable, or its sync failed.
             if !self.is_synced(&dir)? {
                 self.sync_name(&dir)?;
             }
@@ -224,7 +226,7 @@ impl Shelf {
         Ok(Some(dir))
     }
 
-    /// Makes it durable that the directory stands, where its name is its only one.
+    /// Makes the directory's name durable, after a check that no other name leads to it.
     fn sync_name(&self, dir: &OwnedFd) -> Result<(), DiskError> {
         self.refuse_aliases(dir)?;
         self.root.sync().map_err(|error| DiskError::call("sync the directory above", NAME, error))?;
@@ -232,9 +234,9 @@ impl Shelf {
         Ok(())
     }
 
-    /// Refuses a file system that takes for our names what no rule about names refuses to a peer:
-    /// by such a spelling anybody could read and forge what is journalled here. It is tried out, on
-    /// each shelf once.
+    /// Refuses a file system that takes other spellings for our reserved names, which no rule about
+    /// names refuses to a peer: by such a spelling a peer could read and forge the journals here.
+    /// It is tried out, once on each shelf.
     fn refuse_aliases(&self, dir: &OwnedFd) -> Result<(), DiskError> {
         let id = id_of(dir)?;
         for alias in ALIASES {
@@ -246,15 +248,15 @@ impl Shelf {
         Ok(())
     }
 
-    /// Whether that was done here.
+    /// Whether the name of this directory was synced here already.
     fn is_synced(&self, dir: &OwnedFd) -> Result<bool, DiskError> {
         Ok(*self.synced.lock().unwrap_or_else(PoisonError::into_inner) == Some(id_of(dir)?))
     }
 
-    /// Makes durable which names stand on it, and whether it stands itself.
+    /// Makes the names on the shelf durable, and whether the shelf itself stands.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn sync(&self) -> Result<(), DiskError> {
         let synced = |error| DiskError::call("sync the directory", NAME, error);
         if let Some(dir) = self.dir()? {
@@ -263,7 +265,7 @@ impl Shelf {
         self.root.sync().map_err(synced)
     }
 
-    /// Takes the name of a journal away.
+    /// Removes the name of a journal.
     fn unlink(&self, tag: SessionTag) -> Result<(), DiskError> {
         let Some(dir) = self.dir()? else { return Ok(()) };
         match self.kernel().unlinkat(&dir, &file_name(tag)) {
@@ -272,8 +274,8 @@ impl Shelf {
         }
     }
 
-    /// Takes the shelf away if no journal stands on it. Those that were removed must be closed:
-    /// FUSE and NFS keep a file that is open under another name in its directory.
+    /// Removes the shelf if no journal stands on it. Removed journals must be closed first: FUSE
+    /// and NFS keep a file that is open under another name in its directory.
     pub fn remove_if_empty(&self) {
         if !matches!(self.dir(), Ok(Some(_))) {
             return;
@@ -295,14 +297,14 @@ fn stands(fd: &OwnedFd) -> Result<bool, Errno> {
     fstat(fd).map(|stat| stat.st_nlink > 0)
 }
 
-/// Which directory it is.
+/// The device and inode of a directory.
 fn id_of(dir: &OwnedFd) -> Result<(u64, u64), DiskError> {
     let stat = fstat(dir).map_err(|error| DiskError::call("examine", NAME, error))?;
     let identity = identity_of(&stat);
     Ok((identity.dev, identity.ino))
 }
 
-/// Refuses what another user owns: it says what that user wants us to believe.
+/// Refuses a file that another user owns: its content is what that user wants us to believe.
 fn ours(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     if stat.st_uid == geteuid().as_raw() { Ok(()) } else { Err(DiskError::Foreign { path }) }
 }
@@ -312,14 +314,14 @@ fn file_name(tag: SessionTag) -> Vec<u8> {
     [tag.to_string().as_bytes(), SUFFIX].concat()
 }
 
-/// The same beneath the root, for messages.
+/// The path of a journal beneath the root, for messages.
 fn shown(tag: SessionTag) -> PathText {
     PathText::from([NAME, b"/", &file_name(tag)].concat().as_slice())
 }
 
 const NAME: &[u8] = RESERVED_PREFIX;
-/// Spellings of the shelf's name that some file system might take for it and
-/// [`longhaul_core::is_reserved`] knows nothing of: a short name without a number (vfat with
+/// Spellings of the shelf's name that some file system might take for it and that
+/// [`longhaul_core::is_reserved`] does not know: a short name without a number (vfat with
 /// `nonumtail`), marks on letters that are not compared, blanks that are cut off.
 pub(crate) const ALIASES: &[&[u8]] = &[
     b"longhaul",
@@ -330,8 +332,9 @@ pub(crate) const ALIASES: &[&[u8]] = &[
     b"..longhaul",
 ];
 const SUFFIX: &[u8] = b".journal";
-/// How often a shelf or journal that somebody removed under our hands is made again. One who does
-/// nothing but clear away wins about two times in three (measured); nobody does nothing else.
+/// The number of times that a shelf or journal is made again after another process removed it. A
+/// process that does nothing but remove wins about two times in three (measured); no real process
+/// does only that.
 const TRIES_MAX: usize = 128;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Removing temporaries that nobody will go on with.
+//! Removes temporaries that no session will continue.
 
 use longhaul_core::TempName;
 use longhaul_sys::lock;
@@ -10,8 +10,8 @@ use crate::names::each_name;
 use crate::stat::type_of;
 use crate::walk::Dir;
 
-/// Removes from `dir` what has the name of a temporary, is an orphan as far as `orphan` knows, is a
-/// file or link of ours, and is not being written by anybody. Gives how many.
+/// Removes from `dir` each file or link of ours that has the name of a temporary, for which
+/// `orphan` returns true, and that no process is writing. Returns how many.
 pub(crate) fn sweep(dir: &Dir, orphan: &dyn Fn(&TempName) -> bool) -> Result<usize, Errno> {
     let mut found = Vec::new();
     each_name(dir.readable()?, |name| found.extend(TempName::parse(name)))?;
@@ -28,8 +28,8 @@ pub(crate) fn sweep(dir: &Dir, orphan: &dyn Fn(&TempName) -> bool) -> Result<usi
     Ok(removed)
 }
 
-/// Whether it is ours to remove and nobody writes to it. One that is being received is locked; of
-/// others that live only for a moment the tag must say enough.
+/// Whether a temporary is ours to remove and no process writes to it. One that is being received is
+/// locked; for small files, which live only for a moment, the tag must be enough.
 fn is_idle(dir: &Dir, temp: &TempName) -> Result<bool, Errno> {
     let name = temp.file_name();
     let stat = match statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -46,7 +46,7 @@ fn is_idle(dir: &Dir, temp: &TempName) -> Result<bool, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(dir, name.as_slice(), flags, Mode::empty()) {
         Ok(fd) => Ok(!lock::is_locked(fd).unwrap_or(false)),
-        // What cannot be asked stays.
+        // A file that cannot be examined stays.
         Err(Errno::NOENT | Errno::LOOP | Errno::ACCESS) => Ok(false),
         Err(error) => Err(error),
     }

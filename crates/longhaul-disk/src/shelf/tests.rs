@@ -1,4 +1,5 @@
-//! The shelf: who may have a journal, what stands when, what is refused, what a failure leaves.
+//! Tests of the shelf: which session may have a journal, which names stand when, refusals, and the
+//! state after a failure.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
@@ -230,7 +231,8 @@ fn a_journal_has_room_for_what_a_full_disk_took() {
 fn nothing_follows_a_failed_sync() {
     let (_dir, shelf) = shelf();
     let journal = shelf.create(TAG).expect("create");
-    // What the system does not sync: the same as a failure of the device, seen from here.
+    // A descriptor that the system does not sync looks the same from here as a failure of the
+    // device.
     let (_reader, writer) = std::io::pipe().expect("pipe");
     let broken = Journal::new(shelf, (TAG, writer.into()), 0, Locked::Yes);
     broken.sync().expect_err("a pipe is not synced");
@@ -317,10 +319,10 @@ fn a_directory_that_may_not_be_written_to_says_so() {
 /// A kernel in which one call fails, or that has no locks.
 #[derive(Debug, Default)]
 struct Failing {
-    /// The next sync of anything fails so.
+    /// The error with which the next sync fails.
     sync: std::sync::Mutex<Option<Errno>>,
     locks: Option<Errno>,
-    /// Syncs of directories and files that were asked for.
+    /// Syncs of directories and files that were asked for so far.
     syncs: std::sync::atomic::AtomicUsize,
 }
 

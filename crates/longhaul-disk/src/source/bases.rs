@@ -1,10 +1,10 @@
-//! The directories that sources lie in: each opened once, however many sources lie in it, and only
-//! so many held at a time.
+//! The directories that sources lie in: each is opened once, however many sources lie in it, and a
+//! bounded number is held at a time.
 //!
-//! In: where each source lies. Out: the walk beneath its directory. Where there are no more
-//! directories than may be held, each is from the moment its source was named; where there are
-//! more, one is opened when it is needed, and must still be the directory that it was. Knows
-//! nothing of what is sent.
+//! In: the place of each source. Out: the walk beneath its directory. If there are no more
+//! directories than may be held, each is held from the moment its source was named. If there are
+//! more, one is opened when it is needed, and must still be the same directory. Knows nothing of
+//! the entries that are sent.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use crate::walk::{Dir, Walk, cached_dirs_max};
 
 /// A directory that sources lie in.
 pub(super) enum Base {
-    /// As the operator named it.
+    /// A directory as the operator named it.
     Named(PathBuf),
-    /// Beneath a served tree.
+    /// A directory beneath a served tree.
     Beneath(Arc<Tree>, RelPath),
 }
 
@@ -34,17 +34,17 @@ pub(super) struct Bases {
     named: HashMap<PathBuf, BaseId>,
     beneath: HashMap<(usize, RelPath), BaseId>,
     held_max: usize,
-    /// The ones that were used last, where there are more than may be held.
+    /// The walks that were used last, if there are more than may be held.
     recent: Mutex<Recent>,
 }
 
 struct KnownBase {
     base: Base,
-    /// The name that people use for it; empty where it goes without saying.
+    /// The name that users have for it; empty if paths are shown without one.
     prefix: Vec<u8>,
-    /// Held from the first use on, where there are few.
+    /// Held from the first use on, if there are few.
     walk: OnceLock<Arc<Walk>>,
-    /// Which directory it was when it was first opened.
+    /// The device and inode that it had when it was first opened.
     place: OnceLock<(u64, u64)>,
 }
 
@@ -55,7 +55,7 @@ struct Recent {
 }
 
 impl Bases {
-    /// At most so many of them are held at a time.
+    /// No directories yet. At most `held_max` of them are held at a time.
     pub(super) fn holding(held_max: usize) -> Bases {
         Bases { held_max, ..Bases::default() }
     }
@@ -80,7 +80,7 @@ impl Bases {
         id
     }
 
-    /// Gives the tree that a directory lies in a name, for people.
+    /// Gives a name for users to the tree that a directory lies in.
     pub(super) fn call(&mut self, id: BaseId, tree: &str) {
         let known = &mut self.bases[id as usize];
         if let Base::Beneath(_, path) = &known.base {
@@ -88,13 +88,13 @@ impl Bases {
         }
     }
 
-    /// The name that people use for a directory: paths in it are told behind that.
+    /// The name that users have for a directory: paths in it are shown behind that name.
     pub(super) fn prefix(&self, id: BaseId) -> &[u8] {
         &self.bases[id as usize].prefix
     }
 
-    /// Opens all of them, if they are few enough to be held. What cannot be opened now is said when
-    /// it is used.
+    /// Opens all of them, if they are few enough to be held. One that cannot be opened now is
+    /// reported when it is used.
     pub(super) fn hold(&mut self) {
         (self.named, self.beneath) = (HashMap::new(), HashMap::new());
         if self.bases.len() <= self.held_max {
@@ -105,8 +105,8 @@ impl Bases {
     /// The walk beneath a directory.
     ///
     /// # Errors
-    /// What the system says when it is opened; [`DiskError::Vanished`] if another one stands there
-    /// by now.
+    /// The system's error when it is opened; [`DiskError::Vanished`] if another directory stands
+    /// there by now.
     pub(super) fn walk(&self, id: BaseId) -> Result<Arc<Walk>, DiskError> {
         let known = &self.bases[id as usize];
         if let Some(walk) = known.walk.get() {
@@ -171,15 +171,15 @@ impl Recent {
     }
 }
 
-/// Directories that each of so many may keep open beneath it.
+/// Directories that each of `walks` walks may keep open beneath it.
 fn cached_by(walks: usize) -> usize {
     (cached_dirs_max() / walks).max(CACHED_EACH_MIN)
 }
 
-/// A few levels of a path.
+/// The least that each keeps: a few levels of a path.
 const CACHED_EACH_MIN: usize = 4;
-/// Directories held at a time. What they keep open beneath them is together no more than one source
-/// has.
+/// Directories held at a time. Those that they keep open beneath them are together no more than one
+/// source has.
 pub(super) const HELD_MAX: usize = 64;
 
 #[cfg(test)]

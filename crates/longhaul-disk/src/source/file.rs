@@ -1,5 +1,5 @@
-//! A source file held open for a transfer: its frozen length and identity, and whether they still
-//! hold.
+//! A source file held open for a transfer: its frozen length and identity, and the check whether
+//! they still hold.
 //!
 //! Made by a [`SourceTree`](crate::SourceTree), read by [`ChunkIo`](crate::ChunkIo).
 
@@ -16,9 +16,9 @@ use crate::stat::{Identity, identity_of};
 #[derive(Debug)]
 pub struct SourceFile {
     identity: Identity,
-    /// None: no file at all, for transfers without a disk.
+    /// `None`: no file at all, for transfers without a disk.
     handle: Option<Handle>,
-    /// When a file that is none is not read any more.
+    /// The time from which a file that does not exist is not read any more.
     until: Option<Instant>,
 }
 
@@ -27,13 +27,13 @@ impl SourceFile {
         SourceFile { identity, handle: Some(handle), until: None }
     }
 
-    /// A file of `len` bytes that exists nowhere; only the void engine reads it, and only `until`
-    /// then.
+    /// A file of `len` bytes that does not exist; only the void engine reads it, and only until
+    /// `until`.
     pub(crate) fn void(identity: Identity, until: Option<Instant>) -> SourceFile {
         SourceFile { identity, handle: None, until }
     }
 
-    /// The error of a file whose time is over; none of any other.
+    /// The error of a file whose time is over. `None` for any other.
     pub(crate) fn over(&self) -> Option<DiskError> {
         let path = || PathText::from(&b"void"[..]);
         let is_over = self.until.is_some_and(|until| Instant::now() >= until);
@@ -50,7 +50,7 @@ impl SourceFile {
         self.identity.len == 0
     }
 
-    /// What it was when it was opened.
+    /// The identity that it had when it was opened.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -65,11 +65,11 @@ impl SourceFile {
         self.handle.as_ref().map_or(IoMode::Buffered, Handle::mode)
     }
 
-    /// Whether it still is what it was when it was opened. Asked after the last read, a yes covers
-    /// all of them.
+    /// Whether it is still the version that was opened. If it is after the last read, all reads
+    /// were of that version.
     ///
     /// # Errors
-    /// When the system cannot say.
+    /// The system's error.
     pub fn unchanged(&self) -> Result<bool, DiskError> {
         let Some(handle) = &self.handle else { return Ok(true) };
         let stat = fstat(handle).map_err(|error| handle.error("examine", error).at_source())?;
@@ -79,7 +79,7 @@ impl SourceFile {
     /// Whether any of `len` bytes at `offset` is not in a hole. File systems without holes say yes.
     ///
     /// # Errors
-    /// When the system cannot say.
+    /// The system's error.
     pub fn data_in(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
         let Some(handle) = &self.handle else { return Ok(true) };
         // Requests carry their own offsets, so moving the descriptor's disturbs nobody.
@@ -95,7 +95,7 @@ impl SourceFile {
         self.handle.as_ref()
     }
 
-    /// The error of a file that ended before the length it had.
+    /// The error of a file that ended before its length at opening.
     pub(crate) fn shrank(&self) -> DiskError {
         let path = self.handle.as_ref().map_or_else(|| PathText::from(&b"void"[..]), |handle| handle.path().clone());
         DiskError::Changed { path, how: "it ends before the length it had" }

@@ -24,10 +24,10 @@ use crate::walk::Walk;
 /// A source as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSpec {
-    /// Without trailing slashes.
+    /// The path, without trailing slashes.
     pub path: PathBuf,
-    /// Named with a trailing slash: what lies in the directory (followed if it is a link), not the
-    /// directory itself.
+    /// Whether it was named with a trailing slash: then the content of the directory (followed if
+    /// it is a link) is sent, not the directory itself.
     pub contents: bool,
 }
 
@@ -36,35 +36,35 @@ pub struct FsSource {
     pub(super) tops: Vec<Top>,
     bases: Bases,
     direct: DirectMode,
-    /// Whether reading without touching access times was never refused.
+    /// Whether reading without touching access times is still tried: it was never refused yet.
     noatime: AtomicBool,
 }
 
-/// One source: the directory that everything is resolved beneath, and what to send of it.
+/// One source: the directory that its paths are resolved beneath, and the part of it that is sent.
 pub(super) struct Top {
     base: BaseId,
     kind: What,
 }
 
-/// What of a directory is sent.
+/// The part of a directory that is sent.
 enum What {
-    /// One name in it, or (as the root path) all that lies in it.
+    /// One name in it, or (as the root path) its whole content.
     Path(RelPath),
-    /// A name that is reserved: nothing.
+    /// A reserved name: nothing is sent.
     Reserved(Vec<u8>),
     /// A name that cannot travel.
     Unnameable(PathText, PathError),
 }
 
 impl FsSource {
-    /// Holds the sources that an operator named, in a bounded number of descriptors. One that is
-    /// missing turns up as [`Scanned::Failed`].
+    /// Holds the sources that an operator named, in a bounded number of descriptors. A missing
+    /// source turns up as [`Scanned::Failed`].
     pub fn open(sources: Vec<SourceSpec>, direct: DirectMode) -> FsSource {
         FsSource::new(sources.into_iter().map(named), HELD_MAX, direct)
     }
 
-    /// Holds sources beneath served trees: each a tree, a path in it, and whether its content is
-    /// meant rather than itself.
+    /// Holds sources beneath served trees. Each has a tree, a path in it, and whether its content
+    /// is sent rather than itself.
     pub fn beneath(sources: Vec<(Arc<Tree>, RelPath, bool)>, direct: DirectMode) -> FsSource {
         let placed = |(tree, path, contents)| beneath(tree, path, contents);
         FsSource::new(sources.into_iter().map(placed), HELD_MAX, direct)
@@ -73,24 +73,24 @@ impl FsSource {
     fn new(placed: impl Iterator<Item = (Base, What)>, held_max: usize, direct: DirectMode) -> FsSource {
         let mut bases = Bases::holding(held_max);
         let tops = placed.map(|(base, what)| Top { base: bases.add(base), kind: what }).collect();
-        // What cannot be opened now is said by the scan.
+        // The scan reports those that cannot be opened now.
         bases.hold();
         FsSource { tops, bases, direct, noatime: AtomicBool::new(true) }
     }
 
-    /// A top-level name that two sources send, if there is one, as far as that shows without
-    /// looking into subdirectories.
+    /// A top-level name that two sources send, as far as that shows without looking into
+    /// subdirectories. `None` if there is none.
     pub fn same_name(&self, what: &ScanRequest<'_>) -> Option<SameName> {
         self.same_name_among(what, HASHES_MAX)
     }
 
-    /// What the sources turn out to be, looked at now.
+    /// The shape of the sources, as they are now.
     pub fn shape(&self) -> Shape {
         shape::of(self)
     }
 
-    /// Sources beneath served trees, the trees under these names in what is said of them: one for
-    /// each source.
+    /// Names the trees of sources beneath served trees, one name for each source, as errors and
+    /// messages show them.
     #[must_use]
     pub fn called<'n>(mut self, trees: impl IntoIterator<Item = &'n str>) -> FsSource {
         for (top, tree) in self.tops.iter().zip(trees) {
@@ -99,7 +99,7 @@ impl FsSource {
         self
     }
 
-    /// The same with hashes of so many names at a time.
+    /// Like [`FsSource::same_name`], with hashes of `hashes_max` names at a time.
     pub(super) fn same_name_among(&self, what: &ScanRequest<'_>, hashes_max: usize) -> Option<SameName> {
         same_name::find(self, what, hashes_max)
     }
@@ -109,8 +109,8 @@ impl FsSource {
         self.bases.walk(top.base)
     }
 
-    /// Gives each top-level name of a source to `sink`: its own, or those that lie in it. What
-    /// cannot be read has none; the scan says why.
+    /// Gives each top-level name of a source to `sink`: its own, or those in its content. A source
+    /// that cannot be read has none; the scan says why.
     pub(super) fn each_name(&self, top: &Top, sink: &mut dyn FnMut(&[u8])) {
         match &top.kind {
             What::Path(path) if path.is_root() => {
@@ -125,13 +125,13 @@ impl FsSource {
         }
     }
 
-    /// An error beneath the directory of a source, as people know its path.
+    /// An error beneath the directory of a source, with the path that users know.
     pub(super) fn whole(&self, top: &Top, error: DiskError) -> DiskError {
         error.beneath(self.bases.prefix(top.base))
     }
 
-    /// The error of a directory that cannot be held. Where that is missing, so is the source, which
-    /// the user knows better.
+    /// The error of a directory that cannot be held. If the directory is missing, so is the source,
+    /// and the error names the source, which the user knows better.
     pub(super) fn out_of_reach(&self, top: &Top, error: DiskError) -> DiskError {
         match top.own_name() {
             (_, Some(name)) if error.kind() == ErrorKind::NotFound => {
@@ -188,7 +188,7 @@ impl SourceTree for FsSource {
 }
 
 impl FsSource {
-    /// Gives what a scan of a source finds to the sink, failures with the paths that people know.
+    /// Gives the finds of a scan to the sink, failures with the paths that users know.
     fn naming<'s>(
         &'s self,
         top: &'s Top,
@@ -204,8 +204,8 @@ impl FsSource {
 }
 
 impl Top {
-    /// Its name beneath the destination, for people, and the name of its own in the directory that
-    /// it is resolved beneath; none where what lies in that is meant.
+    /// Its name beneath the destination, for users, and its own name in the directory that it is
+    /// resolved beneath. `None` if the content of that directory is sent.
     pub(super) fn own_name(&self) -> (RelPath, Option<&[u8]>) {
         match &self.kind {
             What::Path(path) => (path.clone(), path.name()),
@@ -215,7 +215,7 @@ impl Top {
     }
 }
 
-/// Where a source lies that an operator named, and what of it is sent.
+/// The directory of a source that an operator named, and the part of it that is sent.
 fn named(spec: SourceSpec) -> (Base, What) {
     let name = if spec.contents { None } else { spec.path.file_name() };
     // `/`, `..` and the like have no name of their own: their content is meant.
@@ -227,7 +227,7 @@ fn named(spec: SourceSpec) -> (Base, What) {
     (Base::Named(above.to_owned()), what)
 }
 
-/// Likewise for one beneath a served tree.
+/// The same for a source beneath a served tree.
 fn beneath(tree: Arc<Tree>, path: RelPath, contents: bool) -> (Base, What) {
     let name = if contents { None } else { path.name().map(<[u8]>::to_vec) };
     match (name, path.parent()) {
@@ -240,7 +240,7 @@ fn beneath(tree: Arc<Tree>, path: RelPath, contents: bool) -> (Base, What) {
 }
 
 impl What {
-    /// One name; `path` is all of it, as the operator gave it.
+    /// The part that is one name; `path` is the whole path, as the operator gave it.
     fn named(name: Vec<u8>, path: impl FnOnce() -> PathText) -> What {
         match RelPath::new(name.as_slice()) {
             Ok(top) => What::Path(top),

@@ -1,7 +1,7 @@
-//! Where bytes come from: trees that are scanned in a stream and files in them that are opened by
-//! what the scan saw.
+//! The source of a transfer: trees that are scanned in a stream, and their files, which are opened
+//! by what the scan found.
 //!
-//! Gives entries and open files to the sending side; takes filters and wishes from it. Knows
+//! Gives entries and open files to the sending side; takes filters and requests from it. Knows
 //! nothing of peers.
 
 mod bases;
@@ -30,46 +30,46 @@ pub use same_name::SameName;
 pub use shape::Shape;
 pub use void::{TimedVoid, VoidSource};
 
-/// What to scan, and how.
+/// A scan that is asked for.
 #[derive(Clone, Debug)]
 pub struct ScanRequest<'a> {
-    /// What is included; an excluded directory is not entered.
+    /// The filter of entries; an excluded directory is not entered.
     pub filter: &'a Filter,
     /// Whether links are sent.
     pub preserve: Preserve,
-    /// Only these names beneath the (one) source, directories with all they hold, and the
-    /// directories above them.
+    /// Sends only these names beneath the (one) source, directories with all entries in them, and
+    /// the directories above them. `None`: everything.
     pub files_from: Option<Arc<PathList>>,
 }
 
-/// Where an entry lies at its source: what [`SourceTree::open`] needs. Means something to the tree
-/// that gave it only.
+/// The place of an entry at its source, which [`SourceTree::open`] needs. It has a meaning only to
+/// the tree that gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SourceRef {
     pub(crate) source: u32,
     pub(crate) path: RelPath,
 }
 
-/// What a scan finds, in the order of a depth-first walk.
+/// A find of a scan. Finds come in the order of a depth-first walk.
 #[derive(Debug)]
 pub enum Scanned {
-    /// Something to send.
+    /// An entry to send.
     Entry {
-        /// What the manifest says of it.
+        /// Its entry in the manifest.
         entry: Entry,
-        /// Where it lies.
+        /// Its place at the source.
         source: SourceRef,
-        /// Which version of it this is.
+        /// The identity of this version of it.
         identity: Identity,
     },
-    /// Something that is not sent, which is no failure.
+    /// An entry of a kind that is not sent, which is no failure.
     Skipped {
-        /// Where it would go.
+        /// Its path beneath the destination, if it were sent.
         path: RelPath,
-        /// What it is: `fifo`, `socket`, `device`, `unknown` or `symbolic link`.
+        /// Its kind: `fifo`, `socket`, `device`, `unknown` or `symbolic link`.
         why: &'static str,
     },
-    /// Something whose name is reserved, and that is not our own: it is not sent, which is no
+    /// An entry whose name is reserved, and that is not our own: it is not sent, which is no
     /// failure. No [`RelPath`] holds such a name.
     Reserved {
         /// The directory that it lies in.
@@ -77,27 +77,28 @@ pub enum Scanned {
         /// Its bare name.
         name: Vec<u8>,
     },
-    /// Something that cannot be sent. The scan goes on.
+    /// An entry that cannot be sent. The scan goes on.
     Failed {
-        /// Where it would go (for a name too long to say, the directory it is in).
+        /// Its path beneath the destination (for a name that is too long, the path of the directory
+        /// it is in).
         path: RelPath,
-        /// Why.
+        /// The reason.
         error: DiskError,
     },
 }
 
 /// Trees to send from.
 pub trait SourceTree: Send + Sync + 'static {
-    /// Walks all of it, depth first and in no order within a directory, and gives each find to
-    /// `sink` until that breaks off. `sink` may block to hold the scan back. Holds one batch of
-    /// names per level, never a whole directory.
+    /// Walks the whole source, depth first and in no order within a directory, and gives each find
+    /// to `sink` until `sink` breaks off. `sink` may block to hold the scan back. Holds one batch
+    /// of names per level, never a whole directory.
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>);
 
-    /// Opens a file that a scan found, if it still is the one that was found.
+    /// Opens a file that a scan found, if it is still the same version.
     ///
     /// # Errors
-    /// [`DiskError::Changed`] if it is another or another version, [`DiskError::Vanished`] if it is
-    /// gone.
+    /// [`DiskError::Changed`] if it is another file or another version, [`DiskError::Vanished`] if
+    /// it is gone.
     fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError>;
 
     /// Opens a small file that will be read whole and soon: the system begins to fetch it at once.

@@ -1,5 +1,5 @@
-//! Opening a source file that a scan has seen: the same file, the same version, or an error that
-//! says what it is now.
+//! Opens a source file that a scan has found: it is the same file in the same version, or an error
+//! says how it differs.
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,8 @@ use crate::source::SourceFile;
 use crate::stat::{Identity, identity_of, identity_of_statx};
 use crate::walk::Walk;
 
-/// Opens for chunk reads. People call the directory that `walk` begins in by the prefix.
+/// Opens a file for chunk reads. `prefix` is the users' name for the directory that `walk` begins
+/// in.
 pub(crate) fn open_checked(
     walk: &Walk,
     (at, prefix): (&RelPath, &[u8]),
@@ -38,10 +39,10 @@ pub(crate) fn open_checked(
 /// dropped.
 #[derive(Debug)]
 pub struct SmallFile<'a> {
-    /// None: no file at all, for transfers without a disk.
+    /// `None`: no file at all, for transfers without a disk.
     fd: Option<OwnedFd>,
     at: &'a RelPath,
-    /// What people call the directory that it lies beneath.
+    /// The users' name for the directory that it lies beneath.
     prefix: &'a [u8],
     expect: &'a Identity,
 }
@@ -63,17 +64,17 @@ impl<'a> SmallFile<'a> {
         Ok(SmallFile { fd: Some(fd), at, prefix, expect })
     }
 
-    /// A file that exists nowhere; reading it leaves the buffer as it is.
+    /// A file that does not exist; reading it leaves the buffer as it is.
     pub(crate) fn void(at: &'a RelPath, expect: &'a Identity) -> SmallFile<'a> {
         SmallFile { fd: None, at, prefix: b"", expect }
     }
 
-    /// Reads all of it into `buf`, which is as long as it is, and checks that nobody wrote to it
-    /// meanwhile.
+    /// Reads the whole file into `buf`, which has the length of the file, and checks that it was
+    /// not written to meanwhile.
     ///
     /// # Errors
-    /// [`DiskError::Bounds`] if `buf` is longer or shorter, [`DiskError::Changed`] if the file is
-    /// not what it was.
+    /// [`DiskError::Bounds`] if `buf` is longer or shorter, [`DiskError::Changed`] if the file has
+    /// changed.
     pub fn read(self, buf: &mut [u8]) -> Result<(), DiskError> {
         let prefix = self.prefix;
         self.read_whole(buf).map_err(|error| error.beneath(prefix))
@@ -107,8 +108,8 @@ fn check_open(fd: &OwnedFd, at: &RelPath, expect: &Identity) -> Result<(), DiskE
     check(at, &identity_of(&stat), expect)
 }
 
-/// Opens without touching the access time, which only the owner may; refused once, it is not asked
-/// for again. Also gives the flag that was used.
+/// Opens without touching the access time, which only the owner may; once refused, it is not tried
+/// again. Also returns the flag that was used.
 fn open_quietly(
     noatime: &AtomicBool,
     open: impl Fn(OFlags) -> Result<OwnedFd, Errno>,
@@ -135,7 +136,7 @@ fn check(at: &RelPath, is: &Identity, expect: &Identity) -> Result<(), DiskError
     Err(DiskError::Changed { path: at.into(), how })
 }
 
-/// What was scanned and is not found has vanished.
+/// The error of a file that was scanned and is not found any more: it has vanished.
 fn gone(error: DiskError) -> DiskError {
     match (error.kind(), error.path()) {
         (ErrorKind::NotFound, Some(path)) => DiskError::Vanished { path: path.clone() },
@@ -143,5 +144,5 @@ fn gone(error: DiskError) -> DiskError {
     }
 }
 
-/// A fifo put in the file's place must not block the opening.
+/// Flags of opening. A fifo put in the file's place must not block the opening.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);

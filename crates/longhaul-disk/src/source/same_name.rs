@@ -1,9 +1,9 @@
-//! Whether two sources would send the same top-level name: at the destination one of them would
-//! have to give way.
+//! Finds out whether two sources would send the same top-level name: at the destination one of them
+//! would have to give way.
 //!
-//! In: the sources and what is sent of them. Out: the first name found twice. Reads no more than
-//! the listings of directories whose content is meant, and keeps a hash for each name; if they are
-//! many, of a part of them at a time. Looks into no subdirectory.
+//! In: the sources and the part of each that is sent. Out: the first name found twice. Reads no
+//! more than the listings of directories whose content is sent, and keeps a hash for each name; if
+//! there are many names, for a part of them at a time. Looks into no subdirectory.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,7 +21,7 @@ use crate::stat::type_of;
 pub struct SameName {
     /// The name.
     pub name: Vec<u8>,
-    /// Which sources: their places in the order in which they were named.
+    /// The two sources: their places in the order in which they were named.
     pub sources: (usize, usize),
 }
 
@@ -49,8 +49,8 @@ pub(super) fn find(source: &FsSource, what: &ScanRequest<'_>, hashes_max: usize)
         if search.owners.len() < hashes_max {
             part += 1;
         } else {
-            // Names of the parts that were done fall into two of the smaller ones that are done
-            // then.
+            // When parts are halved, the names of each finished part fall into two of the smaller
+            // parts, which are finished as well.
             (part, parts) = (0, parts * 2);
         }
     }
@@ -97,8 +97,8 @@ fn sends(source: &FsSource, what: &ScanRequest<'_>, at: usize, name: &[u8]) -> b
     is_sent && what.filter.verdict(&path, kind == FileType::Directory)
 }
 
-/// Names whose hashes are kept at a time: some 36 MB. With more the listings are read again for
-/// each part.
+/// Names whose hashes are kept at a time: some 36 MB. With more names the listings are read again
+/// for each part.
 pub(super) const HASHES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ struct Level {
     ended: bool,
 }
 
-/// What comes next in a directory.
+/// The next name in a directory.
 enum Next {
     Child(RelPath),
     Reserved(Vec<u8>),
@@ -59,7 +59,7 @@ impl<'s> Scan<'s> {
         Scan { source, walk, what, sink, stack: Vec::new(), scratch: Box::new_uninit_slice(SCRATCH_BYTES) }
     }
 
-    /// Scans `top`: one name in the walk's root, or (as the root path) all that lies in it.
+    /// Scans `top`: one name in the walk's root, or (as the root path) its whole content.
     pub(crate) fn run(&mut self, top: &RelPath) -> ControlFlow<()> {
         match &self.what.files_from {
             Some(names) => self.selected(top, names),
@@ -76,7 +76,7 @@ impl<'s> Scan<'s> {
         self.drain()
     }
 
-    /// What stands at `path`, and the directory that it was looked up in.
+    /// The `stat` of the entry at `path`, and the directory that it was looked up in.
     pub(crate) fn look_up(&self, path: &RelPath) -> Result<(std::sync::Arc<crate::walk::Dir>, Stat), DiskError> {
         let dir = match path.is_root() {
             true => self.walk.root().clone(),
@@ -84,14 +84,14 @@ impl<'s> Scan<'s> {
         };
         let stat = statat(&dir, name_in_parent(path), AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| DiskError::call("examine", path, error))?;
-        // Named by somebody, not listed by the directory: it may be another spelling.
+        // The user named it, the directory did not list it: it may be another spelling.
         if !path.is_root() && type_of(&stat) == FileType::Directory && dir.has_shelf_at(place_of(&stat)) {
             return Err(DiskError::Alias { path: path.into() });
         }
         Ok((dir, stat))
     }
 
-    /// Visits all that is in the directories on the stack.
+    /// Visits all entries of the directories on the stack.
     fn drain(&mut self) -> ControlFlow<()> {
         while let Some(level) = self.stack.last_mut() {
             match level.next(&mut self.scratch) {
@@ -124,13 +124,13 @@ impl<'s> Scan<'s> {
     fn child(&mut self, dir: &OwnedFd, path: RelPath) -> ControlFlow<()> {
         match statat(dir, name_in_parent(&path), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => self.found(dir, path, &stat),
-            // Gone since it was listed: as if it had never been.
+            // Gone since it was listed: treated as if it had never been.
             Err(Errno::NOENT) => ControlFlow::Continue(()),
             Err(error) => self.failed(&path, DiskError::call("examine", &path, error)),
         }
     }
 
-    /// Says that a source itself, which the walk's root has under this name, is not sent.
+    /// Reports that a source itself, which has this reserved name in the walk's root, is not sent.
     pub(crate) fn reserved_top(&mut self, name: &[u8]) -> ControlFlow<()> {
         let root = RelPath::root();
         match statat(self.walk.root(), name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -139,9 +139,9 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Says that a reserved name in the directory at `at` is not sent, unless it is left out anyway
-    /// or is our own: the journals and temporaries of other transfers are nobody's data, and come
-    /// and go.
+    /// Reports that a reserved name in the directory at `at` is not sent, unless it is left out
+    /// anyway or is our own: the journals and temporaries of other transfers are no user's data,
+    /// and come and go.
     pub(crate) fn reserved(&mut self, dir: impl AsFd, at: RelPath, name: Vec<u8>) -> ControlFlow<()> {
         let stat = match statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -159,7 +159,7 @@ impl<'s> Scan<'s> {
         (self.sink)(Scanned::Reserved { dir: at, name })
     }
 
-    /// Says what `path` is, a name in `dir`; a directory goes onto the stack.
+    /// Reports the entry `path`, a name in `dir`; a directory goes onto the stack.
     fn found(&mut self, dir: impl AsFd, path: RelPath, stat: &Stat) -> ControlFlow<()> {
         let kind = type_of(stat);
         if !path.is_root() && !self.what.filter.verdict(&path, kind == FileType::Directory) {
@@ -196,7 +196,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Gives something to send to the sink.
+    /// Gives an entry to send to the sink.
     pub(crate) fn entry(&mut self, path: RelPath, kind: EntryKind, stat: &Stat) -> ControlFlow<()> {
         let source = SourceRef { source: self.source, path: path.clone() };
         let entry = Entry { path, kind, meta: meta_of(stat) };
@@ -252,17 +252,17 @@ impl Level {
     }
 }
 
-/// The bytes of a path that need not be one that can travel.
+/// The bytes of a path for messages, even if its name cannot travel.
 fn beneath(dir: &RelPath, name: &[u8]) -> Vec<u8> {
     if dir.is_root() { name.to_vec() } else { [dir.as_bytes(), name].join(&b'/') }
 }
 
-/// What to call `path` in the directory it was found in; the root is found in itself.
+/// The name of `path` in the directory that it was found in; the root is found in itself.
 fn name_in_parent(path: &RelPath) -> &[u8] {
     path.name().unwrap_or(b".")
 }
 
-/// One listing call's worth of names: some hundreds.
+/// Bytes of names that one listing call reads: some hundred names.
 const SCRATCH_BYTES: usize = 32 << 10;
 /// Directories within directories that a scan enters: each holds a descriptor and up to a batch of
 /// names. Real trees have some tens; paths of 4095 bytes would allow 2048.

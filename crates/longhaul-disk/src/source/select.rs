@@ -1,5 +1,5 @@
-//! Scans only what was named (`--files-from`): the names, all beneath those that are directories,
-//! and the directories above them, in the same depth-first order as a whole scan.
+//! Scans only the named paths (`--files-from`): the names, all entries beneath those that are
+//! directories, and the directories above them, in the same depth-first order as a whole scan.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ impl Scan<'_> {
     /// Scans the names beneath `top`.
     pub(crate) fn selected(&mut self, top: &RelPath, names: &PathList) -> ControlFlow<()> {
         let mut open = Open::new();
-        // In the order of the list what lies in a directory stands together.
+        // In the order of the list the names in one directory stand together.
         for name in names.iter() {
             self.named(top, &name, &mut open)?;
         }
@@ -48,7 +48,7 @@ impl Scan<'_> {
         self.tree(&full)
     }
 
-    /// Ends the open directories from the innermost on, as long as they are over.
+    /// Ends open directories from the innermost on, as long as `is_over` says so.
     fn end_all(&mut self, open: &mut Open, is_over: impl Fn(&RelPath) -> bool) -> ControlFlow<()> {
         while let Some((dir, stat)) = open.pop_if(|(dir, _)| is_over(dir)) {
             self.entry(dir, EntryKind::DirEnd, &stat)?;
@@ -57,7 +57,7 @@ impl Scan<'_> {
     }
 }
 
-/// The directories from `top` down to the one that `path` lies in; none for `top` itself.
+/// The directories from `top` down to the one that `path` lies in; empty for `top` itself.
 fn between(top: &RelPath, path: &RelPath) -> Vec<RelPath> {
     let above = std::iter::successors(path.parent(), RelPath::parent);
     let mut above: Vec<RelPath> = above.take_while(|dir| lies_in(dir, top)).collect();

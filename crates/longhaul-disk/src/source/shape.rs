@@ -1,9 +1,8 @@
-//! What the sources of a transfer turn out to be before it begins: one directory, missing, or
-//! anything else.
+//! The shape of a transfer's sources before it begins: one directory, missing, or anything else.
 //!
 //! In: the sources as they are held. Out: a [`Shape`], by which a destination is placed, or not
-//! made at all. Looks at each source itself and at nothing beneath it; a scan says later what it
-//! finds then.
+//! made at all. Looks at each source itself and at nothing beneath it; a later scan may find other
+//! things.
 
 use longhaul_core::RelPath;
 use rustix::fs::{AtFlags, FileType, statat};
@@ -15,7 +14,7 @@ use crate::stat::type_of;
 /// The sources of a transfer, as far as their placing goes.
 #[derive(Debug)]
 pub enum Shape {
-    /// One source, which is a directory and is sent as such, not only what lies in it.
+    /// One source, which is a directory and is sent itself, not only its content.
     Directory,
     /// None of the sources exists: the name of each beneath the destination, and the failure to
     /// find it.
@@ -37,8 +36,8 @@ pub(super) fn of(source: &FsSource) -> Shape {
     Shape::Missing(missing)
 }
 
-/// The kind of a source that is sent under its own name; none where the content of a directory is
-/// meant.
+/// The kind of a source that is sent under its own name. `None` if the content of a directory is
+/// sent.
 fn look(source: &FsSource, top: &Top) -> Result<Option<FileType>, (RelPath, DiskError)> {
     let (path, name) = top.own_name();
     let walk = source.walk(top).map_err(|error| (path.clone(), source.out_of_reach(top, error)))?;

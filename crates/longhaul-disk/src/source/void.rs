@@ -1,5 +1,5 @@
-//! [`VoidSource`]: files that exist nowhere, to measure all but the disk; [`TimedVoid`]: one that ends by the clock. What is in
-//! them is whatever a slot holds.
+//! [`VoidSource`] has files that do not exist, to measure all but the disk; [`TimedVoid`] has one
+//! that ends by the clock. Their content is the bytes that a slot happens to hold.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -11,12 +11,12 @@ use crate::error::DiskError;
 use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 
-/// A number of files of equal length whose bytes are whatever a slot holds.
+/// A number of files of equal length, whose content is the bytes that a slot happens to hold.
 #[derive(Clone, Copy, Debug)]
 pub struct VoidSource {
     /// Length of each file in bytes.
     pub len: u64,
-    /// How many files; at most 2^32.
+    /// The number of files; at most 2^32.
     pub files: u64,
 }
 
@@ -51,8 +51,7 @@ impl VoidSource {
     }
 }
 
-/// One file that exists nowhere, and of which nothing can be read once a time has passed since it
-/// was first opened.
+/// One file that does not exist. Reads fail once a time has passed since it was first opened.
 #[derive(Debug)]
 pub struct TimedVoid {
     one: VoidSource,

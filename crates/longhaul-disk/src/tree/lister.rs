@@ -1,5 +1,5 @@
-//! Lists what stands at a path, sorted by name, a page at a time, in memory that does not go by the
-//! size of the directory.
+//! Lists a path, sorted by name, a page at a time, in memory that does not depend on the size of
+//! the directory.
 //!
 //! In: a tree, a path, and how many bytes of names may be held. Out: pages, in order and each name
 //! once. A directory is read once for each batch of names that fits that memory, and a name is
@@ -29,25 +29,25 @@ use crate::walk::Dir;
 pub struct Listed {
     /// The bare name, any bytes.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Its kind and facts.
     pub standing: Standing,
 }
 
-/// A listing under way. See the module.
+/// A listing under way: see the module.
 #[derive(Debug)]
 pub struct Lister {
     path: RelPath,
-    /// The directory; `None` for anything else, which lists itself.
+    /// The directory. `None` for anything else, which is listed itself.
     dir: Option<Arc<Dir>>,
-    /// The names that come next.
+    /// The next names.
     batch: VecDeque<Box<[u8]>>,
-    /// What the only name of something else is.
+    /// The single find, if the path is no directory.
     itself: Option<Listed>,
     unread: Unread,
     unwanted: Arc<AtomicBool>,
 }
 
-/// What of the directory was not in a batch yet.
+/// The part of the directory that was not in a batch yet.
 #[derive(Debug)]
 enum Unread {
     All,
@@ -57,8 +57,8 @@ enum Unread {
 }
 
 impl Lister {
-    /// Begins to list what stands at `path`, reserved names left out. A directory is not read
-    /// before its first page is asked for.
+    /// Begins to list `path`, without reserved names. A directory is not read before its first page
+    /// is asked for.
     ///
     /// # Errors
     /// As [`Tree::stat`]; [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nothing stands
@@ -80,8 +80,8 @@ impl Lister {
         Ok(lister)
     }
 
-    /// What another thread sets when nobody wants the listing any more: a page that is being read
-    /// is broken off, and no other is read.
+    /// A flag that another thread sets when the listing is not wanted any more: a page that is
+    /// being read is broken off, and no other is read.
     pub fn unwanted(&self) -> Arc<AtomicBool> {
         self.unwanted.clone()
     }
@@ -96,9 +96,9 @@ impl Lister {
         matches!(self.unread, Unread::Behind(_))
     }
 
-    /// The next names: at most `max`, and of about `bytes` with what they point to. Reads the
-    /// directory, for as many names as `memory` bytes hold, when those of the last batch were
-    /// given. Empty once the listing is over, and where all of its names vanished meanwhile.
+    /// The next names: at most `max`, and about `bytes` of names and link targets. Reads the
+    /// directory, for as many names as `memory` bytes hold, when all names of the last batch were
+    /// given. Empty once the listing is over, and if all of its names vanished meanwhile.
     ///
     /// # Errors
     /// What the system says of the directory or of a name.
@@ -167,7 +167,8 @@ impl Lister {
     }
 }
 
-/// The first names of all that are offered, in any order, as many as a memory holds: one at least.
+/// The first names of all offered ones, which come in any order; as many as fit in a memory, at
+/// least one.
 struct FirstNames {
     names: BinaryHeap<Box<[u8]>>,
     /// Bytes that the names take.
@@ -178,8 +179,8 @@ struct FirstNames {
 
 impl FirstNames {
     fn offer(&mut self, name: &[u8]) {
-        // Once something was left out, what comes behind all that is held is left out too: else
-        // there were a gap.
+        // Once a name was left out, every name behind the held ones is left out too: otherwise
+        // there would be a gap.
         if self.more && self.names.peek().is_some_and(|last| name > last.as_ref()) {
             return;
         }
@@ -202,6 +203,6 @@ fn shown_beneath(dir: &RelPath, name: &[u8], error: Errno) -> DiskError {
 }
 
 const SCRATCH_BYTES: usize = 16 << 10;
-/// A name's pointer and length, the room that a growing list of those keeps free, and what an
-/// allocator adds.
+/// Bytes that a name takes besides its own: its pointer and length, the room that a growing list of
+/// those keeps free, and the allocator's overhead.
 const NAME_COST: usize = 48;

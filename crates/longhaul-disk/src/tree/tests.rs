@@ -1,4 +1,4 @@
-//! Looking into a served tree: what stands where, listings, links as leaves and as parents.
+//! Tests of looking into a served tree: its entries, listings, links as leaves and as parents.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;

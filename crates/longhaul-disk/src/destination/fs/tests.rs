@@ -1,5 +1,5 @@
-//! Receiving into a directory: publishing, replacing, metadata, links in the way, durability, what
-//! is left behind.
+//! Tests of receiving into a directory: publishing, replacing, metadata, links in the way,
+//! durability, leftovers.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

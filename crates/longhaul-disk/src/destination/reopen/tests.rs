@@ -1,4 +1,4 @@
-//! Partials: that they stay, are found again under their names, are gone on with, swept away, and
+//! Tests of partials: they stay, are found again under their names, are continued, swept away, and
 //! never trusted blindly.
 
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -22,7 +22,7 @@ fn target() -> (tempfile::TempDir, FsTarget) {
     (dir, target)
 }
 
-/// Where a temporary stands.
+/// The path of a temporary.
 fn at(dir: &Path, temp: &TempName) -> std::path::PathBuf {
     dir.join(temp.to_string())
 }

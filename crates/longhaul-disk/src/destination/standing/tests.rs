@@ -1,5 +1,5 @@
-//! What stands is read as it is, told apart from what replaced it, and touched only where it is
-//! still that.
+//! Tests of standing files: they are read as they are, told apart from files that replaced them,
+//! and changed only while they are the same version.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

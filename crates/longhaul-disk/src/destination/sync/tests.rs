@@ -1,4 +1,4 @@
-//! What a failed sync means for what is staged beside it, on file systems whose syncs are answered
+//! Tests of a failed sync and the files staged beside it, on file systems whose syncs are answered
 //! here.
 
 use std::sync::atomic::AtomicU32;
@@ -11,7 +11,7 @@ use crate::kernel::{Call, InodeId, Interposer, Passage};
 use crate::testing::{META, all, path, temp};
 use crate::{DirectMode, FsTarget, Replace, TargetTree};
 
-/// A file system of one type, of which the syncs are counted and the next few fail.
+/// A file system of one type. It counts syncs, and the next few fail.
 #[derive(Debug, Default)]
 struct Failing {
     file_system: u64,

@@ -1,4 +1,4 @@
-//! How many slots a ring registers: those in use, and no more than may be locked.
+//! Tests of how many slots a ring registers: those in use, and no more than may be locked.
 
 use std::os::unix::fs::FileExt;
 

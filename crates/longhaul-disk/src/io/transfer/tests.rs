@@ -1,4 +1,4 @@
-//! The decisions of one request, with the system's answers played by the test.
+//! Tests of the decisions of one request; the test plays the system's answers.
 
 use super::*;
 use crate::error::ErrorKind;
@@ -32,7 +32,7 @@ impl Scratch {
     }
 }
 
-/// The alignment that direct requests have here; none if the scratch directory has no direct I/O.
+/// The alignment that direct requests have here. `None` if the scratch directory has no direct I/O.
 fn direct_align(job: &Job) -> Option<usize> {
     let align = job.handle().map(Handle::align).filter(|align| *align > 1);
     if align.is_none() {
@@ -137,7 +137,7 @@ fn space_is_reserved_once_per_stretch_and_not_where_that_is_unsupported_or_too_m
     [Errno::OPNOTSUPP, Errno::NOSPC, Errno::DQUOT].into_iter().for_each(reserve_until);
 }
 
-/// What cannot be reserved need not be: the write itself says whether it fits.
+/// Checks that a refused reservation is no failure: the write itself says whether it fits.
 fn reserve_until(refused: Errno) {
     let mut scratch = Scratch::new();
     let job = scratch.write(DirectMode::Buffered, 1 << 40, 0, false);

@@ -1,5 +1,5 @@
-//! Scanning and opening sources: order, names, links, filters, selections, and files that are not
-//! what they were.
+//! Tests of scanning and opening sources: order, names, links, filters, selections, and files that
+//! changed.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;

@@ -4,7 +4,8 @@ use super::*;
 
 const NONE: Preserve = Preserve { mode: false, times: false, links: true, sparse: true };
 
-/// How a directory ends after `happens` to it, with a file put into it before and one behind that.
+/// Finishes a directory after `happens` was done to it, with one file put into it before and one
+/// after. Returns the result.
 fn ended(happens: impl Fn(&Path)) -> Result<(), ErrorKind> {
     let (dir, target) = target();
     target.make_dir(&path("a")).expect("made");
