@@ -1,4 +1,4 @@
-//! Owns the command line. Takes words, gives the description of a network. Must not make one.
+//! Owns the command line. Takes words, gives the description of a network. Must not make a network.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -154,7 +154,7 @@ impl Args {
     }
 }
 
-/// Settings of one link, of which the MTU is not a path's.
+/// Applies settings to one link. The MTU belongs to the link, all others to its paths.
 fn set(link: &mut Link, text: &str) -> Result<(), Error> {
     for pair in text.split(',') {
         match pair.strip_prefix("mtu=") {
@@ -205,7 +205,7 @@ fn schedule_change(links: &mut [Link], text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// One link by its number, or all.
+/// The link of a number, or all links for `None`.
 fn which<'a>(links: &'a mut [Link], number: Option<&str>, text: &str) -> Result<&'a mut [Link], Error> {
     let Some(number) = number else { return Ok(links) };
     let index = number.parse::<usize>().ok().filter(|index| *index < links.len());

@@ -1,5 +1,5 @@
 //! Owns the Internet checksum (RFC 1071). Takes bytes, gives sums. Must not know where in a packet
-//! they stand.
+//! the bytes stand.
 
 /// A sum under way, of 16-bit words in network order; not yet complemented.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,7 +23,7 @@ impl Sum {
         Sum(self.0 + u64::from(number))
     }
 
-    /// The sum in 16 bits: what stands in a header whose checksum is left to the device.
+    /// The sum in 16 bits, as it stands in a header whose checksum is left to the device.
     pub(crate) fn folded(self) -> u16 {
         let mut sum = self.0;
         while sum > 0xffff {

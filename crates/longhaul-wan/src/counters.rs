@@ -1,13 +1,13 @@
-//! Owns what is counted on each direction of a link. Takes increments from the pipe and the thread
-//! that drives it, gives them to whoever asks, as JSON too. Must not know why anything happened.
+//! Owns the counters of each direction of a link. Takes increments from the pipe and the thread
+//! that drives it, gives the counts to callers, as JSON too. Must not know why anything happened.
 
 use serde::Serialize;
 
-/// What happened in one direction so far. Packets are wire packets: a super-packet counts as its
-/// segments; bytes include the IP header, and not [`Path::overhead`](crate::Path::overhead).
+/// The counts of one direction so far. Packets are wire packets: a super-packet counts as its
+/// segments. Bytes include the IP header, and not [`Path::overhead`](crate::Path::overhead).
 ///
-/// Once nothing is under way, `packets + duplicated` is `delivered_packets` and all that was
-/// dropped.
+/// Once nothing is under way, `packets + duplicated` is `delivered_packets` plus all dropped
+/// packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counters {
@@ -15,44 +15,44 @@ pub struct Counters {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// In how many pieces they came: super-packets of up to 64 KiB, if the sender has offloads.
+    /// The pieces in which they came: super-packets of up to 64 KiB, if the sender has offloads.
     pub frames: u64,
-    /// Dropped because the queue was full.
+    /// Packets dropped because the queue was full.
     pub dropped_queue: u64,
-    /// Lost on the wire.
+    /// Packets lost on the wire.
     pub dropped_loss: u64,
-    /// Sent or under way while the link was down.
+    /// Packets dropped because they were sent or under way while the link was down.
     pub dropped_outage: u64,
-    /// Of a protocol that is blocked.
+    /// Packets dropped because their protocol is blocked.
     pub dropped_blocked: u64,
-    /// Larger than the hole in the path lets through.
+    /// Packets dropped because they are larger than [`Path::hole`](crate::Path::hole).
     pub dropped_hole: u64,
-    /// Dropped because the emulator's memory was used up, or the receiving host's device refused
-    /// them: never by the path. Anything above 0 means that the emulation was not true.
+    /// Packets dropped because the emulator's memory was used up, or the receiving host's device
+    /// refused them: never by the path. A number above 0 means that the emulation was not true.
     pub dropped_emulator: u64,
-    /// Dropped by the sending host's device before the emulator saw them, in frames: it was not
-    /// fast enough. Likewise.
+    /// Frames dropped by the sending host's device before the emulator saw them: the emulator was
+    /// not fast enough. A number above 0 means that the emulation was not true.
     pub dropped_device: u64,
-    /// Arrived with a changed bit and a checksum that tells.
+    /// Packets that arrived with a changed bit and a checksum that tells.
     pub corrupted: u64,
-    /// Arrived with a changed bit and a checksum that fits.
+    /// Packets that arrived with a changed bit and a checksum that fits.
     pub corrupted_silently: u64,
-    /// Arrived a second time.
+    /// Packets that arrived a second time.
     pub duplicated: u64,
-    /// Held back.
+    /// Packets that were held back.
     pub reordered: u64,
-    /// Most bytes that ever waited for the rate, with overhead.
+    /// The most bytes that ever waited for the rate, with overhead.
     pub queue_bytes_max: u64,
     /// Packets that arrived, copies included.
     pub delivered_packets: u64,
     /// Their bytes.
     pub delivered_bytes: u64,
-    /// In how many pieces they arrived.
+    /// The pieces in which they arrived.
     pub delivered_frames: u64,
-    /// By how much the emulator was ever late in delivering, in microseconds: its machine's share
-    /// in what looks like the path.
+    /// The longest delay that the emulator itself added to a delivery, in microseconds: its
+    /// machine's share in the delay of the path.
     pub late_us_max: u64,
-    /// The sum over all pieces, in nanoseconds; see [`Counters::late_us_mean`].
+    /// The sum of such delays over all pieces, in nanoseconds; see [`Counters::late_us_mean`].
     pub late_ns_sum: u64,
     /// Processor time of the thread that moves this direction, in microseconds: the emulator's own,
     /// and the receiving host's network stack, which runs in it.
@@ -60,7 +60,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// By how much a piece was late on average, in microseconds.
+    /// The mean delay that the emulator itself added to a piece, in microseconds.
     #[must_use]
     pub fn late_us_mean(&self) -> f64 {
         self.late_ns_sum as f64 / 1000.0 / self.delivered_frames.max(1) as f64

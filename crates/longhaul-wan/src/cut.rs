@@ -1,5 +1,5 @@
 //! Owns the cutting of super-packets into runs of segments, and the changing of bits. Takes a
-//! frame, its shape and what part of it is meant, gives the bytes to write. Must not know why.
+//! frame, its shape and the wanted part of it, gives the bytes to write. Must not know why.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ impl Cutter {
         Cutter { scratch: vec![0; FRAME_BYTES_MAX].into_boxed_slice() }
     }
 
-    /// The bytes to write for a cut, in two parts: what is untouched is not copied.
+    /// The bytes to write for a cut, in two parts: unchanged payload is not copied.
     pub(crate) fn render<'a>(&'a mut self, frame: &'a [u8], shape: &Shape, cut: &Cut) -> (&'a [u8], &'a [u8]) {
         if cut.count == shape.segments && cut.damage.is_none() {
             return (frame, &[]);
@@ -50,7 +50,7 @@ impl Cutter {
     }
 }
 
-/// Where in the frame the payload of a cut lies.
+/// The range of the frame in which the payload of a cut lies.
 fn body(shape: &Shape, cut: &Cut) -> Range<usize> {
     let payload = OFFLOAD_BYTES + usize::from(shape.headers);
     let segment = shape.segment as usize;
@@ -92,8 +92,8 @@ fn rewrite_tcp(header: &mut [u8], shape: &Shape, cut: &Cut) {
     let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
     let sequence = sequence.wrapping_add(shape.segment * u32::from(cut.first));
     header[4..8].copy_from_slice(&sequence.to_be_bytes());
-    // As the kernel segments: the end is said by the last segment only, a reduced window by the
-    // first only.
+    // As the kernel segments: only the last segment has the flag of the end, only the first that of
+    // a reduced window.
     if cut.first + cut.count < shape.segments {
         header[13] &= !(TCP_FIN | TCP_PSH);
     }
@@ -119,14 +119,14 @@ fn silence(frame: &mut [u8], shape: &Shape, bit: u32) {
     }
     flip(&mut frame[OFFLOAD_BYTES + usize::from(shape.headers)..], bit);
     let sum_at = OFFLOAD_BYTES + usize::from(shape.transport) + sum_offset(shape);
-    // One that is left to the device covers whatever stands there; none (UDP over IPv4) covers
-    // nothing.
+    // A checksum that is left to the device covers the bytes that stand there; a missing one (UDP
+    // over IPv4) covers nothing.
     if frame[0] & NEEDS_CHECKSUM == 0 && frame[sum_at..sum_at + 2] != [0, 0] {
         complete(frame, shape);
     }
 }
 
-/// Makes the transport's checksum whole, over what stands there now.
+/// Computes the transport's checksum over the present bytes.
 fn complete(frame: &mut [u8], shape: &Shape) {
     let Some(mut offload) = Offload::read(frame) else { return };
     offload.flags &= !NEEDS_CHECKSUM;
@@ -141,7 +141,7 @@ fn complete(frame: &mut [u8], shape: &Shape) {
     put(&mut packet[start..], sum_offset(shape), sum);
 }
 
-/// The pseudo header's sum of a packet of so many bytes with these headers.
+/// The pseudo header's sum of a packet of `len` bytes with these headers.
 fn pseudo(packet: &[u8], shape: &Shape, len: usize) -> Sum {
     let addresses = if is_v4(packet) { &packet[12..20] } else { &packet[8..40] };
     let protocol = if is_tcp(shape) { TCP } else { UDP };
@@ -169,7 +169,7 @@ fn is_tcp(shape: &Shape) -> bool {
     shape.protocol == crate::packet::Protocol::Tcp
 }
 
-/// Where in its header the transport's checksum stands.
+/// The offset of the transport's checksum in its header.
 fn sum_offset(shape: &Shape) -> usize {
     if is_tcp(shape) { 16 } else { 6 }
 }

@@ -1,6 +1,6 @@
 //! Owns the TUN devices: their making, addresses and size, and the frames that go in and out. Takes
 //! names and numbers in the namespace of the calling thread, gives descriptors. Must not know what
-//! happens to frames in between.
+//! happens to frames between two devices.
 
 #![allow(clippy::disallowed_methods, reason = "files of the kernel's under /proc and /dev, beneath no root")]
 
@@ -22,7 +22,7 @@ pub(crate) struct Device {
     tun: OwnedFd,
 }
 
-/// What a device is to be.
+/// The description of a device to be made.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) name: String,
@@ -45,7 +45,7 @@ impl Device {
         };
         ask(Ask::SetMtu, &plan.mtu.to_ne_bytes(), "set the MTU of")?;
         match ask(Ask::SetQueue, &QUEUE_FRAMES.to_ne_bytes(), "set the queue of") {
-            // Not even in a namespace of one's own: the default has to do, and what it drops is
+            // Not even in a namespace of one's own: the default has to do, and dropped frames are
             // counted.
             Err(Error::Denied { .. }) => {}
             other => other?,
@@ -59,7 +59,7 @@ impl Device {
         Ok(Device { tun })
     }
 
-    /// Reads a frame; none if none waits.
+    /// Reads a frame. `None` if no frame waits.
     pub(crate) fn read(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match rustix::io::read(&self.tun, &mut *room) {
@@ -107,7 +107,7 @@ pub(crate) fn has_ipv6() -> bool {
     fs::exists("/proc/sys/net/ipv6").unwrap_or(false)
 }
 
-/// Frames that a device of the calling thread's namespace dropped because nobody had read them in
+/// Frames that a device of the calling thread's namespace dropped because they were not read in
 /// time.
 pub(crate) fn dropped(name: &str) -> Option<u64> {
     let table = fs::read_to_string("/proc/thread-self/net/dev").ok()?;
@@ -119,7 +119,7 @@ fn add_address6(name: &str, address: Ipv6Addr) -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET6, rustix::net::SocketType::DGRAM, None)?;
     let device = rustix::net::netdevice::name_to_index(&socket, name)?;
     ffi::add_address6(&socket, device, address.octets(), 64)?;
-    // The kernel makes it usable a moment later, even where nobody else could have it.
+    // The kernel makes it usable a moment later, even where no other host could have it.
     let began = Instant::now();
     loop {
         match UdpSocket::bind((address, 0)) {
@@ -141,10 +141,10 @@ fn socket_address(address: Ipv4Addr) -> [u8; 16] {
 const TUN: &str = "/dev/net/tun";
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
 /// Frames that wait in the kernel while the emulator does something else. The default, 500, is less
-/// than one window of single packets; what is dropped here is counted as the emulator's fault.
+/// than one window of single packets; frames dropped here are counted as the emulator's fault.
 const QUEUE_FRAMES: u32 = 16_384;
-/// Far more than it takes.
+/// The time that an address has to become usable. It is far more than it takes.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(5);
-/// The column of `/proc/net/dev`: eight of what was received, then bytes, packets and errors that
-/// were sent.
+/// The column of dropped frames in `/proc/net/dev`: eight columns count received frames, then come
+/// bytes, packets and errors of sent ones.
 const SENT_DROPPED: usize = 11;

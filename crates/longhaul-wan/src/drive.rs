@@ -1,6 +1,6 @@
-//! Owns the thread that moves one direction: it reads one device, keeps what waits, and writes the
-//! other when it is time. Takes changes from the caller, gives counters. Must not decide what
-//! happens to a packet.
+//! Owns the thread that moves one direction: it reads one device, keeps the frames that wait, and
+//! writes the other device when they are due. Takes changes from the caller, gives counters. Must
+//! not decide what happens to a packet.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -21,16 +21,16 @@ use crate::pipe::{Delivery, Pipe, Time};
 use crate::store::{Span, Store};
 use crate::{Change, Error, Path};
 
-/// What a direction begins with.
+/// The parts with which a direction begins.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) from: Arc<Device>,
     pub(crate) to: Arc<Device>,
     pub(crate) path: Path,
     pub(crate) seed: u64,
-    /// What changes when, the earliest first.
+    /// The scheduled changes, the earliest first.
     pub(crate) schedule: Vec<(Duration, Change)>,
-    /// When the network was made: times of the schedule count from here.
+    /// The time when the network was made: times of the schedule count from here.
     pub(crate) began: Instant,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Driver {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and its owner have in common.
+/// The state that the thread and its owner share.
 #[derive(Debug)]
 struct Shared {
     orders: Mutex<Orders>,
@@ -92,16 +92,16 @@ impl Drop for Driver {
     }
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct Mover {
     from: Arc<Device>,
     to: Arc<Device>,
     pipe: Pipe<Span>,
     store: Store,
     cutter: Cutter,
-    /// Where a frame goes for which there is no memory.
+    /// The buffer for a frame for which there is no memory.
     spill: Box<[u8]>,
-    /// What is still to come, the next last.
+    /// The changes still to come, the next one last.
     schedule: Vec<(Duration, Change)>,
     began: Instant,
     shared: Arc<Shared>,
@@ -129,8 +129,8 @@ impl Mover {
     fn run(mut self) {
         // Without this the kernel may deliver every timer 50 us late, to save power.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        // A path does not wait for the hosts' programs. Of this thread alone; who may not ask for
-        // it has a path that is late more often, and counters that say so.
+        // A path does not wait for the hosts' programs. It is for this thread alone. A user that
+        // may not ask for it has a path that is late more often, and counters that show it.
         let _ = rustix::process::setpriority_process(None, NICENESS);
         loop {
             if self.obey() {
@@ -147,7 +147,7 @@ impl Mover {
         }
     }
 
-    /// Does what was ordered or is scheduled; answers whether to stop.
+    /// Carries out orders and scheduled changes. Returns whether to stop.
     fn obey(&mut self) -> bool {
         let now = self.now();
         let orders = std::mem::take(&mut *lock(&self.shared.orders));
@@ -165,14 +165,14 @@ impl Mover {
         orders.stop
     }
 
-    /// Reads what the sending host has handed over; answers whether there may be more.
+    /// Reads the frames that the sending host has handed over. Returns whether there may be more.
     fn take_in(&mut self) -> io::Result<bool> {
         for _ in 0..FRAMES_AT_A_TIME {
             let room = self.store.room();
             let kept = room.is_some();
             let room = room.unwrap_or(&mut self.spill);
             let Some(len) = self.from.read(room)? else { return Ok(false) };
-            // What is no IP packet, or meant for the neighbour alone, is not for a path.
+            // A frame that is no IP packet, or is meant for the neighbour alone, is not for a path.
             let Some(shape) = Shape::read(&room[..len]).filter(|shape| !shape.local) else { continue };
             match self.store.span(len).filter(|_| kept) {
                 Some(span) => {
@@ -225,7 +225,7 @@ impl Mover {
         let ears = if deaf { PollFlags::empty() } else { PollFlags::IN };
         let mut sources = [PollFd::new(&*self.from, ears), PollFd::new(&self.shared.wake, PollFlags::IN)];
         let left = left.map(|left| Timespec { tv_sec: (left / SECOND) as i64, tv_nsec: (left % SECOND) as i64 });
-        // Whatever it answers, the loop looks at everything anew.
+        // The loop looks at everything anew, whatever the result.
         let _ = poll(&mut sources, left.as_ref());
         if sources[1].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&self.shared.wake, &mut [0u8; 8]);
@@ -241,12 +241,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Frames read before what is due is looked at again: some 100 us at 64 KiB each.
+/// Frames read before due deliveries are looked at again: some 100 us at 64 KiB each.
 const FRAMES_AT_A_TIME: usize = 16;
-/// For how long a frame may be left with the kernel, whose own queue is long enough for that.
+/// The time for which a frame may be left with the kernel, whose own queue is long enough for that.
 const UNREAD_NANOS_MAX: Time = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// The most that an ordinary scheduling class has.
+/// The niceness of the thread: the highest priority of an ordinary scheduling class.
 const NICENESS: i32 = -20;
-/// Reading the processor time is a system call: not for every frame.
+/// The time between two reads of the processor time. Each is a system call, which is too much for
+/// every frame.
 const CPU_READ_NANOS: Time = 5_000_000;

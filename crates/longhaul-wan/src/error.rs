@@ -1,59 +1,59 @@
-//! Owns what can go wrong in setting an emulated network up. Takes facts from every module, gives
-//! them to the caller. Must not decide what is done about it.
+//! Owns the errors of setting an emulated network up. Takes facts from every module, gives them to
+//! the caller. Must not decide what is done about them.
 
 use std::io;
 
-/// Why there is no emulated network, or why a word about one is not understood.
+/// The reason why there is no emulated network, or why a text about one is not understood.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Text that should have been a quantity or a setting.
     #[error("no {what}: {text:?}; it is written {wanted}")]
     Setting {
-        /// What it should have been.
+        /// The kind of value that was expected.
         what: &'static str,
-        /// What was given.
+        /// The value that was given.
         text: String,
-        /// How it is written.
+        /// The way to write it.
         wanted: &'static str,
     },
-    /// A link, address or name beyond what there is.
+    /// A link, address or name is out of range.
     #[error("{what} {number} is out of range: {range}")]
     Range {
-        /// What was counted.
+        /// The thing that was counted.
         what: &'static str,
-        /// What was given.
+        /// The value that was given.
         number: u64,
-        /// What is possible.
+        /// The possible range.
         range: &'static str,
     },
-    /// The kernel refused what only root, or a user in a namespace of its own, may do.
+    /// The kernel refused a step that only root, or a user in a namespace of its own, may do.
     #[error(
         "cannot {doing} {name}: {source}; this needs root, or unprivileged user namespaces (user.max_user_namespaces above 0, no \
          lock by a security module) and a /dev/net/tun that may be opened"
     )]
     Denied {
-        /// What was tried.
+        /// The attempted step.
         doing: &'static str,
-        /// On what.
+        /// The thing it was tried on.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel failed at something for another reason.
     #[error("cannot {doing} {name}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted step.
         doing: &'static str,
-        /// On what.
+        /// The thing it was tried on.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A thread that enters a namespace ended without an answer.
     #[error("a thread of the emulator died while it tried to {doing}")]
     Thread {
-        /// What was tried.
+        /// The attempted step.
         doing: &'static str,
     },
 }

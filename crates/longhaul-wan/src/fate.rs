@@ -4,12 +4,12 @@
 
 use crate::path::{Loss, Path};
 
-/// What happens to one packet on the wire.
+/// The fate of one packet on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fate {
     /// It vanishes; then nothing else happens to it.
     pub lost: bool,
-    /// A bit of it changes.
+    /// The bit that changes. `None`: no bit.
     pub damage: Option<Damage>,
     /// It arrives twice.
     pub duplicate: bool,
@@ -20,14 +20,14 @@ pub struct Fate {
 /// A changed bit: chosen by a random number that is taken modulo the bits there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage {
-    /// The checksum tells.
+    /// A change that the checksum tells.
     Told(u32),
-    /// The checksum fits.
+    /// A change with a checksum that fits.
     Silent(u32),
 }
 
-/// The dice of one direction. Each kind of event has its own, so that its sequence is the same
-/// whatever else is asked for, and none is thrown for what cannot happen.
+/// The dice of one direction. Each kind of event has its own, so that its sequence does not depend
+/// on the other settings. No dice are thrown for events that cannot happen.
 #[derive(Debug, Clone)]
 pub struct Fates {
     loss: Dice,
@@ -40,7 +40,7 @@ pub struct Fates {
 }
 
 impl Fates {
-    /// The dice of a seed: the same seed, the same fates.
+    /// The dice of a seed. The same seed gives the same fates.
     #[must_use]
     pub fn seeded(seed: u64) -> Fates {
         let mut seeds = Dice(seed);

@@ -20,7 +20,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 /// The longest name of a network device and its end, `IFNAMSIZ`.
 const NAME_BYTES: usize = 16;
 
-/// `struct ifreq`: whom it is about, then a value whose type the request decides.
+/// `struct ifreq`: the name of the device, then a value whose type the request decides.
 #[repr(C, align(8))]
 struct DeviceRequest {
     name: [u8; NAME_BYTES],
@@ -59,7 +59,7 @@ pub(crate) fn take_offloads(tun: impl AsFd) -> io::Result<()> {
     ask(tcp | udp).or_else(|_| ask(tcp))
 }
 
-/// What can be asked about a device: requests whose argument is a `struct ifreq`, and no others.
+/// A request about a device. Only requests whose argument is a `struct ifreq` are here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask {
     MakeTun,
@@ -83,7 +83,7 @@ impl Ask {
     }
 }
 
-/// Asks for something about a device of the namespace in which the descriptor was opened.
+/// Makes a request about a device of the namespace in which the descriptor was opened.
 pub(crate) fn request(fd: impl AsFd, what: Ask, name: &str, value: &[u8]) -> io::Result<()> {
     let mut request = DeviceRequest { name: [0; NAME_BYTES], value: [0; 24] };
     if name.len() >= NAME_BYTES || value.len() > request.value.len() {
@@ -123,8 +123,8 @@ pub(crate) fn leave_user() -> io::Result<()> {
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?)
 }
 
-/// Has a command enter a network namespace before it begins, and die with the thread that starts it
-/// if so wished.
+/// Has a command enter a network namespace before it begins and, if `leash` is true, die with the
+/// thread that starts it.
 pub(crate) fn enter_before_exec(command: &mut Command, network: Arc<OwnedFd>, leash: bool) {
     let enter = move || {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -1,6 +1,6 @@
 //! Owns one of the two emulated hosts: a network namespace without a name, its loopback device and
 //! its kernel settings. Takes commands and closures to run there, gives their results. Must not
-//! know links, or what the other host is.
+//! know links, or the other host.
 
 #![allow(clippy::disallowed_methods, reason = "files of the kernel's under /proc, beneath no root")]
 
@@ -50,16 +50,16 @@ impl Host {
     /// Its IPv4 address on a link.
     ///
     /// # Panics
-    /// When there is no such link.
+    /// If there is no such link.
     #[must_use]
     pub fn address(&self, link: usize) -> Ipv4Addr {
         self.addresses[link].0
     }
 
-    /// Its IPv6 address on a link; none where this kernel has no IPv6.
+    /// Its IPv6 address on a link. `None` where this kernel has no IPv6.
     ///
     /// # Panics
-    /// When there is no such link.
+    /// If there is no such link.
     #[must_use]
     pub fn address6(&self, link: usize) -> Option<Ipv6Addr> {
         self.addresses[link].1
@@ -78,8 +78,8 @@ impl Host {
         ffi::enter_before_exec(command, Arc::clone(&self.network), false);
     }
 
-    /// Likewise, and the command is killed when the thread that starts it ends, however that
-    /// happens.
+    /// Has a command run on this host, and has it killed when the thread that starts it ends,
+    /// however that happens.
     pub fn adopt_on_leash(&self, command: &mut Command) {
         ffi::enter_before_exec(command, Arc::clone(&self.network), true);
     }
@@ -92,11 +92,11 @@ impl Host {
         ["nsenter".into(), path, "--".into()]
     }
 
-    /// Runs something on a thread of this host, and waits for it: sockets that it opens are this
-    /// host's for good.
+    /// Runs `job` on a thread of this host, and waits for it: sockets that it opens are this host's
+    /// for good.
     ///
     /// # Errors
-    /// When the namespace cannot be entered, or the thread panics.
+    /// If the namespace cannot be entered, or the thread panics.
     pub fn run<T: Send>(&self, job: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let enter = || {
             let entered = move_into_link_name_space(self.network.as_fd(), Some(LinkNameSpaceType::Network));
@@ -154,13 +154,13 @@ fn set(key: &str, value: &str) -> Result<(), Error> {
     if !key.starts_with("net.") || path.contains("//") {
         return Err(crate::units::wrong("kernel setting", key, "like net.ipv4.tcp_mtu_probing"));
     }
-    // Not a matter of root: a host may keep a setting, such as a congestion control that it does
-    // not allow everybody, to itself.
+    // Not a matter of root: a host may keep a setting to itself, such as a congestion control that
+    // it does not allow all users.
     fs::write(&path, value).map_err(|source| Error::System { doing: "set", name: path, source })
 }
 
-/// No addresses, solicitations or routers that nobody asked for: only what programs send is on the
-/// links.
+/// Settings against addresses, solicitations and routers that were not asked for: only packets of
+/// programs are on the links.
 const QUIET: &[(&str, &str)] = &[
     ("net.ipv6.conf.all.addr_gen_mode", "1"),
     ("net.ipv6.conf.default.addr_gen_mode", "1"),
@@ -169,7 +169,7 @@ const QUIET: &[(&str, &str)] = &[
     ("net.ipv6.conf.default.accept_dad", "0"),
 ];
 
-/// Least, first and most. 512 MiB is 300 ms at 14 Gbit/s; the first are the kernel's own, so that
-/// slow starts are as anywhere.
+/// TCP's buffers: smallest, first and largest. 512 MiB is 300 ms at 14 Gbit/s; the first are the
+/// kernel's own, so that slow starts are as anywhere.
 const LARGE_BUFFERS: &[(&str, &str)] =
     &[("net.ipv4.tcp_rmem", "4096 131072 536870912"), ("net.ipv4.tcp_wmem", "4096 16384 536870912")];

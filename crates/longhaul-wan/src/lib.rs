@@ -1,18 +1,17 @@
 //! A wide-area network in one machine, for tests and rehearsals: two hosts (network namespaces)
-//! joined by links with a rate, a delay, a queue, and everything that befalls packets on long
-//! paths.
+//! joined by links with a rate, a delay, a queue, and all the harm that packets meet on long paths.
 //!
 //! Takes a [`Config`]; gives a [`Wan`] to run commands on both hosts, to change links in flight,
-//! and to count what happened. It is a program too (`cargo run -p longhaul-wan -- --help`). It
-//! knows nothing of longhaul: what is tested must not be what tests it.
+//! and to count packets. It is a program too (`cargo run -p longhaul-wan -- --help`). It knows
+//! nothing of longhaul: a test must not share code with the program that it tests.
 //!
 //! # How it works
 //!
 //! Each host has one TUN device per link. A thread for each direction reads frames from one device,
 //! lets a [`Path`] happen to them (a machine without clock or device), and writes them to the other
 //! when it is time. Devices have offloads: a sender hands over super-packets of up to 64 KiB, which
-//! count as the segments that they stand for, pass in one piece where nothing happens to them, and
-//! are cut where something does.
+//! count as the segments that they stand for, pass in one piece if they are all treated alike, and
+//! are cut otherwise.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +60,7 @@ pub use wan::{Config, Direction, Link, Step, Wan};
 /// not root; the process must not have started a thread yet. Commands keep the user's own id.
 ///
 /// # Errors
-/// When the kernel has no such namespaces for ordinary users.
+/// If the kernel has no such namespaces for ordinary users.
 pub fn become_able() -> Result<(), Error> {
     host::become_able()
 }

@@ -1,16 +1,16 @@
-//! Owns what is under way, in order of arrival. Takes things with the time they are due, gives them
-//! back by then. Must not know what they are.
+//! Owns the things under way, in order of arrival. Takes each with the time it is due, gives it
+//! back when it is due. Must not know what the things are.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::pipe::Time;
 
-/// Things under way. Nearly all arrive in the order in which they left: those cost no sorting.
+/// Things under way. Nearly all arrive in the order in which they left, and those cost no sorting.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
     ordered: VecDeque<(Time, T)>,
-    /// Those that arrive out of order.
+    /// The things that arrive out of order.
     strays: BinaryHeap<Reverse<Stray<T>>>,
     pushed: u64,
     /// The latest arrival among `ordered` so far.
@@ -25,7 +25,7 @@ struct Stray<T> {
 }
 
 impl<T> Line<T> {
-    /// One leaves; if it is due earlier than others before it, it overtakes them.
+    /// Adds a thing that leaves now. If it is due earlier than others before it, it overtakes them.
     pub(crate) fn push(&mut self, due: Time, thing: T) {
         self.pushed += 1;
         if due >= self.last {
@@ -36,7 +36,7 @@ impl<T> Line<T> {
         }
     }
 
-    /// The first that is due by now.
+    /// The first thing that is due by now, with the time it was due.
     pub(crate) fn pop(&mut self, now: Time) -> Option<(Time, T)> {
         if self.next().is_none_or(|due| due > now) {
             return None;
@@ -47,7 +47,7 @@ impl<T> Line<T> {
         self.ordered.pop_front()
     }
 
-    /// When the first is due.
+    /// The time when the first thing is due.
     pub(crate) fn next(&self) -> Option<Time> {
         let ordered = self.ordered.front().map(|(due, _)| *due);
         ordered.into_iter().chain(self.strays.peek().map(|Reverse(stray)| stray.due)).min()

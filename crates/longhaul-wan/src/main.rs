@@ -1,5 +1,5 @@
 //! The program: a command line becomes a network, a command on each host, an exit code and a file
-//! of counters. Takes words, gives what the command gives. Must not know how links work.
+//! of counters. Takes words, gives the command's exit code. Must not know how links work.
 
 mod args;
 
@@ -72,7 +72,7 @@ fn end(mut far: Child) {
     let _ = far.wait();
 }
 
-/// What is written at the end.
+/// The content of the counters file.
 #[derive(Serialize)]
 struct Said {
     v: u32,
@@ -92,13 +92,13 @@ fn write_counters(wan: &Wan, seed: u64, file: &Path) -> Result<(), Error> {
     std::fs::write(file, format!("{said}\n")).map_err(wrong)
 }
 
-/// The command's own code; as in a shell where a signal ended it.
+/// The command's own exit code; if a signal ended it, the code that a shell gives.
 fn code(status: ExitStatus) -> u8 {
     let signal = || status.signal().map(|signal| 128 + signal);
     status.code().or_else(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(CANNOT)
 }
 
-/// The exit code when there is no network, or no command: as for a wrong command line.
+/// The exit code if there is no network, or no command: the same as for a wrong command line.
 const CANNOT: u8 = 2;
-/// How long the far processes have to end.
+/// The time that the far processes have to end.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,13 +1,14 @@
-//! Owns what a frame read from a TUN device is: the kernel's offload header, then one IP packet
-//! that may stand for many segments. Takes bytes, gives a [`Shape`]. Must not know what happens to
-//! packets.
+//! Owns the format of a frame read from a TUN device: the kernel's offload header, then one IP
+//! packet that may stand for many segments. Takes bytes, gives a [`Shape`]. Must not know what
+//! happens to packets.
 
 /// Bytes of the offload header (`struct virtio_net_hdr`) before each packet.
 pub(crate) const OFFLOAD_BYTES: usize = 10;
 /// The longest frame: an IPv6 packet's length does not count its header.
 pub(crate) const FRAME_BYTES_MAX: usize = OFFLOAD_BYTES + 40 + 65_535;
 
-/// The header's checksum holds the sum of the pseudo header only; the device is to do the rest.
+/// The flag that the header's checksum holds the sum of the pseudo header only, and the device is
+/// to do the rest.
 pub(crate) const NEEDS_CHECKSUM: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
@@ -22,7 +23,7 @@ pub(crate) struct Offload {
     pub(crate) headers: u16,
     /// Payload bytes of each segment but the last.
     pub(crate) segment: u16,
-    /// Where checksumming starts, and where the checksum goes from there.
+    /// The offset at which checksumming starts, and the offset of the checksum from there.
     pub(crate) sum_start: u16,
     pub(crate) sum_offset: u16,
 }
@@ -45,7 +46,7 @@ impl Offload {
     }
 }
 
-/// What a firewall goes by.
+/// The protocol of a packet, by which a firewall decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Tcp,
@@ -58,20 +59,21 @@ pub(crate) enum Protocol {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) protocol: Protocol,
-    /// Where the TCP or UDP header begins; 0 if there is none that can be told, as in a fragment.
+    /// The offset of the TCP or UDP header; 0 if there is none that can be told, as in a fragment.
     pub(crate) transport: u16,
-    /// Bytes before the payload: the IP header and, where it can be told, the transport's.
+    /// Bytes before the payload: the IP header and, if it can be told, the transport's.
     pub(crate) headers: u16,
-    /// Payload bytes of each segment; of the whole packet, where it is one.
+    /// Payload bytes of each segment; of the whole packet, if it is one segment.
     pub(crate) segment: u32,
     pub(crate) segments: u16,
     pub(crate) bytes: u32,
-    /// Meant for the link's other end alone (multicast): no path over several hops would carry it.
+    /// Whether it is meant for the link's other end alone (multicast): no path over several hops
+    /// would carry it.
     pub(crate) local: bool,
 }
 
 impl Shape {
-    /// The shape of a frame, or none if it holds no IP packet.
+    /// The shape of a frame. `None` if it holds no IP packet.
     pub(crate) fn read(frame: &[u8]) -> Option<Shape> {
         let offload = Offload::read(frame)?;
         let packet = &frame[OFFLOAD_BYTES..];
@@ -110,7 +112,7 @@ impl Shape {
         u32::from(self.headers) + (self.payload() - before).min(self.segment)
     }
 
-    /// Bytes of so many segments from this one on, each as a packet of its own.
+    /// Bytes of `count` segments from `first` on, each as a packet of its own.
     pub(crate) fn bytes_of(&self, first: u16, count: u16) -> u64 {
         let (first, end) = (u64::from(first), u64::from(first) + u64::from(count));
         let (payload, segment) = (u64::from(self.payload()), u64::from(self.segment));
@@ -123,11 +125,11 @@ impl Shape {
     }
 }
 
-/// What matters of an IP header.
+/// The fields of an IP header that matter here.
 struct Ip {
     protocol: u8,
     headers: usize,
-    /// Where the transport header begins, if it follows at once.
+    /// The offset of the transport header. `None` if it does not follow at once.
     transport: Option<usize>,
     fragment: bool,
     multicast: bool,
@@ -148,7 +150,7 @@ impl Ip {
                     multicast: packet[16] >> 4 == 14,
                 })
             }
-            // Extension headers are not walked: what has them is neither split nor told apart.
+            // Extension headers are not walked: a packet with them is neither split nor told apart.
             6 if packet.len() >= 40 => Some(Ip {
                 // A report of multicast listeners is ICMP behind a hop-by-hop header.
                 protocol: packet[6],
@@ -162,7 +164,7 @@ impl Ip {
     }
 }
 
-/// Where a transport header that is known begins and ends.
+/// The offsets where a known transport header begins and ends.
 fn headers_of(protocol: u8, start: usize, packet: &[u8]) -> Option<(usize, usize)> {
     let len = match protocol {
         TCP => usize::from(packet.get(start + 12)? >> 4) * 4,

@@ -1,5 +1,5 @@
-//! Owns what one direction of a link is like: rate, delay, queue, and everything that can happen to
-//! a packet. Takes numbers from the caller, gives them to the pipe and the dice. Must not know
+//! Owns the settings of one direction of a link: rate, delay, queue, and everything that can happen
+//! to a packet. Takes numbers from the caller, gives them to the pipe and the dice. Must not know
 //! packets, time or devices.
 
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::Rate;
 /// One direction of a link. [`Path::default`] carries everything at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Path {
-    /// What passes per second, counted in whole packets with their IP headers and `overhead`.
-    /// Default: no limit.
+    /// The data that passes per second, counted in whole packets with their IP headers and
+    /// `overhead`. Default (`None`): no limit.
     pub rate: Option<Rate>,
-    /// From the end of a packet's serialisation to its arrival: half a round trip where both
+    /// The time from the end of a packet's serialisation to its arrival: half a round trip if both
     /// directions are alike. Default: 0.
     pub delay: Duration,
-    /// What may wait for the rate; the rest is dropped at the tail. Default: 1 BDP. Without a rate
-    /// nothing waits.
+    /// The bytes that may wait for the rate; further packets are dropped at the tail. Default: 1
+    /// BDP. Without a rate nothing waits.
     pub queue: Queue,
     /// Packets that vanish behind the queue. Default: none.
     pub loss: Loss,
@@ -25,41 +25,42 @@ pub struct Path {
     /// Share of packets that are held back by `reorder_by`, so that later ones pass them. Default:
     /// 0.
     pub reorder: f64,
-    /// For how long a packet is held back. Default: 1 ms.
+    /// The time for which a packet is held back. Default: 1 ms.
     pub reorder_by: Duration,
     /// Share of packets in which a bit changes and the checksum tells. Default: 0.
     pub corrupt: f64,
     /// Share of packets in which a bit of the payload changes and the checksum is made to fit: only
-    /// the receiving program can notice. Spares what carries no payload of TCP or UDP. Default: 0.
+    /// the receiving program can notice. Packets without payload of TCP or UDP are spared. Default:
+    /// 0.
     pub corrupt_silently: f64,
-    /// What a firewall swallows. Default: nothing.
+    /// The protocols that a firewall swallows. Default: nothing.
     pub blocked: Blocked,
-    /// Packets with more bytes than this vanish and nobody is told: a hole in path MTU discovery.
-    /// Default: none.
+    /// Packets with more bytes than this vanish silently: a hole in path MTU discovery. Default:
+    /// `None`, no hole.
     pub hole: Option<u32>,
     /// Bytes that each packet costs on the wire besides its own, like 38 for Ethernet's framing.
     /// Default: 0.
     pub overhead: u32,
-    /// Nothing arrives, and what was under way is lost. Default: false.
+    /// Whether the link is down: no packet arrives, and packets under way are lost. Default: false.
     pub down: bool,
 }
 
-/// How much may wait.
+/// The size of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Queue {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// So many times what is under way at full rate in twice the delay, but at least
+    /// This many times the bytes under way at full rate in twice the delay, but at least
     /// [`QUEUE_BYTES_MIN`].
     Bdp(f64),
 }
 
-/// How packets are lost.
+/// The way in which packets are lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
-    /// Each by itself, with this probability.
+    /// Each packet is lost by itself, with this probability.
     Independent(f64),
-    /// By a path that is good or bad for a while (Gilbert and Elliott).
+    /// Packets are lost by a path that is good or bad for a while (Gilbert and Elliott).
     Bursts(Bursts),
 }
 
@@ -110,7 +111,7 @@ impl Default for Path {
 }
 
 impl Path {
-    /// Bytes that may wait; none is dropped where there is no rate.
+    /// Bytes that may wait; without a rate no packet is dropped.
     #[must_use]
     pub fn queue_bytes(&self) -> u64 {
         match (self.queue, self.rate) {
@@ -123,15 +124,15 @@ impl Path {
         }
     }
 
-    /// Bytes that can be held at a time, waiting and under way; what is held without a rate is
-    /// bounded all the same.
+    /// Bytes that can be held at a time, waiting and under way; without a rate they are bounded all
+    /// the same.
     pub(crate) fn held_bytes(&self) -> u64 {
         let Some(rate) = self.rate else { return HELD_BYTES_UNLIMITED };
         let held_back = if self.reorder > 0.0 { self.reorder_by } else { Duration::ZERO };
         self.queue_bytes().saturating_add(rate.bytes_in(nanos(self.delay + held_back)))
     }
 
-    /// Whether no dice are needed: whatever arrives leaves as it came.
+    /// Whether no dice are needed: each packet leaves as it came.
     pub(crate) fn is_even(&self) -> bool {
         let chances = [self.duplicate, self.reorder, self.corrupt, self.corrupt_silently];
         self.loss == Loss::Independent(0.0) && chances.iter().all(|chance| *chance == 0.0)
@@ -139,8 +140,8 @@ impl Path {
 }
 
 impl Loss {
-    /// Bursts of so many packets on average in which everything is lost, as often as makes this
-    /// share of all packets.
+    /// Bursts of `packets` packets on average in which all are lost, so often that `share` of all
+    /// packets is.
     #[must_use]
     pub fn in_bursts(share: f64, packets: f64) -> Loss {
         let leave = 1.0 / packets.max(1.0);
@@ -150,15 +151,15 @@ impl Loss {
     }
 }
 
-/// Whole nanoseconds; the longest time is centuries away.
+/// The time in whole nanoseconds; the longest is centuries.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a queue measured in BDPs holds at least: a path without delay has no BDP, and a router on
+/// The least that a queue measured in BDPs holds: a path without delay has no BDP, and a router on
 /// it has a buffer all the same.
 pub const QUEUE_BYTES_MIN: u64 = 256 * 1024;
-/// What a direction without a rate holds at most: 100 ms at 20 Gbit/s.
+/// The most that a direction without a rate holds: 100 ms at 20 Gbit/s.
 const HELD_BYTES_UNLIMITED: u64 = 256 * 1024 * 1024;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Owns one direction of a link as a machine without clock or device: the queue before the rate,
-//! the line behind it, and what befalls each packet. Takes shapes and times, gives pieces to
+//! the line behind it, and the fate of each packet. Takes shapes and times, gives pieces to
 //! deliver. Must not know bytes, threads or descriptors.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::path::nanos;
 /// Nanoseconds since the link was made.
 pub(crate) type Time = u64;
 
-/// Segments of a frame that go on as one.
+/// Consecutive segments of a frame that go on as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece<T> {
     pub(crate) of: T,
@@ -23,7 +23,7 @@ pub(crate) struct Piece<T> {
     pub(crate) cut: Cut,
 }
 
-/// What to do with a frame's piece; either way, one hold on the frame ends.
+/// An order for a frame's piece. In either case one hold on the frame ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery<T> {
     Deliver(Piece<T>),
@@ -34,23 +34,23 @@ pub(crate) enum Delivery<T> {
 #[derive(Debug, Clone, Copy)]
 struct Waiting<T> {
     piece: Piece<T>,
-    /// Bytes it costs the rate.
+    /// Bytes that it costs the rate.
     wire: u64,
     fate: Fate,
 }
 
-/// What follows from a path, computed once.
+/// Limits that follow from a path, computed once.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// No dice are needed.
+    /// Whether no dice are needed.
     even: bool,
     queue_bytes: u64,
-    /// A piece arrives with its last bit: one that takes long on the wire is cut, so that its first
-    /// bits do not wait for that.
+    /// The longest piece in bytes. A piece arrives with its last bit: one that takes long on the
+    /// wire is cut, so that its first bits do not wait for that.
     run_bytes: u64,
 }
 
-/// One direction. `T` stands for a frame that someone else keeps.
+/// One direction. `T` stands for a frame that the caller keeps.
 #[derive(Debug)]
 pub(crate) struct Pipe<T> {
     path: Path,
@@ -59,9 +59,9 @@ pub(crate) struct Pipe<T> {
     queue: VecDeque<Waiting<T>>,
     /// Bytes of all that is in the queue.
     queued: u64,
-    /// When the head of the queue has been sent.
+    /// The time when the head of the queue has been sent.
     head_leaves: Time,
-    /// When the last piece that left had been sent: the rate's clock.
+    /// The time when the last piece that left had been sent: the rate's clock.
     free_at: Time,
     line: Line<Piece<T>>,
     counters: Counters,
@@ -82,7 +82,7 @@ impl<T: Copy> Pipe<T> {
         }
     }
 
-    /// A frame arrives. Answers how many deliveries will speak of it.
+    /// Takes a frame that arrives. Returns how many deliveries will concern it.
     pub(crate) fn handle_frame(&mut self, now: Time, of: T, shape: Shape) -> u32 {
         self.advance(now);
         self.count(shape);
@@ -116,13 +116,13 @@ impl<T: Copy> Pipe<T> {
         holds
     }
 
-    /// A frame arrives for which there is no memory.
+    /// Counts a frame that arrives and for which there is no memory.
     pub(crate) fn handle_overflow(&mut self, shape: Shape) {
         self.count(shape);
         self.counters.dropped_emulator += u64::from(shape.segments);
     }
 
-    /// The receiving device would not take a piece that was to be delivered.
+    /// Counts a piece that the receiving device refused.
     pub(crate) fn handle_refusal(&mut self, piece: &Piece<T>) {
         self.counters.delivered_frames -= 1;
         self.counters.delivered_packets -= u64::from(piece.cut.count);
@@ -130,8 +130,8 @@ impl<T: Copy> Pipe<T> {
         self.counters.dropped_emulator += u64::from(piece.cut.count);
     }
 
-    /// The path is another from now on. What waits leaves at the new rate; what has left arrives as
-    /// it would have.
+    /// Replaces the path from now on. Waiting packets leave at the new rate; packets that have left
+    /// arrive as they would have.
     pub(crate) fn change(&mut self, now: Time, path: Path) {
         self.advance(now);
         if let (Some(old), Some(new), false) = (self.path.rate, path.rate, self.queue.is_empty()) {
@@ -151,7 +151,7 @@ impl<T: Copy> Pipe<T> {
         &self.path
     }
 
-    /// What is due by now, one at a time, in the order of arrival.
+    /// The next piece that is due by now, in the order of arrival.
     pub(crate) fn poll_delivery(&mut self, now: Time) -> Option<Delivery<T>> {
         self.advance(now);
         let (due, piece) = self.line.pop(now)?;
@@ -168,13 +168,14 @@ impl<T: Copy> Pipe<T> {
         Some(Delivery::Deliver(piece))
     }
 
-    /// When something will be due, if nothing else happens.
+    /// The time when the next piece will be due, if nothing else happens.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let head = self.queue.front().map(|_| self.head_leaves.saturating_add(nanos(self.path.delay)));
         self.line.next().into_iter().chain(head).min()
     }
 
-    /// Until when the rate is taken by what waits: a frame that comes earlier would only wait too.
+    /// The time until which waiting packets take the rate: a frame that comes earlier would only
+    /// wait too.
     pub(crate) fn poll_idle(&self, now: Time) -> Time {
         let taken = self.path.rate.map_or(0, |rate| rate.nanos_for(self.backlog(now)));
         now.saturating_add(taken)
@@ -184,7 +185,7 @@ impl<T: Copy> Pipe<T> {
         self.counters
     }
 
-    /// Throws the dice for a packet, and says what becomes of it if it is let in.
+    /// Throws the dice for a packet. Returns its fate if it is let into the queue.
     fn admit(&mut self, shape: &Shape, bytes: u32, backlog: u64, wire: u64) -> Option<Fate> {
         // Thrown for every packet that arrives, so that the n-th one's fate depends on nothing but
         // n.
@@ -211,7 +212,7 @@ impl<T: Copy> Pipe<T> {
         None
     }
 
-    /// Puts a piece at the end of the queue. Answers how many holds on its frame it needs.
+    /// Puts a piece at the end of the queue. Returns how many holds on its frame it needs.
     fn enqueue(&mut self, now: Time, run: Option<Waiting<T>>) -> u32 {
         let Some(run) = run else { return 0 };
         if let Some(rate) = self.path.rate {
@@ -226,7 +227,7 @@ impl<T: Copy> Pipe<T> {
         if run.fate.lost { 0 } else { 1 + u32::from(run.fate.duplicate) }
     }
 
-    /// Moves what has been sent by now from the queue to the line.
+    /// Moves the pieces that have been sent by now from the queue to the line.
     fn advance(&mut self, now: Time) {
         while self.head_leaves <= now {
             let Some(head) = self.queue.pop_front() else { return };
@@ -239,7 +240,7 @@ impl<T: Copy> Pipe<T> {
         }
     }
 
-    /// A piece is on the wire.
+    /// Puts a piece on the wire.
     fn depart(&mut self, at: Time, sent: Waiting<T>) {
         let Waiting { piece, fate, .. } = sent;
         let packets = u64::from(piece.cut.count);
@@ -264,7 +265,7 @@ impl<T: Copy> Pipe<T> {
         }
     }
 
-    /// Bytes that wait now: of the head, what has not been sent yet.
+    /// Bytes that wait now; of the head only the part that has not been sent yet.
     fn backlog(&self, now: Time) -> u64 {
         let (Some(head), Some(rate)) = (self.queue.front(), self.path.rate) else { return 0 };
         let left = rate.bytes_in(self.head_leaves.saturating_sub(now)).min(head.wire);
@@ -293,8 +294,8 @@ impl<T> Piece<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Whether the next packet can be part of the same piece: only what nothing happens to, or the
-    /// same loss, goes together.
+    /// Whether the next packet can be part of the same piece: only packets to which nothing
+    /// happens, or packets that are all lost, go together.
     fn goes_on_with(&self, next: Fate, fits: bool) -> bool {
         let plain = Fate { lost: self.fate.lost, ..Fate::default() };
         self.fate == plain && next == plain && fits

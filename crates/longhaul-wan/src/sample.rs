@@ -1,5 +1,5 @@
 //! Owns packets made for unit tests, as the kernel would hand them over. Takes a few numbers, gives
-//! frames. Must not share code with what it is there to test, but for the checksum.
+//! frames. Must share no code with the modules that it tests, except the checksum.
 
 use crate::checksum::Sum;
 use crate::packet::{NEEDS_CHECKSUM, OFFLOAD_BYTES, Offload, TCP, UDP};
@@ -12,7 +12,8 @@ pub(crate) struct Sample {
     pub(crate) version: u8,
     pub(crate) protocol: u8,
     pub(crate) payload: usize,
-    /// Payload of each segment; 0: none is asked of the device, and the checksum is whole.
+    /// Payload bytes of each segment. 0: the device is not asked to segment, and the checksum is
+    /// whole.
     pub(crate) segment: usize,
 }
 
@@ -59,7 +60,7 @@ impl Sample {
         if self.protocol == TCP { 16 } else { 6 }
     }
 
-    /// The pseudo header's sum of a packet like this one, whatever its length.
+    /// The pseudo header's sum of a packet like this one, of any length.
     pub(crate) fn pseudo(&self, packet: &[u8]) -> Sum {
         let addresses = if self.version == V4 { &packet[12..20] } else { &packet[8..40] };
         let len = (packet.len() - self.ip_headers()) as u32;

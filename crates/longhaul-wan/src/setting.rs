@@ -45,23 +45,23 @@ impl Change {
     /// One setting.
     ///
     /// # Errors
-    /// When there is no such key, or its value is not understood.
+    /// If there is no such key, or its value is not understood.
     pub fn one(key: &str, value: &str) -> Result<Change, Error> {
         setting(key, value).map(|setting| Change(vec![setting]))
     }
 
-    /// The link goes down, or comes up again.
+    /// A change that takes the link down, or up again.
     #[must_use]
     pub fn down(down: bool) -> Change {
         Change(vec![Setting::Down(down)])
     }
 
-    /// Further changes, after these.
+    /// Adds further changes behind these.
     pub fn extend(&mut self, more: &Change) {
         self.0.extend_from_slice(&more.0);
     }
 
-    /// Changes a path; what is not named stays as it is.
+    /// Changes a path; settings that are not named stay as they are.
     pub fn apply(&self, path: &mut Path) {
         for setting in &self.0 {
             match *setting {

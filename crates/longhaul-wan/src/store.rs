@@ -4,7 +4,7 @@
 
 use crate::packet::FRAME_BYTES_MAX;
 
-/// Where a frame lies.
+/// The place where a frame lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     block: u32,
@@ -16,12 +16,12 @@ pub(crate) struct Span {
 struct Block {
     bytes: Box<[u8]>,
     used: usize,
-    /// How often its spans are still held.
+    /// The number of holds on its spans.
     spans_held: u64,
 }
 
-/// Blocks, of which some are free. Nothing is given back to the system: what was needed once is
-/// needed again.
+/// Blocks, of which some are free. No memory is given back to the system: memory that was needed
+/// once is needed again.
 #[derive(Debug)]
 pub(crate) struct Store {
     blocks: Vec<Block>,
@@ -32,21 +32,21 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// A store for frames of so many bytes at a time.
+    /// A store for frames of `bytes` bytes in total at a time.
     pub(crate) fn with_room_for(bytes: u64) -> Store {
         let mut store = Store { blocks: Vec::new(), free: Vec::new(), current: None, blocks_max: 0 };
         store.grow_to(bytes);
         store
     }
 
-    /// Holds at least so much from now on; memory is taken when it is needed.
+    /// Holds at least `bytes` from now on; memory is taken when it is needed.
     pub(crate) fn grow_to(&mut self, bytes: u64) {
         // Twice, as small packets are rounded up and blocks are kept by the last packet in them.
         let blocks = usize::try_from(bytes / (BLOCK_BYTES as u64 / 2)).unwrap_or(usize::MAX);
         self.blocks_max = self.blocks_max.max(blocks.saturating_add(SPARE_BLOCKS));
     }
 
-    /// Room for the longest frame; none if all blocks are held.
+    /// Room for the longest frame. `None` if all blocks are held.
     pub(crate) fn room(&mut self) -> Option<&mut [u8]> {
         let fits = |block: &Block| block.bytes.len() - block.used >= FRAME_BYTES_MAX;
         if !self.current.is_some_and(|at| fits(&self.blocks[at as usize])) {
@@ -67,14 +67,14 @@ impl Store {
         u32::try_from(self.blocks.len() - 1).ok()
     }
 
-    /// The span of a frame of so many bytes, read into the room; it is not kept yet.
+    /// The span of a frame of `len` bytes that was read into the room; it is not kept yet.
     pub(crate) fn span(&self, len: usize) -> Option<Span> {
         let block = self.current?;
         let start = u32::try_from(self.blocks[block as usize].used).ok()?;
         Some(Span { block, start, len: u32::try_from(len).ok()? })
     }
 
-    /// Keeps the span until it has been released so many times.
+    /// Keeps the span until it has been released `times` times.
     pub(crate) fn keep(&mut self, span: Span, times: u32) {
         if times > 0 {
             let block = &mut self.blocks[span.block as usize];
@@ -100,10 +100,10 @@ impl Store {
     }
 }
 
-/// Sixteen of the longest frames: at most one of them is wasted at the end.
+/// The size of a block: sixteen of the longest frames, of which at most one is wasted at the end.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Beyond what is held: the block that is being filled, and those kept by a packet that was held
-/// back.
+/// Blocks beyond the held ones: the block that is being filled, and those kept by a packet that was
+/// held back.
 const SPARE_BLOCKS: usize = 8;
 /// A cache line: the kernel copies to and from lines of its own.
 const ALIGNMENT: usize = 64;
@@ -128,7 +128,7 @@ mod tests {
             let (byte, len) = (round as u8, 1 + round * 7919 % 60_000);
             held.push_back((put(&mut store, byte, len, 1).expect("a few are held"), byte));
             if held.len() > 40 {
-                // Not in order: what was held back is released late.
+                // Not in order: a packet that was held back is released late.
                 let (span, byte) = held.remove(round % 3).unwrap();
                 assert!(store.bytes(span).iter().all(|found| *found == byte), "round {round}");
                 store.release(span);

@@ -1,5 +1,6 @@
-//! Owns how quantities are written: rates, times, sizes, shares. Takes text from whoever sets a
-//! path up, gives numbers with their unit in the type or the name. Must not know what they are for.
+//! Owns the notation of quantities: rates, times, sizes, shares. Takes text from the code that sets
+//! a path up, gives numbers with their unit in the type or the name. Must not know what they are
+//! for.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,32 +13,32 @@ use crate::Error;
 pub struct Rate(u64);
 
 impl Rate {
-    /// So many bits per second; 0 counts as 1, as a link that carries nothing is a link that is
-    /// down.
+    /// A rate of `per_second` bits per second; 0 counts as 1, as a link that carries nothing is a
+    /// link that is down.
     #[must_use]
     pub fn bits(per_second: u64) -> Rate {
         Rate(per_second.clamp(1, RATE_BITS_MAX))
     }
 
-    /// So many megabits (10^6 bits) per second.
+    /// A rate of `per_second` megabits (10^6 bits) per second.
     #[must_use]
     pub fn mbit(per_second: u64) -> Rate {
         Rate::bits(per_second.saturating_mul(1_000_000))
     }
 
-    /// In bits per second.
+    /// The rate in bits per second.
     #[must_use]
     pub fn as_bits(self) -> u64 {
         self.0
     }
 
-    /// Nanoseconds that so many bytes take, rounded up: a rate is never exceeded.
+    /// Nanoseconds that `bytes` take, rounded up: a rate is never exceeded.
     pub(crate) fn nanos_for(self, bytes: u64) -> u64 {
         let bits = u128::from(bytes) * 8 * 1_000_000_000;
         u64::try_from(bits.div_ceil(u128::from(self.0))).unwrap_or(u64::MAX)
     }
 
-    /// Bytes that pass in so many nanoseconds, rounded down.
+    /// Bytes that pass in `nanos` nanoseconds, rounded down.
     pub(crate) fn bytes_in(self, nanos: u64) -> u64 {
         u64::try_from(u128::from(self.0) * u128::from(nanos) / 8_000_000_000).unwrap_or(u64::MAX)
     }
@@ -64,7 +65,7 @@ impl FromStr for Rate {
 /// A time: `100ms`, `1.5s`, `250us`, `2min`, or `0`.
 ///
 /// # Errors
-/// When it is none, or longer than an hour.
+/// If it is no time, or longer than an hour.
 pub fn time(text: &str) -> Result<Duration, Error> {
     let nanos = if text == "0" { Some(0.0) } else { scaled(text, TIMES) };
     let nanos = nanos.filter(|nanos| *nanos <= TIME_NANOS_MAX);
@@ -74,7 +75,7 @@ pub fn time(text: &str) -> Result<Duration, Error> {
 /// A number of bytes: `9000`, `64KiB`, `1.5MB`.
 ///
 /// # Errors
-/// When it is none, or above 1 TiB.
+/// If it is no size, or above 1 TiB.
 pub fn bytes(text: &str) -> Result<u64, Error> {
     let bytes = scaled(text, BYTES).filter(|bytes| *bytes <= BYTES_MAX);
     bytes.map(|bytes| bytes as u64).ok_or_else(|| wrong("size", text, "like 9000 or 64KiB"))
@@ -83,7 +84,7 @@ pub fn bytes(text: &str) -> Result<u64, Error> {
 /// A share of packets, from 0 to 1: `1e-3`, `0.001`, `0.1%`.
 ///
 /// # Errors
-/// When it is none.
+/// If it is no share.
 pub fn share(text: &str) -> Result<f64, Error> {
     let share = match text.strip_suffix('%') {
         Some(percent) => number(percent).map(|percent| percent / 100.0),
@@ -98,7 +99,7 @@ pub(crate) fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| digits && number.is_finite())
 }
 
-/// What is said of text that is not what it should be.
+/// The error for a text that is not the expected value.
 pub(crate) fn wrong(what: &'static str, text: &str, wanted: &'static str) -> Error {
     Error::Setting { what, text: text.to_owned(), wanted }
 }

@@ -1,5 +1,5 @@
 //! Owns the emulated network: two hosts and the links between them. Takes a description, gives
-//! hosts to run things on, ways to change links, and counters. Must not know what runs on the
+//! hosts to run commands on, ways to change links, and counters. Must not know what runs on the
 //! hosts.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ use crate::drive::{Driver, Start};
 use crate::host::{Host, Tuning};
 use crate::{Change, Error, Path};
 
-/// What a network is to be.
+/// The description of a network.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// From 1 to 200 links, each with a subnet of its own. Default: one that carries everything at
@@ -29,31 +29,31 @@ pub struct Config {
 pub struct Link {
     /// Bytes of the largest packet on it, from 1280 to 65535. Default: 1500.
     pub mtu: u32,
-    /// From near to far.
+    /// The direction from near to far.
     pub forward: Path,
-    /// From far to near.
+    /// The direction from far to near.
     pub backward: Path,
-    /// What changes while it runs.
+    /// The changes while it runs.
     pub schedule: Vec<Step>,
 }
 
-/// A change that comes by itself.
+/// A scheduled change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Since the network was made.
+    /// The time since the network was made.
     pub at: Duration,
-    /// In which direction; none: in both.
+    /// The direction that changes. `None`: both.
     pub direction: Option<Direction>,
-    /// What changes.
+    /// The change.
     pub change: Change,
 }
 
-/// One way through a link.
+/// A direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From near to far.
+    /// The direction from near to far.
     Forward,
-    /// From far to near.
+    /// The direction from far to near.
     Backward,
 }
 
@@ -111,7 +111,7 @@ impl Wan {
     /// Makes the network, and starts it.
     ///
     /// # Errors
-    /// When the description is out of range, or the kernel refuses, as it does for want of rights.
+    /// If the description is out of range, or the kernel refuses, as it does for want of rights.
     pub fn new(config: &Config) -> Result<Wan, Error> {
         check(config)?;
         let mut near = Host::new(&config.tuning)?;
@@ -154,7 +154,7 @@ impl Wan {
         &self.far
     }
 
-    /// How long the network has been there: the clock of the schedules.
+    /// The time since the network was made: the clock of the schedules.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.began.elapsed()
@@ -163,7 +163,7 @@ impl Wan {
     /// Changes a link in flight, in one direction or in both.
     ///
     /// # Errors
-    /// When there is no such link.
+    /// If there is no such link.
     pub fn change(&self, link: usize, direction: Option<Direction>, change: &Change) -> Result<(), Error> {
         let running = self.links.get(link);
         let running = running.ok_or(Error::Range { what: "link", number: link as u64, range: "links count from 0" })?;
@@ -176,10 +176,10 @@ impl Wan {
         Ok(())
     }
 
-    /// What happened on each link so far.
+    /// The counters of each link so far.
     ///
     /// # Errors
-    /// When a host cannot be entered, which is where its devices are asked.
+    /// If a host cannot be entered, where its devices are asked.
     pub fn counters(&self) -> Result<Vec<LinkCounters>, Error> {
         let dropped = |host: &Host| {
             let ask = |link: &Running| device::dropped(&link.name).unwrap_or(0);
@@ -194,8 +194,8 @@ impl Wan {
         Ok(counters.collect())
     }
 
-    /// What programs on the hosts are told: `WAN_NEAR` and `WAN_FAR`, with `6` behind it for IPv6;
-    /// for link 1 and so on with `_1` behind that.
+    /// The environment variables for programs on the hosts: `WAN_NEAR` and `WAN_FAR`, with `6`
+    /// behind it for IPv6, and for link 1 and so on with `_1` behind that.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, String)> {
         let mut said = Vec::new();
@@ -238,8 +238,8 @@ fn name(link: usize) -> String {
     format!("wan{link}")
 }
 
-/// What is scheduled for a direction, the earliest first; what is at the same time, in the order
-/// given.
+/// The schedule of a direction, the earliest change first; changes at the same time stay in the
+/// order given.
 fn schedule(steps: &[Step], direction: Direction) -> Vec<(Duration, Change)> {
     let mine = steps.iter().filter(|step| step.direction.is_none_or(|only| only == direction));
     let mut mine: Vec<_> = mine.map(|step| (step.at, step.change.clone())).collect();
@@ -247,14 +247,14 @@ fn schedule(steps: &[Step], direction: Direction) -> Vec<(Duration, Change)> {
     mine
 }
 
-/// Each direction of each link has dice of its own.
+/// The seed of one direction of one link, each of which has dice of its own.
 fn seed(seed: u64, link: usize, direction: Direction) -> u64 {
     let number = link as u64 * 2 + u64::from(direction == Direction::Backward);
     seed ^ (number + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// As many as there are subnets, and then some.
+/// The most links: as many as there are subnets, and then some.
 const LINKS_MAX: usize = 200;
-/// What IPv6 asks of every link.
+/// The MTU that IPv6 asks of every link.
 const MTU_MIN: u32 = 1280;
 const MTU_MAX: u32 = 65_535;

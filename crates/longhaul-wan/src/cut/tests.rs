@@ -1,5 +1,5 @@
-//! What becomes of super-packets, against a segmentation written down independently. Takes sample
-//! packets; must not use the cutter's own helpers.
+//! Tests of the cutting of super-packets, against a segmentation written down independently. Takes
+//! sample packets; must not use the cutter's own helpers.
 
 use super::*;
 use crate::sample::{Sample, V4, V6};
@@ -17,8 +17,8 @@ fn cut(first: u16, count: u16) -> Cut {
     Cut { first, count, damage: None }
 }
 
-/// Whether what the receiver will check holds: the IP header's sum, and the transport's if it is
-/// not left to the device.
+/// Whether the checksums hold that the receiver will check: the IP header's, and the transport's if
+/// it is not left to the device.
 fn is_sound(sample: &Sample, frame: &[u8]) -> bool {
     let packet = &frame[OFFLOAD_BYTES..];
     let ip = sample.version == V6 || Sum::default().add(&packet[..20]).checksum() == 0;

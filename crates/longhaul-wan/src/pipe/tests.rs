@@ -1,5 +1,5 @@
-//! What befalls frames in one direction, played without clock or device. Takes sample shapes; must
-//! not know the pipe's fields.
+//! Tests of the fates of frames in one direction, played without clock or device. Takes sample
+//! shapes; must not know the pipe's fields.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{Change, Rate};
 
 const MS: Time = 1_000_000;
 
-/// A frame of TCP with so many segments of 1448 bytes: 1500 as packets.
+/// A frame of TCP with `segments` segments of 1448 bytes: 1500 as packets.
 fn frame(segments: usize) -> Shape {
     Shape::read(&Sample { version: V4, protocol: TCP, payload: 1448 * segments, segment: 1448 }.frame()).unwrap()
 }
@@ -29,8 +29,8 @@ fn path(text: &str) -> Path {
     path
 }
 
-/// All that arrives until nothing is left, each when it is due: time, frame, first segment, number
-/// of segments.
+/// All arrivals until nothing is left, each when it is due: time, frame, first segment, number of
+/// segments.
 fn play(pipe: &mut Pipe<u32>) -> Vec<(Time, u32, u16, u16)> {
     let mut arrived = Vec::new();
     while let Some(now) = pipe.poll_timeout() {

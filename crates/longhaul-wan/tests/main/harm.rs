@@ -1,4 +1,4 @@
-//! What a path does to packets besides taking time. Takes the kit's networks.
+//! Tests of the harm that a path does to packets besides taking time. Takes the kit's networks.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Owns what the tests share: networks from words, sockets on both hosts, datagrams with numbers.
-//! Must not judge.
+//! Owns the tests' shared helpers: networks from words, sockets on both hosts, datagrams with
+//! numbers. Must not judge.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -50,8 +50,9 @@ impl Datagrams {
         Datagrams { near, far }
     }
 
-    /// Sends datagrams of so many bytes that begin with their number; gives back those that arrive,
-    /// in order, once each is accounted for. Few at a time, so that no socket's buffer overflows.
+    /// Sends `count` datagrams of `bytes` bytes that begin with their number. Returns those that
+    /// arrive, in order, once each is accounted for. Few are sent at a time, so that no socket's
+    /// buffer overflows.
     pub(crate) fn send_all(&self, wan: &Wan, count: u32, bytes: usize) -> Vec<Vec<u8>> {
         let mut arrived = Vec::new();
         for first in (0..count).step_by(AT_A_TIME) {
@@ -92,13 +93,12 @@ fn receive(socket: &UdpSocket) -> Option<Vec<u8>> {
     }
 }
 
-/// Waits for something to become true.
+/// Waits until `done` returns true.
 pub(crate) fn until(mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < PATIENCE, "it did not happen in {PATIENCE:?}");
-        // Asking takes a thread on each host: asking without pause would slow down what is asked
-        // about.
+        // Asking takes a thread on each host: asking without pause would slow down the hosts.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn connection(wan: &Wan, far: IpAddr) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Sends so many bytes; gives back what arrived, and how long it took from the first byte to the
+/// Sends `bytes` bytes. Returns the bytes that arrived, and the time from the first byte to the
 /// last.
 pub(crate) fn stream(wan: &Wan, far: IpAddr, bytes: usize) -> (Vec<u8>, Duration) {
     let (mut near, mut far) = connection(wan, far);
@@ -125,7 +125,8 @@ pub(crate) fn stream(wan: &Wan, far: IpAddr, bytes: usize) -> (Vec<u8>, Duration
         scope.spawn(move || {
             near.write_all(&sent).unwrap();
             near.shutdown(std::net::Shutdown::Write).unwrap();
-            // Until the far end has closed: what is sent again meanwhile must find this end alive.
+            // Until the far end has closed: packets that are sent again meanwhile must find this
+            // end alive.
             let _ = near.read(&mut [0]);
         });
         let mut arrived = vec![0; 1];

@@ -1,4 +1,4 @@
-//! Firewalls, holes, outages, changes in flight, several links. Takes the kit's networks.
+//! Tests of firewalls, holes, outages, changes in flight, several links. Takes the kit's networks.
 
 use std::io::{Read, Write};
 use std::process::Command;

@@ -1,7 +1,8 @@
-//! The emulated network as programs meet it, against what was asked for. Needs root: `cargo test -p
-//! longhaul-wan -- --ignored`.
+//! Tests of the emulated network as programs meet it, against its settings. Needs root: `cargo test
+//! -p longhaul-wan -- --ignored`.
 //!
-//! Bounds are wide, as a busy machine is late; what can be counted is counted.
+//! Bounds of times are wide, as a busy machine is late; packets are counted exactly where they can
+//! be.
 
 #![allow(
     clippy::disallowed_methods,

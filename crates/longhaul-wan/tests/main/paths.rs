@@ -1,4 +1,4 @@
-//! Delay, rate, queue and loss: what was asked for against what is measured. Takes the kit's
+//! Tests of delay, rate, queue and loss: the settings against the measured values. Takes the kit's
 //! networks.
 
 use std::collections::BTreeSet;

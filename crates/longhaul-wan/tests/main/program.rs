@@ -1,5 +1,5 @@
-//! The program: what its command sees, its exit codes, its counters, and that nothing is left of
-//! it. Takes the built binary.
+//! Tests of the program: its command's environment, its exit codes, its counters, and that no
+//! process is left behind. Takes the built binary.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -28,8 +28,8 @@ fn the_command_runs_on_the_near_host_and_its_exit_code_is_the_programs() {
 fn the_counters_say_what_the_hosts_said_to_each_other() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("counters.json");
-    // The shell's own way to send a datagram, to a port where nobody listens: an ICMP error comes
-    // back.
+    // The shell's own way to send a datagram, to a port where no program listens: an ICMP error
+    // comes back.
     let words = ["--seed", "5", "--", "bash", "-c", "echo hello > /dev/udp/$WAN_FAR/9; sleep 0.2"];
     let status = program().arg("--counters").arg(&file).args(words).status().unwrap();
     assert!(status.success());
@@ -93,7 +93,7 @@ fn what_is_not_understood_ends_with_code_2_and_says_how_it_is_written() {
     assert!(said.contains(r#"no rate: "fast"; it is written like 1Gbit/s"#), "{said}");
 }
 
-/// A zombie is not: it waits for whoever inherited it.
+/// Whether a process runs. A zombie does not: it waits for the process that inherited it.
 fn is_running(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
