@@ -1,8 +1,8 @@
 //! Names the commit that a release was built from, for `--version`.
 //!
 //! In: the repository, if this is built from one. Out: the variable `LONGHAUL_BUILT_FROM` to the
-//! compiler. A tarball has no commit; neither does a debug build, which would have to be made anew
-//! after each one. Nothing that fails here fails the build.
+//! compiler. A tarball has no commit. A debug build has none either, as it would have to be made
+//! anew after each commit. A failure here does not fail the build.
 
 use std::env;
 use std::path::Path;
@@ -20,8 +20,8 @@ fn main() {
     println!("cargo::rustc-env=LONGHAUL_BUILT_FROM={commit}");
 }
 
-/// The commit of the repository whose top this workspace is; one that only lies around it is
-/// another's.
+/// The commit of the repository whose top this workspace is. A repository that only surrounds the
+/// workspace is another project's.
 fn commit() -> Option<String> {
     let top = git(&["rev-parse", "--show-toplevel"])?;
     let workspace = Path::new(&env::var("CARGO_MANIFEST_DIR").ok()?).join("../..").canonicalize().ok()?;
@@ -43,5 +43,5 @@ fn git(args: &[&str]) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty() && !text.contains('\n'))
 }
 
-/// A packager's word for it.
+/// The variable by which a packager names the commit.
 const NAMED: &str = "LONGHAUL_COMMIT";

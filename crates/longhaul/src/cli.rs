@@ -2,9 +2,9 @@
 //!
 //! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`,
 //! which give them their types and merge them with the environment and the config file. Knows no
-//! values, no defaults, no files. `bench` and `filter` have what the `bench` commands take, and the
-//! two options whose order counts; `help` what stands beneath the options, `misuse` and `foreign`
-//! what is said of lines that do not parse.
+//! values, no defaults, no files. `bench` has the arguments of the `bench` commands, `filter` the
+//! two options whose order counts, `help` the text beneath the options, `misuse` and `foreign` the
+//! messages for lines that do not parse.
 
 #![allow(
     rustdoc::broken_intra_doc_links,

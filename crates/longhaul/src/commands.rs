@@ -1,7 +1,7 @@
 //! The commands: one module each, from parsed arguments to an exit code.
 //!
 //! In: `cli`'s structs and the [`Context`]. Out: [`Exit`]. Joins settings, keys, the engine and
-//! output; each knows only its own command.
+//! output. Each module knows only its own command.
 
 mod bench;
 mod key;
@@ -21,12 +21,12 @@ use crate::exit::Exit;
 use crate::output::{self, ClientLog, LogLines};
 use crate::settings::{Environment, Layers, Talk, variable};
 
-/// What surrounds a command.
+/// The environment of a command.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The whole command line, the program's name first.
     pub line: &'a [OsString],
-    /// Looks variables up.
+    /// The environment variables.
     pub environment: Environment<'a>,
 }
 
@@ -35,8 +35,8 @@ impl<'a> Context<'a> {
         Places::of(self.environment)
     }
 
-    /// The variable of an option that has no layers: named files of the daemon and of keys. An
-    /// empty one is none.
+    /// The variable of an option that has no layers: the options of the daemon and of keys that
+    /// name files. `None` if it is unset or empty.
     fn variable(&self, name: &str) -> Option<OsString> {
         (self.environment)(&variable(name)).filter(|text| !text.is_empty())
     }
@@ -47,11 +47,11 @@ impl<'a> Context<'a> {
         Ok(Layers::new(self.environment, ClientFile::load(path.as_deref())?))
     }
 
-    /// Says everything from now on as `talk` asks for it, also what a client logs.
+    /// Makes all messages from now on follow `talk`, also the log lines of a client.
     fn talk(&self, talk: Talk) {
         output::set_color(talk.color, self.environment);
         let log = tracing_subscriber::fmt().with_env_filter(self.log_filter(client_level(talk)));
-        // A subscriber that stands already was set by whoever embeds this library.
+        // A subscriber that exists already was set by the program that embeds this library.
         let _ = log.with_ansi(false).event_format(ClientLog).with_writer(ClientLog).try_init();
     }
 
@@ -60,12 +60,11 @@ impl<'a> Context<'a> {
         variable.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new(level))
     }
 
-    /// Starts log lines on standard error, of what is at least as grave as `level` or as
-    /// `LONGHAUL_LOG` says.
+    /// Starts log lines on standard error, from the level `level` on or as `LONGHAUL_LOG` says.
     fn log(&self, level: &str) {
         let filter = self.log_filter(level);
         let lines = || LogLines::new(std::io::stderr());
-        // A subscriber that stands already was set by whoever embeds this library.
+        // A subscriber that exists already was set by the program that embeds this library.
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines).with_ansi(false).try_init();
     }
 }
@@ -73,7 +72,7 @@ impl<'a> Context<'a> {
 /// Runs the command that was asked for.
 ///
 /// # Errors
-/// What kept it from beginning; what happens later it tells itself.
+/// An error that kept the command from beginning. The command reports later errors itself.
 pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
     match cli.command {
         Verb::Push(args) => transfer::run(transfer::Direction::Push, &args, context),
@@ -97,8 +96,8 @@ fn block_on<F: Future>(future: F) -> Result<F::Output, Error> {
     Ok(output)
 }
 
-/// What a client says of what happens inside. Libraries are heard at the third `-v` only, and
-/// changes of lanes never: they are told as events.
+/// The log level of a client. Libraries are shown at the third `-v` only, and changes of lanes
+/// never: they are told as events.
 fn client_level(talk: Talk) -> &'static str {
     match talk.verbose {
         _ if talk.quiet => "off,longhaul=error",
@@ -109,5 +108,6 @@ fn client_level(talk: Talk) -> &'static str {
     }
 }
 
-/// One to hear control messages while the other is busy with a page of a manifest.
+/// Threads for control work: one reads control messages while the other is busy with a page of a
+/// manifest.
 const CONTROL_THREADS: usize = 2;

@@ -1,9 +1,9 @@
-//! The files that configure this program: where they lie, how they are read, and where in them an
-//! error stands.
+//! The files that configure this program: their places, their reading, and the place of an error in
+//! them.
 //!
 //! In: paths. Out: [`ClientFile`] to `settings`, [`Daemon`] to `commands::serve`, edits by `key
 //! authorize`. This module and those below it are the settings loader: they read files of the
-//! operator, never data. Know nothing of sessions.
+//! operator, never data. They know nothing of sessions.
 
 #![allow(clippy::disallowed_methods, reason = "the settings loader reads and writes the operator's own files")]
 
@@ -30,7 +30,7 @@ pub use rights::parse_rights;
 pub use serve::{CommandLineRoot, Daemon};
 pub use strict::{Exposed, check as check_strictly};
 
-/// Reads a config file; one that others may have written is refused, whoever wrote it last.
+/// Reads a config file. A file that others may write to is refused.
 fn read(path: &Path) -> Result<String, Error> {
     let file = File::open(path).map_err(Error::file("read", path))?;
     strict::check(path)?;
@@ -39,7 +39,7 @@ fn read(path: &Path) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Puts a new text in a file's place: it is either the old one or the new one, whatever dies.
+/// Replaces a file's text: after a crash the file has either the old text or the new one.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     replace_io(path, text).map_err(Error::file("write", path))
 }
@@ -67,7 +67,7 @@ fn flawed(path: &Path, text: &str, span: Option<Range<usize>>, message: impl ToS
     Error::Config { path: path.to_owned(), line, column, message }
 }
 
-/// An error of the parser, in words of people who write the file.
+/// An error of the parser, in the words of TOML.
 fn unparsed(path: &Path, text: &str, error: &toml::de::Error) -> Error {
     flawed(path, text, error.span(), words::plain(error.message()))
 }
@@ -79,7 +79,7 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// Far beyond any real config; what is larger is some other file.
+/// The largest config file: far beyond any real one. A larger file is no config.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Where placed paths begin: the engine names files beneath a base that is the destination itself,
-//! or, when the one source takes the destination's name, the directory that holds it.
+//! The base of placed paths: the engine names files beneath a base that is the destination itself
+//! or, if the one source takes the destination's name, the directory that holds it.
 //!
-//! In: the destination as written. Out: names as people see them to `output`, names and files of
-//! this host to `manifest`. Which of the two the base is stands in each event. Looks at no file and
+//! In: the destination as written. Out: names as users see them to `output`, names and files of
+//! this host to `manifest`. Each event tells which of the two the base is. Looks at no file and
 //! asks no daemon.
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// On this host.
+    /// A destination on this host.
     pub fn local(dest: &LocalPath) -> Destination {
         let parent = dest.path.parent().unwrap_or(Path::new("")).to_owned();
         let shown = |path: &Path| Escaped(path.as_os_str().as_bytes()).to_string();
@@ -32,7 +32,7 @@ impl Destination {
         Destination { shown, local: Some((dest.path.clone(), parent)) }
     }
 
-    /// At a daemon.
+    /// A destination at a daemon.
     pub fn daemon(dest: &DaemonPath) -> Destination {
         let host = host_port(&dest.host, dest.port);
         let Some(place) = &dest.path else {
@@ -47,14 +47,14 @@ impl Destination {
         Destination { shown: (shown(&place.path), shown(&parent)), local: None }
     }
 
-    /// Where a file stands, for people.
+    /// The path where a file stands, for users.
     pub fn shown(&self, file: &FileEvent) -> String {
         let path = Escaped(file.placed.as_bytes()).to_string();
         self.beneath(if file.placed.is_root() { "" } else { &path }, file.renamed)
     }
 
-    /// The same for any path, escaped, of a transfer whose one source takes the destination's name
-    /// or not.
+    /// The same for any path, escaped. `renamed` tells whether the one source takes the
+    /// destination's name.
     pub fn beneath(&self, path: &str, renamed: bool) -> String {
         let base = if renamed { &self.shown.1 } else { &self.shown.0 };
         let slash = if base.is_empty() || base.ends_with('/') || path.is_empty() { "" } else { "/" };
@@ -62,7 +62,7 @@ impl Destination {
     }
 
     /// A file's name relative to the destination if that is a directory after the run, else to the
-    /// directory that holds it: so that `b3sum --check` is run in the destination.
+    /// directory that holds it: `b3sum --check` is then run in the destination.
     pub fn name<'a>(&self, file: &'a FileEvent) -> Cow<'a, [u8]> {
         match file.placed.split_top() {
             Some((_, rest)) if file.renamed && !rest.is_root() => Cow::Owned(rest.as_bytes().to_vec()),
@@ -78,8 +78,8 @@ impl Destination {
         })
     }
 
-    /// The directories of this host that placed names begin in: of those that keep their names, and
-    /// of one that takes another.
+    /// The directories of this host in which placed names begin: of files that keep their names,
+    /// and of one that takes another. `None` if the destination is at a daemon.
     pub fn bases(&self) -> Option<(&Path, &Path)> {
         self.local.as_ref().map(|(itself, parent)| (itself.as_path(), parent.as_path()))
     }

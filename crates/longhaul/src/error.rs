@@ -1,5 +1,5 @@
-//! What this side's user, files and environment can get wrong before or beside a transfer, and how
-//! it is said.
+//! Errors of this side's user, files and environment before or beside a transfer, and their
+//! messages.
 //!
 //! In: from every module of the program. Out: as a [`Fault`] to `output`, which prints it. The
 //! engine's own faults pass through unchanged. Knows no exit codes but through [`FaultCode`].
@@ -17,16 +17,16 @@ use crate::config::Exposed;
 use crate::location::LocationFlaw;
 use crate::settings::{Flaw, Origin};
 
-/// Everything that this crate itself finds wrong.
+/// An error that this crate itself finds.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The command line does not parse.
     #[error("{message}")]
     CommandLine {
-        /// What the parser said, on one line.
+        /// The parser's message, on one line.
         message: String,
-        /// What it proposes.
+        /// The parser's proposal.
         hint: String,
     },
     /// An option has a value that cannot be used.
@@ -34,7 +34,7 @@ pub enum Error {
     Option {
         /// Where the value was written.
         origin: Origin,
-        /// What is wrong with it.
+        /// The flaw in it.
         flaw: Flaw,
     },
     /// A filter pattern cannot be used.
@@ -45,15 +45,15 @@ pub enum Error {
     Location {
         /// The location as written, escaped.
         location: String,
-        /// What is wrong with it.
+        /// The flaw in it.
         flaw: LocationFlaw,
     },
     /// Locations or options that do not go together.
     #[error("{why}")]
     Combination {
-        /// Which, and why.
+        /// The names of them, and the reason.
         why: &'static str,
-        /// What to do instead.
+        /// The advice what to do instead.
         hint: &'static str,
     },
     /// An option that means something else in other tools.
@@ -61,9 +61,9 @@ pub enum Error {
     Foreign {
         /// The option.
         option: &'static str,
-        /// What is done anyway.
+        /// The thing that is done anyway.
         why: &'static str,
-        /// What to write instead.
+        /// The advice what to write instead.
         hint: &'static str,
     },
     /// A config file says something that cannot be used.
@@ -75,10 +75,10 @@ pub enum Error {
         line: usize,
         /// Column in characters, from 1.
         column: usize,
-        /// What is wrong, on one line.
+        /// The mistake, on one line.
         message: String,
     },
-    /// A file that decides who is trusted, and that somebody else can change.
+    /// A file that decides who is trusted can be changed by another user.
     #[error("{0}")]
     Exposed(Box<Exposed>),
     /// A file of ours cannot be read or written.
@@ -88,13 +88,13 @@ pub enum Error {
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// There is no place for the files of this user.
     #[error("neither XDG_CONFIG_HOME nor HOME is an absolute path, so there is no place for {what}")]
     NoHome {
-        /// What was to lie there.
+        /// The file that would lie there.
         what: &'static str,
     },
     /// A name in the list of `--files-from` cannot be used.
@@ -102,12 +102,12 @@ pub enum Error {
     ListedName {
         /// The list.
         list: String,
-        /// Which of its names, from 1.
+        /// The number of the name in it, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The flaw in it.
         why: longhaul_core::PathError,
     },
-    /// A key is known to the daemon already, or a name.
+    /// The daemon knows the key, or the name, already.
     #[error("{}: {what} is there already, in the [[client]] '{client}'", path.display())]
     Authorized {
         /// The daemon's config.
@@ -134,19 +134,19 @@ pub enum Error {
     RootDir {
         /// The root.
         root: String,
-        /// What was to be its directory.
+        /// The path that was to be its directory.
         dir: PathBuf,
     },
-    /// Keys and key files.
+    /// A key or a key file cannot be used.
     #[error(transparent)]
     Net(#[from] NetError),
     /// There is no config for a daemon, nor any root on the command line.
     #[error("there is no config for a daemon: {}", .looked_for.join(" and "))]
     NoServeConfig {
-        /// The files that were looked for, and that each does not exist.
+        /// The searched files, none of which exists.
         looked_for: Vec<String>,
     },
-    /// What the engine said.
+    /// The engine's fault.
     #[error(transparent)]
     Fault(#[from] Fault),
 }

@@ -1,4 +1,4 @@
-//! Exit codes, and which one a run gets.
+//! Exit codes, and the choice of one for a run.
 //!
 //! In: the engine's [`Report`]. Out: [`Exit`] to `main` and to the `summary` event. The table is
 //! part of the contract: codes are only ever added.
@@ -6,12 +6,12 @@
 use longhaul_core::FaultCode;
 use longhaul_engine::Report;
 
-/// What the process says to whoever started it.
+/// The exit code of the process, for the shell or script that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// All done and committed, or nothing to do.
     Complete = 0,
-    /// None of the others.
+    /// No other code fits.
     Unclassified = 1,
     /// Usage or config.
     Usage = 2,
@@ -21,9 +21,9 @@ pub enum Exit {
     Denied = 4,
     /// A retry may work.
     Temporary = 5,
-    /// Bytes that arrived are not those that were sent.
+    /// Arrived bytes differ from the sent ones.
     Mismatch = 6,
-    /// This host or that one cannot.
+    /// One of the hosts is not able to do it.
     Unable = 7,
     /// Some files failed.
     Partial = 23,
@@ -31,7 +31,8 @@ pub enum Exit {
     Changed = 24,
     /// Stopped by the user.
     Interrupted = 130,
-    /// Nobody reads standard output any more: as the shell reports a death by SIGPIPE.
+    /// Standard output has no reader any more: the code with which a shell reports a death by
+    /// SIGPIPE.
     BrokenPipe = 141,
     /// Stopped by the system.
     Terminated = 143,
@@ -62,13 +63,14 @@ impl Exit {
         }
     }
 
-    /// Whether the same command, run again, goes on from here.
+    /// Whether the same command, run again, continues from here.
     pub const fn resumable(self) -> bool {
         matches!(self, Exit::Temporary | Exit::Interrupted | Exit::Terminated)
     }
 
-    /// Of a run over `sources` command-line sources: what ended the session counts first, then a
-    /// mismatch anywhere, then the one file of a transfer of one, then the worst of many.
+    /// The exit of a run over `sources` command-line sources. A fault that ended the session counts
+    /// first, then a mismatch anywhere, then the one file of a transfer of one, then the worst of
+    /// many.
     pub fn of_report(report: &Report, sources: usize) -> Exit {
         if let Some(fault) = &report.fault {
             return fault.code.into();
@@ -108,13 +110,13 @@ impl From<FaultCode> for Exit {
     }
 }
 
-/// Whether what failed was all there was to send. (What could not even be examined is not in the
-/// total.)
+/// Whether the failed file was the only one to send. (A source that could not even be examined is
+/// not in the total.)
 fn was_alone(report: &Report) -> bool {
     report.files_total == 1 && report.files_committed + report.files_skipped == 0
 }
 
-/// Whether all that failed is that no source was there at all.
+/// Whether the only failure is that no source exists at all.
 fn nothing_existed(report: &Report, sources: usize) -> bool {
     let missing = report.failures.iter().filter(|code| **code == FaultCode::NotFound).count();
     missing >= sources && missing as u64 == report.files_failed && report.files_committed + report.files_skipped == 0

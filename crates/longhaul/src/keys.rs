@@ -1,4 +1,4 @@
-//! Keys of this user and of the daemons that he trusts: made when missing, judged when shown.
+//! Keys of this user and of the daemons that the user trusts: made when missing, judged when shown.
 //!
 //! In: files from `config::Places` or options. Out: the [`Identity`] and the [`Trust`] that the
 //! engine asks. Owns the question on the terminal. Knows no sessions.
@@ -19,10 +19,10 @@ use crate::output::{self, Talker};
 use crate::settings::Keys;
 use crate::signals::Asking;
 
-/// Loads the identity in `path`, if it is this user's and nobody else could have put it there.
+/// Loads the identity in `path`, if it is this user's and no other user could have put it there.
 ///
 /// # Errors
-/// What [`Identity::load`] returns, [`Error::Exposed`].
+/// The errors of [`Identity::load`], [`Error::Exposed`].
 pub fn load(path: &Path) -> Result<Identity, Error> {
     guard_memory();
     let identity = Identity::load(path)?;
@@ -30,28 +30,28 @@ pub fn load(path: &Path) -> Result<Identity, Error> {
     Ok(identity)
 }
 
-/// Keeps what this process holds from now on, its private key that is, out of core dumps and from
-/// other programs of the same user (`ptrace`, `/proc/PID/mem`). Only root can attach a debugger to
-/// it then.
+/// Keeps the memory of this process, in which its private key will be, out of core dumps and away
+/// from other programs of the same user (`ptrace`, `/proc/PID/mem`). Only root can attach a
+/// debugger to it then.
 pub fn guard_memory() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::debug!(%error, "this process may leave its key in a core dump");
     }
 }
 
-/// The known hosts in `path`, likewise.
+/// Loads the known hosts in `path`, under the same conditions.
 ///
 /// # Errors
-/// What [`KnownHosts::load`] returns, [`Error::Exposed`].
+/// The errors of [`KnownHosts::load`], [`Error::Exposed`].
 pub fn known_hosts(path: &Path) -> Result<KnownHosts, Error> {
     check_strictly(path)?;
     Ok(KnownHosts::load(path)?)
 }
 
-/// Loads the identity in `path`; a missing one is made, mode 0600, and said.
+/// Loads the identity in `path`. A missing one is made with mode 0600, and a note tells it.
 ///
 /// # Errors
-/// What [`load`] and [`Identity::save_new`] return.
+/// The errors of [`load`] and [`Identity::save_new`].
 pub fn load_or_make(path: &Path, talker: Talker) -> Result<Arc<Identity>, Error> {
     match load(path) {
         Err(Error::Net(NetError::KeyFile { source, .. })) if source.kind() == io::ErrorKind::NotFound => {}
@@ -73,7 +73,7 @@ pub fn load_or_make(path: &Path, talker: Talker) -> Result<Arc<Identity>, Error>
 /// The daemon of a location, with this user's identity and a judge of its key.
 ///
 /// # Errors
-/// What [`load_or_make`] returns, [`Error::NoHome`].
+/// The errors of [`load_or_make`], [`Error::NoHome`].
 pub fn remote(
     daemon: &DaemonPath,
     keys: &Keys,
@@ -134,14 +134,14 @@ impl Trust for HostTrust {
 }
 
 impl HostTrust {
-    /// Asks the user, if one is there to answer.
+    /// Asks the user, if there is one to answer.
     fn asks(&self, daemon: &str, key: &PublicKey) -> bool {
         if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
             return false;
         }
         let _asking = self.asking.start();
         let question = format!("{daemon} is not known. It shows the key\n  {key}\nTrust it from now on? [yes/no] ");
-        // With nobody to read the question, the answer below is an end of input: no.
+        // If the question has no reader, the answer below is an end of input: no.
         let _ = io::stderr().write_all(question.as_bytes());
         let mut answer = String::new();
         let read = io::stdin().lock().read_line(&mut answer);

@@ -49,11 +49,12 @@ pub fn run(context: Context) -> Exit {
     done.unwrap_or_else(|error| output::refuse(asks_for_json(context), error))
 }
 
-/// Help and version are answers; the rest is a usage error, said like every other error.
+/// Handles a command line that does not parse. Help and version are answers; the rest is a usage
+/// error, told like every other error.
 fn unparsed(error: &clap::Error, context: Context) -> Exit {
     let kind = error.kind();
     if kind == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // The help goes to standard error; without one there is nobody to help.
+        // The help goes to standard error; if that is gone, it has no reader.
         let _ = error.print();
         return Exit::Usage;
     }
@@ -68,7 +69,7 @@ fn unparsed(error: &clap::Error, context: Context) -> Exit {
     output::refuse(asks_for_json(context), cli::explain(error, command_of(context.line).as_deref()))
 }
 
-/// The command that a line names, which may be of two words.
+/// The command that a line names; it may be of two words.
 fn command_of(line: &[OsString]) -> Option<String> {
     let words: Vec<&str> = line.iter().skip(1).map_while(|word| word.to_str()).take(2).collect();
     match words.as_slice() {
@@ -78,8 +79,8 @@ fn command_of(line: &[OsString]) -> Option<String> {
     }
 }
 
-/// What `--color` or its variable says, for a command line that perhaps does not parse; the config
-/// file is asked later.
+/// The value of `--color` or its variable, for a command line that perhaps does not parse. The
+/// config file is asked later.
 fn color_asked_for(context: Context) -> ColorWhen {
     let mut flags = context.line.iter().skip(1).take_while(|word| *word != "--").filter_map(|word| word.to_str());
     let mut asked = None;

@@ -1,7 +1,8 @@
-//! Where bytes come from and go: a path of this host, or a daemon's root and a path beneath it.
+//! The source or destination of a transfer: a path of this host, or a daemon's root and a path
+//! beneath it.
 //!
-//! In: arguments as bytes. Out: [`Location`]s to `commands`. Owns the three written forms and what
-//! is wrong with others. Looks at no file and asks no host.
+//! In: arguments as bytes. Out: [`Location`]s to `commands`. Owns the three written forms and the
+//! flaws of others. Looks at no file and asks no host.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,19 +19,19 @@ pub const DEFAULT_PORT: u16 = 7214;
 /// A place as a user writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// On this host.
+    /// A path on this host.
     Local(LocalPath),
-    /// At a daemon.
+    /// A path at a daemon.
     Daemon(DaemonPath),
 }
 
 /// A path of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalPath {
-    /// Without trailing slashes (but for `/` itself).
+    /// The path, without trailing slashes (except `/` itself).
     pub path: PathBuf,
-    /// Ended in a slash, or in a component `.` or `..`: means what lies in the directory, as for
-    /// rsync.
+    /// Whether it ended in a slash, or in a component `.` or `..`: then it means the content of the
+    /// directory, as for rsync.
     pub slash: bool,
 }
 
@@ -41,11 +42,11 @@ pub struct DaemonPath {
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// The root and what lies beneath it; none for the daemon itself.
+    /// The root and a path beneath it. `None` for the daemon itself.
     pub path: Option<RemotePath>,
 }
 
-/// Why a text is not a usable location.
+/// The reason why a text is not a usable location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocationFlaw {
@@ -55,13 +56,13 @@ pub enum LocationFlaw {
     /// `host:path`.
     #[error("reaching a host through ssh is not built yet")]
     Ssh,
-    /// Something like `http://`.
+    /// Another scheme, like `http://`.
     #[error("unknown kind of location")]
     Scheme,
     /// `lh:///...`
     #[error("it names no host")]
     NoHost,
-    /// A host name with characters that none has, or an unclosed bracket.
+    /// A host name with characters that no host name has, or an unclosed bracket.
     #[error("its host is not a name or an address")]
     Host,
     /// `lh://user@host`.
@@ -82,7 +83,7 @@ pub enum LocationFlaw {
 }
 
 impl LocationFlaw {
-    /// What to write instead.
+    /// The advice what to write instead.
     pub fn hint(&self) -> &'static str {
         match self {
             LocationFlaw::Ssh => {
@@ -103,7 +104,7 @@ impl Location {
     /// Reads a location; a colon before the first slash means another host, as for rsync.
     ///
     /// # Errors
-    /// [`Error::Location`] for what is none of the built forms.
+    /// [`Error::Location`] for a text of no known form.
     pub fn parse(text: &OsStr) -> Result<Location, Error> {
         let bytes = text.as_bytes();
         let flawed = |flaw| Error::Location { location: Escaped(bytes).to_string(), flaw };
@@ -125,7 +126,7 @@ impl Location {
 /// Reads `HOST[:PORT]`, an IPv6 address in brackets.
 ///
 /// # Errors
-/// The [`LocationFlaw`] that names what is wrong.
+/// The [`LocationFlaw`] of the text.
 pub fn parse_host(text: &[u8]) -> Result<(String, u16), LocationFlaw> {
     let text = std::str::from_utf8(text).map_err(|_| LocationFlaw::Host)?;
     if text.contains('@') {
@@ -175,7 +176,7 @@ fn parse_local(bytes: &[u8]) -> LocalPath {
     LocalPath { path: PathBuf::from(OsString::from_vec(kept.to_vec())), slash }
 }
 
-/// Reads what stands behind `lh://`: bytes as they are, repeated slashes and `.` components as one,
+/// Reads the text behind `lh://`: bytes as they are, repeated slashes and `.` components as one,
 /// `..` refused.
 fn parse_daemon(rest: &[u8]) -> Result<DaemonPath, LocationFlaw> {
     let cut = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
@@ -192,8 +193,8 @@ fn parse_daemon(rest: &[u8]) -> Result<DaemonPath, LocationFlaw> {
 /// Reads a root's name: one component of printable UTF-8.
 ///
 /// # Errors
-/// [`LocationFlaw::Path`] for `..` and what else no component may be, [`LocationFlaw::Root`] for
-/// the rest.
+/// [`LocationFlaw::Path`] for `..` and other texts that no component may be, [`LocationFlaw::Root`]
+/// for the rest.
 pub fn parse_root(name: &[u8]) -> Result<String, LocationFlaw> {
     RelPath::root().join(name)?;
     let text = std::str::from_utf8(name).map_err(|_| LocationFlaw::Root)?;

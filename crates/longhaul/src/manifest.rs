@@ -1,9 +1,9 @@
 //! `--manifest`: a line as `b3sum` prints it for every regular file that stands at the destination
 //! after the run.
 //!
-//! In: the engine's file events, each with the digest of what stands. Out: the lines, at their
-//! place only when they are whole: of a run that did not go through every file there is none, and
-//! what stood there stays. Knows no session.
+//! In: the engine's file events, each with the digest of the standing file. Out: the lines, at
+//! their place only when they are complete: a run that did not go through every file writes none,
+//! and an older manifest stays. Knows no session.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,15 +24,15 @@ use crate::error::Error;
 use crate::location::LocalPath;
 use place::ManifestPlace;
 
-/// A manifest being written. Dropped before [`Manifest::finish`] it leaves nothing behind.
+/// A manifest being written. Dropped before [`Manifest::finish`], it leaves no file.
 pub struct Manifest {
     path: PathBuf,
     place: ManifestPlace,
     destination: Destination,
-    /// Lines wait in a file without a name, as there may be millions.
+    /// The lines so far, in a file without a name, as there may be millions.
     lines: BufWriter<File>,
     counts: Omissions,
-    /// Names that files of the transfer would have that lie where it goes.
+    /// The names that the manifest itself would have among the files of the transfer.
     own: Own,
     /// The first failure of a write; later ones follow from it.
     failed: Option<io::Error>,
@@ -42,15 +42,16 @@ pub struct Manifest {
 /// from or go to.
 #[derive(Clone, Debug, Default)]
 struct Own {
-    /// As the sources name it.
+    /// The names by which the sources have it.
     sent: Vec<Vec<u8>>,
-    /// As it is placed, and as it is placed under another name.
+    /// The names under which it is placed, with its own name and with the destination's.
     placed: Option<Vec<u8>>,
     renamed: Option<Vec<u8>>,
 }
 
 impl Own {
-    /// Finds the names that the file at `path` has in what is sent from `sources` to `destination`.
+    /// Finds the names that the file at `path` has among the files sent from `sources` to
+    /// `destination`.
     fn find(path: &Path, sources: &[LocalPath], destination: &Destination) -> Own {
         let Some(path) = whole(path) else { return Own::default() };
         let beneath = |base: PathBuf| path.strip_prefix(base).ok().map(|rest| rest.as_os_str().as_bytes().to_vec());
@@ -72,13 +73,13 @@ impl Own {
     }
 }
 
-/// A path without links above its last name, if all above that stands.
+/// A path without links above its last name. `None` if a directory above does not exist.
 fn whole(path: &Path) -> Option<PathBuf> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Some(nearest(above)?.join(path.file_name()?))
 }
 
-/// A directory without links in its path, as far as it stands.
+/// A directory without links in its path, as far as it exists.
 fn nearest(dir: &Path) -> Option<PathBuf> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     match fs::canonicalize(dir) {
@@ -87,11 +88,11 @@ fn nearest(dir: &Path) -> Option<PathBuf> {
     }
 }
 
-/// What stands at the destination and is not in the manifest as one would expect.
+/// Files at the destination that are not in the manifest as a user would expect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Omissions {
-    /// Files without a line, as they failed: whatever stands there is not what was to be sent, or
-    /// could not be read.
+    /// Files without a line, as they failed: the file that stands there is not the one to be sent,
+    /// or could not be read.
     pub failed: u64,
     /// Lines whose names are no UTF-8: as in `b3sum`'s own output, the odd bytes are U+FFFD and
     /// `b3sum -c` refuses them.
@@ -99,10 +100,10 @@ pub struct Omissions {
 }
 
 impl Manifest {
-    /// Begins the manifest that is to go to `path`, of the files that land at `destination`.
+    /// Begins a manifest for `path`, of the files that land at `destination`.
     ///
     /// # Errors
-    /// [`Error::File`] if `path` cannot be written to, or lies in a directory that does not stand
+    /// [`Error::File`] if `path` cannot be written to, or lies in a directory that does not exist
     /// and that the run would not make.
     pub fn create(path: PathBuf, sources: &[LocalPath], destination: Destination) -> Result<Manifest, Error> {
         let begin = || {
@@ -133,7 +134,7 @@ impl Manifest {
         self.place.is_file_at(other)
     }
 
-    /// Where it goes, as the user named it.
+    /// The path of the manifest, as the user named it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -148,7 +149,7 @@ impl Manifest {
         let written = match (&file.status, file.b3) {
             _ if !file.regular || self.failed.is_some() => return,
             (FileStatus::Committed | FileStatus::Skipped, Some(digest)) => self.line(&digest, &name),
-            // Told without its digest: it has its line from an earlier session of the run.
+            // An event without a digest: the file has its line from an earlier session of the run.
             (FileStatus::Committed | FileStatus::Skipped | FileStatus::Planned, _) => return,
             (FileStatus::Failed(_), _) => {
                 self.counts.failed += 1;
@@ -158,7 +159,7 @@ impl Manifest {
         self.failed = written.err();
     }
 
-    /// Puts the manifest at its place: a regular file durable, and as a whole.
+    /// Puts the manifest at its place: a regular file durably, and as a whole.
     ///
     /// # Errors
     /// [`Error::File`] if any of it could not be written.

@@ -1,9 +1,9 @@
-//! Whole names for what went wrong: the engine and the daemon know a file from some directory on,
-//! people by what they typed.
+//! Whole names of failed files: the engine and the daemon know a file from some directory on, users
+//! by the text that they typed.
 //!
 //! In: both ends as they were written on the command line, settled files, faults. Out: the same
-//! faults to `output`, each about the whole path of its object, with its host where that is a
-//! daemon. Looks at no file.
+//! faults to `output`, each about the whole path of its object, with its host if that is a daemon.
+//! Looks at no file.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,33 +16,34 @@ use longhaul_engine::FileEvent;
 use crate::destination::Destination;
 use crate::location::{DaemonPath, LocalPath};
 
-/// Both ends of a transfer, as people know them.
+/// Both ends of a transfer, as users know them.
 #[derive(Clone, Debug)]
 pub struct Naming {
     sources: Vec<SourceName>,
     destination: Destination,
-    /// The sources are at a daemon: what is wrong here is wrong with the destination.
+    /// Whether the sources are at a daemon: a fault of this host is then a fault of the
+    /// destination.
     is_pull: bool,
 }
 
 /// A source as it was written.
 #[derive(Clone, Debug)]
 struct SourceName {
-    /// The directory that its names begin in, as printed: `lh://` and the daemon go before it.
+    /// The directory in which its names begin, as printed: `lh://` and the daemon go before it.
     above: String,
     /// The daemon, as printed before that; empty for this host.
     host: String,
-    /// The name by which its files begin; none where what lies in a directory is meant.
+    /// The name with which its files begin. `None` if the content of a directory is sent.
     top: Option<Vec<u8>>,
 }
 
 impl Naming {
-    /// Of sources on this host.
+    /// The naming of a transfer with sources on this host.
     pub fn from_here(sources: &[LocalPath], destination: Destination) -> Naming {
         Naming { sources: sources.iter().map(SourceName::local).collect(), destination, is_pull: false }
     }
 
-    /// Of sources at a daemon.
+    /// The naming of a transfer with sources at a daemon.
     pub fn from_daemon(sources: &[DaemonPath], destination: Destination) -> Naming {
         Naming { sources: sources.iter().filter_map(SourceName::daemon).collect(), destination, is_pull: true }
     }
@@ -53,15 +54,15 @@ impl Naming {
         is_far != self.is_pull
     }
 
-    /// A fault of one file, about that file wherever nothing more is known: at the end where it
-    /// went wrong.
+    /// A fault of one file. If the fault names no object of its own, it is about that file at the
+    /// end where it went wrong.
     pub fn of_file(&self, file: &FileEvent, fault: &Fault) -> Fault {
         let fault = fault.clone();
         let placed = file.placed.escaped().to_string();
         let about_file = fault.object.is_empty() || *fault.object == *placed;
         if !self.is_at_destination(&fault) {
-            // What lies at the source is named whole by whoever reads it, for a daemon from its
-            // root on.
+            // The side that reads a source names its files whole; a daemon does so from its root
+            // on.
             let Some((host, path)) = self.source_of(&file.path).filter(|_| about_file || self.is_pull) else {
                 return fault;
             };
@@ -77,7 +78,8 @@ impl Naming {
         }
     }
 
-    /// The host and the path of what a source has under this name; none if several may have it.
+    /// The host and the path of a source's entry with this name. `None` if several sources may have
+    /// it.
     fn source_of(&self, path: &RelPath) -> Option<(&str, String)> {
         let top = path.split_top().map(|(name, _)| name.to_vec());
         let named = |source: &&SourceName| source.top.is_some() && source.top == top;
@@ -132,8 +134,8 @@ fn joined(above: &str, rest: &str) -> String {
     }
 }
 
-/// Whether an object is no path beneath the destination: absolute, an address, or a file of our own
-/// at the top of a root.
+/// Whether an object is no path beneath the destination, but absolute, an address, or a file of our
+/// own at the top of a root.
 fn is_whole(object: &str) -> bool {
     object.starts_with('/') || object.contains("://") || object.as_bytes().starts_with(RESERVED_PREFIX)
 }

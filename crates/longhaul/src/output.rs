@@ -1,9 +1,9 @@
-//! What people and scripts are told: JSON events on standard output, talk on standard error.
+//! The output for users and scripts: JSON events on standard output, messages on standard error.
 //!
 //! In: the engine's events and report, errors of this program. Out: lines. One place prints errors
-//! ([`Talker::fault`]), one thread hears events ([`Speaker`]), so that a slow reader never holds a
-//! lock of the session, and all of standard error goes through one screen, so that lines and the
-//! bar stay apart. Decides nothing.
+//! ([`Talker::fault`]). One thread takes events ([`Speaker`]), so that a slow reader never holds a
+//! lock of the session. All of standard error goes through one screen, so that lines and the bar
+//! stay apart. Decides nothing.
 
 mod bar;
 mod bench;
@@ -41,22 +41,22 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::settings::Talk;
 
-/// Says why a command ended before it had anything to report: on standard error, and as `fault` and
-/// `summary` events if events were asked for.
+/// Tells why a command ended before it had anything to report: on standard error, and as `fault`
+/// and `summary` events if events were asked for.
 pub fn refuse(json: bool, error: Error) -> Exit {
     let fault = Fault::from(error);
     let exit = Exit::from(fault.code);
     Talker::new(Talk::default()).fault(&fault);
     if json {
         let mut lines = JsonLines::new(io::stdout());
-        // There is nobody left to tell that standard output is gone, and the exit code says the
-        // rest.
+        // If standard output is gone, that cannot be told, and the exit code says the rest.
         let _ = lines.fault(&fault).and_then(|()| lines.summary(&Summary::nothing(exit)));
     }
     exit
 }
 
-/// The exit of a command that could not write to standard output: quiet if nobody reads any more.
+/// The exit of a command that could not write to standard output. Nothing is printed if it has no
+/// reader any more.
 pub fn stdout_failed(error: io::Error) -> Exit {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Exit::BrokenPipe;

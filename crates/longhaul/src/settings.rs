@@ -1,9 +1,9 @@
-//! Options made runnable: flag, then environment, then `config.toml`, then default; text in, types
-//! out.
+//! Options with their types: flag, then environment, then `config.toml`, then default; text in,
+//! types out.
 //!
 //! In: unparsed texts from `cli`, variables, the loaded `config.toml`. Out: [`TransferSettings`],
-//! [`Talk`] and [`Keys`] to `commands`. An option is parsed once, here, and an error names where
-//! its text was written. Opens nothing but the list of `--files-from`.
+//! [`Talk`] and [`Keys`] to `commands`. An option is parsed once, here, and an error names the
+//! place of its text. Opens nothing but the list of `--files-from`.
 
 mod bench;
 mod files_from;
@@ -37,11 +37,11 @@ pub(crate) use values::{
 /// Everything a transfer needs but its locations.
 #[derive(Debug)]
 pub struct TransferSettings {
-    /// What the engine is told.
+    /// The engine's settings.
     pub engine: Settings,
-    /// Where the manifest goes, if one is wanted.
+    /// The path of the manifest. `None` if none is wanted.
     pub manifest: Option<PathBuf>,
-    /// What was read otherwise than it was written, for people.
+    /// Notes for users about texts that were read otherwise than they were written.
     pub notes: Vec<String>,
     /// The form of progress on standard error.
     pub progress: ProgressForm,
@@ -49,14 +49,14 @@ pub struct TransferSettings {
     pub keys: Keys,
 }
 
-/// How much is said, and in which form.
+/// The amount and form of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Talk {
-    /// Events as JSON lines on standard output.
+    /// Whether events go to standard output as JSON lines.
     pub json: bool,
-    /// Nothing but errors on standard error.
+    /// Whether nothing but errors goes to standard error.
     pub quiet: bool,
-    /// 1: each file; 2: what happens inside.
+    /// The level of detail. 1: each file; 2: log lines of the program.
     pub verbose: u8,
     /// When labels are coloured.
     pub color: ColorWhen,
@@ -95,9 +95,9 @@ pub struct Keys {
     pub identity: Option<PathBuf>,
     /// The trusted daemons' file, if one was named.
     pub known_hosts: Option<PathBuf>,
-    /// Trust a daemon never seen before.
+    /// Whether a daemon is trusted that was never seen before.
     pub trust_on_first_use: bool,
-    /// Accept this key and no other.
+    /// The only key that is accepted. `None`: the known hosts decide.
     pub peer_key: Option<PublicKey>,
 }
 
@@ -149,7 +149,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     })
 }
 
-/// Merges what decides how much is said.
+/// Merges the options of the amount of output.
 ///
 /// # Errors
 /// [`Error::Option`] for a variable or key that is no switch.
@@ -165,7 +165,7 @@ pub fn talk(args: &TalkOptions, layers: &Layers) -> Result<Talk, Error> {
 /// Merges the key options.
 ///
 /// # Errors
-/// [`Error::Option`] for a peer key that is none.
+/// [`Error::Option`] for a peer key that is no key.
 pub fn keys(args: &KeyOptions, layers: &Layers) -> Result<Keys, Error> {
     let file = |name, flag| layers.given(name, flag).map(|given| PathBuf::from(given.text));
     Ok(Keys {
@@ -176,7 +176,7 @@ pub fn keys(args: &KeyOptions, layers: &Layers) -> Result<Keys, Error> {
     })
 }
 
-/// What rsync's users type by habit, and what it would wrongly make them believe here.
+/// Refuses options that rsync's users type by habit and that would promise something wrong here.
 fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
     if args.archive {
         let why = "directories are always copied whole, with modes, times, links and holes";
@@ -190,7 +190,7 @@ fn refuse_foreign(args: &ForeignOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// From `--chunk-size` and `--memory`.
+/// The values of `--chunk-size` and `--memory`.
 fn buffers(args: &BufferOptions, layers: &Layers) -> Result<(ChunkSize, ByteCount), Error> {
     let chunk = layers.parsed("chunk-size", &args.chunk_size, values::chunk_size)?.unwrap_or(ChunkSize::DEFAULT);
     let least = ByteCount(CHUNKS_MIN * chunk.bytes());
@@ -205,7 +205,7 @@ fn buffers(args: &BufferOptions, layers: &Layers) -> Result<(ChunkSize, ByteCoun
     }
 }
 
-/// From `--depth`, `--io` and `--engine`.
+/// The values of `--depth`, `--io` and `--engine`.
 fn devices(args: &DeviceOptions, layers: &Layers) -> Result<(Option<usize>, DirectMode, EngineKind), Error> {
     Ok((
         layers.parsed("depth", &args.depth, values::depth)?.flatten(),
@@ -214,7 +214,7 @@ fn devices(args: &DeviceOptions, layers: &Layers) -> Result<(Option<usize>, Dire
     ))
 }
 
-/// There are no lanes over QUIC without encryption.
+/// Refuses lanes over QUIC without encryption, which do not exist.
 fn encrypted(transport: Transport, protect: Option<Protection>) -> Result<(), Error> {
     if transport == Transport::Quic && protect == Some(Protection::Safe) {
         let why = "lanes over QUIC are always encrypted";
@@ -236,8 +236,9 @@ fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<files_from
     layers.given("files-from", &args.files_from).map(|list| files_from::read(&list.text, nul)).transpose()
 }
 
-/// The first place that names any pattern decides all: flags, else the environment, else the file;
-/// there, where no order between the two options is written, inclusions come first.
+/// The filter. The first place that names any pattern decides all: flags, else the environment,
+/// else the file. In the latter two no order between the two options is written, and inclusions
+/// come first.
 fn filter(args: &ChoiceOptions, layers: &Layers) -> Result<Filter, Error> {
     let mut texts: Vec<(RuleKind, Origin, OsString)> = Vec::new();
     for (kind, text) in &args.filters.rules {
@@ -258,7 +259,7 @@ fn filter(args: &ChoiceOptions, layers: &Layers) -> Result<Filter, Error> {
     Ok(Filter::new(rules.collect::<Result<_, _>>()?)?)
 }
 
-/// Fewer buffers than this and a reader, the wire and a writer wait for each other.
+/// The least number of buffers. With fewer, a reader, the wire and a writer wait for each other.
 const CHUNKS_MIN: u64 = 4;
 const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
 

@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and SIGHUP: the first asks the run to stop, the second ends the process.
 //!
-//! In: signals. Out: one call of what `commands` want done, then the process's end. Knows no runs.
+//! In: signals. Out: one call of the function that `commands` gave, then the process's end. Knows
+//! no runs.
 
 use std::io;
 use std::process;
@@ -15,22 +16,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output;
 
-/// Whether nothing runs that could stop in order, as the user is being asked something or the run
-/// is over: then the first signal ends all.
+/// Whether nothing runs that could stop in order, as the user is being asked a question or the run
+/// is over: then the first signal ends the process.
 #[derive(Clone, Debug, Default)]
 pub struct Asking(Arc<AtomicBool>);
 
-/// The time of one question; ends when dropped.
+/// The time of one question. It ends when this is dropped.
 pub struct Question<'a>(&'a Asking);
 
 impl Asking {
-    /// A question begins.
+    /// Notes that a question begins.
     pub fn start(&self) -> Question<'_> {
         self.0.store(true, Ordering::Relaxed);
         Question(self)
     }
 
-    /// The run is over: nothing is left that could stop in order.
+    /// Notes that the run is over: nothing is left that could stop in order.
     pub fn end(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -42,10 +43,10 @@ impl Drop for Question<'_> {
     }
 }
 
-/// The meaning of SIGHUP. Where it was ignored when the process began (`nohup`), it stays ignored.
+/// The meaning of SIGHUP. If it was ignored when the process began (`nohup`), it stays ignored.
 pub enum Hangup {
-    /// The terminal is gone: as SIGTERM, with its exit code. Whoever waits for a command without a
-    /// terminal is a script or a supervisor, to which 143 says already that the run can be
+    /// The terminal is gone: it acts as SIGTERM, with its exit code. A command without a terminal
+    /// is waited for by a script or a supervisor, to which 143 says already that the run can be
     /// continued.
     Stops,
     /// It asks a daemon to read its configuration again: this is called, and everything goes on.
@@ -57,12 +58,12 @@ pub enum Hangup {
 /// runtimes come and go: a signal that was listened to once has lost its default meaning for good.
 ///
 /// # Errors
-/// What the system says to a signal handler or to the thread that waits for it.
+/// The system's error for a signal handler or for the thread that waits for it.
 pub fn watch(asking: Asking, hangup: Hangup, stop: impl FnOnce(FaultCode) + Send + 'static) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let mut signals = {
         let _within = runtime.enter();
-        // One that is ignored stays so only if it is never listened to.
+        // A signal that is ignored stays ignored only if it is never listened to.
         let hup = if longhaul_engine::ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
         Signals { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())?, hup, hangup }
     };
@@ -80,20 +81,21 @@ pub fn watch(asking: Asking, hangup: Hangup, stop: impl FnOnce(FaultCode) + Send
     Ok(())
 }
 
-/// Ends the process at once. The bar would stay on the terminal; but a terminal that is stopped
-/// keeps nobody.
+/// Ends the process at once, after removing the bar, which would stay on the terminal. A stopped
+/// terminal does not delay it for long.
 fn leave(code: FaultCode) -> ! {
     output::leave_screen(SCREEN_MAX);
     process::exit(code.exit().into())
 }
 
-/// A terminal takes a line in no time; one that has not is stopped (`Ctrl-S`), or a slow link.
+/// The longest wait for the terminal: one takes a line in no time. One that has not is stopped
+/// (`Ctrl-S`), or is behind a slow link.
 const SCREEN_MAX: Duration = Duration::from_millis(200);
 
 struct Signals {
     int: Signal,
     term: Signal,
-    /// `None` where it stays ignored.
+    /// The SIGHUP listener. `None` if it stays ignored.
     hup: Option<Signal>,
     hangup: Hangup,
 }
@@ -106,7 +108,7 @@ impl Signals {
                 _ = self.term.recv() => return FaultCode::Terminated,
                 () = received(self.hup.as_mut()) => match self.hangup {
                     Hangup::Stops => return FaultCode::Terminated,
-                    // It says something, for which a blocked standard error may keep it: the next
+                    // It prints a message, and a blocked standard error may hold it: the next
                     // signal is heard all the same.
                     Hangup::Asks(asked) => drop(tokio::task::spawn_blocking(asked)),
                 },

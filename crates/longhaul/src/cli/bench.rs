@@ -1,4 +1,4 @@
-//! What the `bench` commands take.
+//! The arguments of the `bench` commands.
 //!
 //! In: arguments. Out: plain structs of unparsed texts to `settings::bench`.
 

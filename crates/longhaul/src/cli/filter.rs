@@ -23,7 +23,7 @@ impl Args for FilterOptions {
                 .value_name("GLOB")
                 .value_parser(clap::value_parser!(OsString))
                 .action(ArgAction::Append)
-                // As rsync: whatever follows is the pattern.
+                // As in rsync: the next word is the pattern, whatever it begins with.
                 .allow_hyphen_values(true)
                 .help(help)
         };

@@ -1,8 +1,8 @@
-//! Options that people bring from other tools, each with the reason why it is not here and what
-//! does its work.
+//! Options that users know from other tools, each with the reason why it is not here and the way to
+//! do the same.
 //!
-//! In: an option that this program does not have. Out: one line of why and one of what to write
-//! instead. Knows no parser.
+//! In: an option that this program does not have. Out: one line with the reason and one with the
+//! text to write instead. Knows no parser.
 
 /// An option of another tool, under all of its names.
 struct Foreign {
@@ -11,8 +11,8 @@ struct Foreign {
     instead: &'static str,
 }
 
-/// Why a command has no such option, and what to write instead; nothing where no other tool is
-/// known to have it.
+/// The reason why a command has no such option, and the text to write instead. `None` if no other
+/// tool is known to have the option.
 pub(super) fn explain(command: &str, option: &str) -> Option<(&'static str, &'static str)> {
     let table = match command {
         "push" | "pull" | "copy" => OF_TRANSFERS,

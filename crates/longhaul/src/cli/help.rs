@@ -1,4 +1,4 @@
-//! What the help says besides the options: examples, forms of values, exit codes, and the version.
+//! The help text besides the options: examples, forms of values, exit codes, and the version.
 //!
 //! In: nothing but the build. Out: texts to the command line's declaration. Knows no parser.
 

@@ -1,7 +1,7 @@
-//! What is said of a command line that does not parse.
+//! The messages for a command line that does not parse.
 //!
 //! In: the parser's error, and the command's name. Out: an [`Error::CommandLine`] of one line and
-//! one hint. Suggests only what exists, and only where a slip of the fingers is likely.
+//! one hint. Suggests only words that exist, and only where a typing error is likely.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -45,7 +45,7 @@ fn unknown_option(argument: &str, command: Option<&str>, similar: &[String]) -> 
 }
 
 fn unknown_command(name: &str, command: Option<&str>, similar: &[String]) -> (String, String) {
-    // Of a command that does not exist the first word is the name itself.
+    // If a command does not exist, the first word is its name.
     let above = command.filter(|command| *command != name);
     let longhaul = above.map_or_else(|| "longhaul".to_owned(), |command| format!("longhaul {command}"));
     let hint = match likely(name, similar) {
@@ -62,7 +62,7 @@ fn see(command: Option<&str>) -> String {
     }
 }
 
-/// The parser's paragraphs on one line.
+/// Puts the parser's paragraphs on one line.
 fn condensed(text: &str, command: Option<&str>) -> (String, String) {
     let first = text.split("\n\n").next().unwrap_or_default();
     let message = first.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -77,8 +77,8 @@ fn suggestions(error: &clap::Error, kind: ContextKind) -> Vec<String> {
     }
 }
 
-/// Of the parser's guesses the one that was surely meant: a slip or two, or a word that was broken
-/// off.
+/// The one of the parser's guesses that was surely meant: it differs by one or two typing errors,
+/// or the word was broken off.
 fn likely<'a>(written: &str, guesses: &'a [String]) -> Option<&'a str> {
     let bare = |word: &str| word.trim_start_matches('-').to_ascii_lowercase();
     let word = bare(written);
@@ -91,7 +91,8 @@ fn likely<'a>(written: &str, guesses: &'a [String]) -> Option<&'a str> {
     (slips(&nearest) <= (word.len() / 4).clamp(1, 2)).then_some(nearest.as_str())
 }
 
-/// The slips between two words: a letter too many, too few, wrong, or two in the wrong order.
+/// The number of typing errors between two words: a letter too many, too few, wrong, or two in the
+/// wrong order.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

@@ -1,4 +1,4 @@
-//! What may be written on the command line, and what may not.
+//! Tests of valid and invalid command lines.
 
 use clap::CommandFactory;
 use longhaul_core::filter::RuleKind;

@@ -1,5 +1,5 @@
-//! `bench`: measurements with data made up for them, one module each; `ground` is where their files
-//! lie.
+//! `bench`: measurements with data made up for them, one module each. `ground` has the directory of
+//! their files.
 
 mod ground;
 mod matrix;
@@ -13,7 +13,7 @@ use crate::exit::Exit;
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong before it is known how to say so.
+/// An error that is found before the form of output is known.
 pub(super) fn run(verb: BenchVerb, context: Context) -> Result<Exit, Error> {
     match verb {
         BenchVerb::Net(args) => net::run(&args, context),

@@ -22,7 +22,7 @@ use crate::settings::{Flaw, Origin, Talk};
 /// Runs the command.
 ///
 /// # Errors
-/// What kept it from being done.
+/// The error that kept the command from being done.
 pub(super) fn run(verb: KeyVerb, context: Context) -> Result<Exit, Error> {
     let talker = Talker::new(Talk::default());
     match verb {
@@ -81,7 +81,7 @@ fn trust(args: &TrustArgs, talker: Talker, context: Context) -> Result<Exit, Err
     Ok(Exit::Complete)
 }
 
-/// A file that was named, by option or variable, or this user's own.
+/// The path of a file: as named by option or variable, or this user's own.
 fn file(named: &Option<OsString>, name: &'static str, context: Context) -> Result<PathBuf, Error> {
     let named = named.clone().or_else(|| context.variable(name));
     named.map_or_else(|| context.places().of_user(name), |path| Ok(PathBuf::from(path)))

@@ -1,9 +1,9 @@
-//! `ls`: names of directories here or at daemons, the roots that this key may see, or what is left
-//! of unfinished files.
+//! `ls`: names in directories here or at daemons, the roots that this key may see, or the user's
+//! unfinished files.
 //!
 //! In: locations. Out: a line for each name on standard output. Names are printed escaped, one a
-//! line whatever is in them; scripts that need their bytes read `--json`. What of several locations
-//! cannot be listed is told, and the others are.
+//! line whatever bytes they have; scripts that need the bytes read `--json`. If one of several
+//! locations cannot be listed, that is told, and the others are listed.
 
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
@@ -27,7 +27,7 @@ use crate::signals::{self, Asking, Hangup};
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong before it is known how to say so.
+/// An error that is found before the form of output is known.
 pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
@@ -62,7 +62,7 @@ pub(super) fn run(args: &LsArgs, context: Context) -> Result<Exit, Error> {
     Ok(printing.end())
 }
 
-/// What is asked for of each location.
+/// The kind of listing that is asked for.
 #[derive(Clone, Copy)]
 struct Wanted {
     partials: bool,
@@ -97,7 +97,7 @@ fn list(
 ) -> Result<(), Error> {
     let daemon = match location {
         Location::Local(local) => {
-            // Nothing here can be stopped in order.
+            // Nothing here needs to be stopped in order.
             let _alone = signals.as_ref().map(|signals| signals.asking.start());
             return list_local(&local.path, wanted, printing);
         }
@@ -117,7 +117,7 @@ fn list(
     })?
 }
 
-/// What is left of unfinished files at a path, each name behind `prefix`.
+/// Lists unfinished files at a path, each name behind `prefix`.
 async fn partials(
     remote: &Remote,
     path: RemotePath,
@@ -129,7 +129,7 @@ async fn partials(
     longhaul_engine::list_partials(remote.clone(), path, stop.clone(), sink).await
 }
 
-/// The same in each root that this key may see. A root whose partials it may not see tells so, and
+/// Lists unfinished files in each root that this key may see. A root that refuses reports that, and
 /// the others are listed.
 async fn partials_of_roots(remote: &Remote, stop: &Stop, printing: &mut Printing<impl Write>) -> Result<(), Error> {
     let mut roots = Vec::new();
@@ -146,7 +146,7 @@ async fn partials_of_roots(remote: &Remote, stop: &Stop, printing: &mut Printing
     Ok(())
 }
 
-/// The names at a path of a daemon, or its roots; a directory at a time where those beneath are
+/// Lists the names at a path of a daemon, or its roots; directory by directory if those beneath are
 /// wanted too.
 async fn names(
     remote: &Remote,
@@ -169,7 +169,7 @@ async fn names(
         if printing.written.is_err() {
             break;
         }
-        // The last that is put down is the first that is taken up.
+        // The last one pushed is the first one taken.
         for name in beneath.into_iter().rev() {
             let Some(path) = joined_remote(path.as_ref(), &name) else { continue };
             waiting.push((Some(path), [&prefix, name.as_slice(), b"/"].concat()));
@@ -204,13 +204,13 @@ fn list_local(path: &Path, wanted: Wanted, printing: &mut Printing<impl Write>) 
     Ok(())
 }
 
-/// Whether what lies beneath it is listed too; a link is not followed.
+/// Whether the names beneath it are listed too; a link is not followed.
 fn is_entered(listed: &Listed) -> bool {
     matches!(listed.kind, ListedKind::Dir | ListedKind::Root { .. })
 }
 
-/// The place of a name that was listed at `path`, or of a root; none if a daemon tells a name that
-/// cannot be one.
+/// The path of a name that was listed at `path`, or of a root. `None` if the daemon gave a name
+/// that cannot be one.
 fn joined_remote(path: Option<&RemotePath>, name: &[u8]) -> Option<RemotePath> {
     match path {
         None => {
@@ -224,7 +224,7 @@ fn joined_remote(path: Option<&RemotePath>, name: &[u8]) -> Option<RemotePath> {
     }
 }
 
-/// The form of what is printed.
+/// The form of the printed lines.
 #[derive(Clone, Copy, Default)]
 struct Style {
     long: bool,
@@ -236,12 +236,12 @@ struct Style {
 struct Printing<W: Write> {
     out: W,
     style: Style,
-    /// The location that the names are of, where there are several.
+    /// The location of the names, if there are several.
     location: Option<String>,
     /// Whether a location was begun before.
     begun: bool,
     talker: Talker,
-    /// The first failure's; complete so far.
+    /// The exit of the first failure. It is `Complete` until then.
     exit: Exit,
     written: io::Result<()>,
 }
@@ -254,7 +254,8 @@ impl Printing<BufWriter<io::Stdout>> {
 }
 
 impl<W: Write> Printing<W> {
-    /// What follows is of this location; named, where there are several, as `ls` does.
+    /// Begins a location: the names that follow are in it. If there are several, its name is
+    /// printed, as `ls` does.
     fn begin(&mut self, location: Option<&str>) {
         self.location = location.map(str::to_owned);
         if let Some(location) = location.filter(|_| !self.style.json) {
@@ -264,7 +265,7 @@ impl<W: Write> Printing<W> {
         self.begun = true;
     }
 
-    /// Prints, each name behind `prefix`; breaks off when nobody reads any more.
+    /// Prints names, each behind `prefix`. Breaks off when standard output has no reader any more.
     fn print(&mut self, mut names: Vec<Listed>, prefix: &[u8]) -> ControlFlow<()> {
         if !prefix.is_empty() {
             names.iter_mut().for_each(|listed| listed.name = [prefix, &listed.name].concat());
@@ -283,8 +284,8 @@ impl<W: Write> Printing<W> {
         names.iter().try_for_each(|listed| self.out.write_all(line(listed).as_bytes()))
     }
 
-    /// Takes what became of one directory of many: those that may not be read, or are gone, are
-    /// told, and the rest is listed.
+    /// Takes the result of one directory of many: one that may not be read, or is gone, is told,
+    /// and the rest is listed.
     fn pass_over(&mut self, listed: Result<(), Fault>, prefix: &[u8]) -> Result<(), Fault> {
         let Err(fault) = listed else { return Ok(()) };
         if prefix.is_empty() || !matches!(fault.code, FaultCode::Denied | FaultCode::NotFound | FaultCode::InTheWay) {
@@ -294,7 +295,7 @@ impl<W: Write> Printing<W> {
         Ok(())
     }
 
-    /// Tells why something is not listed, behind what was.
+    /// Tells why a name is not listed, after the names printed so far.
     fn fault(&mut self, fault: &Fault) {
         if self.written.is_ok() {
             self.written = self.out.flush();
@@ -308,7 +309,7 @@ impl<W: Write> Printing<W> {
         }
     }
 
-    /// What follows the last name.
+    /// Ends the output after the last name.
     fn end(mut self) -> Exit {
         let exit = self.exit;
         if self.written.is_ok() && self.style.json {
@@ -355,7 +356,7 @@ fn partial_line(listed: &Listed, partial: &ListedPartial) -> String {
     format!("{name}  {held} of {len} since {since} by {owner}{}\n", in_use(partial))
 }
 
-/// The same with exact bytes, when it was written last, whose it is, and its temporary's name.
+/// The same with exact bytes, the time of the last write, the owner, and the temporary's name.
 fn long_partial_line(listed: &Listed, partial: &ListedPartial, style: Style) -> String {
     let ListedPartial { held, principal, owner, temp, .. } = partial;
     let (name, since, written) = (Escaped(&listed.name), since(partial), time(listed.meta.mtime));

@@ -26,9 +26,9 @@ use crate::signals::{self, Asking, Hangup};
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong before it is known how to say so.
+/// An error that is found before the form of output is known.
 pub(super) fn run(args: &ServeArgs, context: Context) -> Result<Exit, Error> {
-    // The client's config file says how transfers are told, not how a daemon logs.
+    // The client's config file sets the output of transfers, not the log of a daemon.
     let talk = settings::talk(&args.talk, &Layers::new(context.environment, ClientFile::default()))?;
     context.log(match talk.verbose {
         _ if talk.quiet => "warn",
@@ -71,7 +71,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     super::block_on(listen_until_stopped(config, identity, talk, talker))?
 }
 
-/// The doubts and the end of a check, as events.
+/// Tells the doubts and the end of a check, as events.
 fn tell_checked(doubts: &[String]) -> Exit {
     let mut lines = JsonLines::new(io::stdout());
     let told = doubts.iter().try_for_each(|doubt| lines.warning(&output::clean(doubt)));
@@ -79,8 +79,7 @@ fn tell_checked(doubts: &[String]) -> Exit {
     told.map_or_else(output::stdout_failed, |()| Exit::Complete)
 }
 
-/// The config to read, if there is one. Without any, roots of the command line still tell what to
-/// serve.
+/// The config to read. `None` if there is none and roots of the command line tell what to serve.
 fn config_path(args: &ServeArgs, context: Context) -> Result<Option<PathBuf>, Error> {
     let named = args.config.clone().or_else(|| context.variable("config"));
     let is_named = named.is_some();
@@ -94,8 +93,8 @@ fn config_path(args: &ServeArgs, context: Context) -> Result<Option<PathBuf>, Er
     Ok(if !is_named && !args.root.is_empty() && !path.exists() { None } else { Some(path) })
 }
 
-/// A missing identity will be made where nobody else could put another; one that stands must be
-/// usable.
+/// Checks that a missing identity will be made where no other user could put another, and that one
+/// that stands is usable.
 fn check_identity(path: &Path) -> Result<(), Error> {
     if path.exists() {
         keys::load(path)?;
@@ -103,7 +102,7 @@ fn check_identity(path: &Path) -> Result<(), Error> {
     check_strictly(path)
 }
 
-/// A daemon that nobody may use is not wrong, but surely not what was meant.
+/// Warns of a daemon without clients: it is not wrong, but surely not what was meant.
 fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
     if config.roots.is_empty() {
         talker.note("no roots are configured: there is nothing to serve (see --root)");
@@ -146,7 +145,7 @@ async fn listen_until_stopped(
     Ok(Exit::Complete)
 }
 
-/// A reload that is not built must not look like one.
+/// Tells that there is no reload: a signal for one must not look as if it worked.
 fn tell_no_reload() {
     tracing::warn!(target: "longhaul::serve", "SIGHUP: the configuration is not read again; start the daemon again");
 }

@@ -1,7 +1,7 @@
-//! `push`, `pull`, `copy`: from locations and options to a job of the engine, and its telling.
+//! `push`, `pull`, `copy`: make a job of the engine from locations and options, and tell its run.
 //!
-//! In: parsed arguments. Out: the run's exit. Owns which locations go together. Moves nothing
-//! itself.
+//! In: parsed arguments. Out: the run's exit. Owns the rule which locations go together. Moves no
+//! data itself.
 
 use std::ffi::OsString;
 
@@ -21,21 +21,21 @@ use crate::output::{self, End, Narrator, Show, Speaker, Talker, Telling};
 use crate::settings::{self, Talk, TransferSettings};
 use crate::signals::{self, Asking, Hangup};
 
-/// What the command's name allows.
+/// The direction that the command's name allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// From here.
+    /// From this host to a daemon, or within this host.
     Push,
-    /// To here.
+    /// From a daemon to this host, or within this host.
     Pull,
-    /// Any.
+    /// Any direction.
     Copy,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong before it is known how to say so.
+/// An error that is found before the form of output is known.
 pub(super) fn run(direction: Direction, args: &TransferArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.output.talk, &layers)?;
@@ -45,7 +45,7 @@ pub(super) fn run(direction: Direction, args: &TransferArgs, context: Context) -
     Ok(prepared.and_then(Prepared::run).unwrap_or_else(|error| output::refuse(talk.json, error)))
 }
 
-/// A transfer of which everything on this side is known.
+/// A transfer with everything that this side knows of it.
 struct Prepared {
     job: Job,
     settings: Settings,
@@ -128,7 +128,7 @@ impl Prepared {
         signals::watch(asking.clone(), Hangup::Stops, stop_run)
             .map_err(Error::file("watch the signals of", "this process"))?;
         let report = super::block_on(longhaul_engine::run(job, settings, observer, stop))?;
-        // What is left to tell may wait for a reader that never comes.
+        // The last lines may wait for a reader that never comes.
         asking.end();
         match speaker.finish() {
             Some(narrator) => Ok(narrator.conclude(&End { report: &report, sources, command })),
@@ -140,7 +140,7 @@ impl Prepared {
 /// The answer to the first signal.
 const STOPPING: &str = "stopping: writing down what has come; once more to stop now";
 
-/// The two ends of a transfer, in a combination that is built.
+/// The two ends of a transfer, in a combination that is supported.
 enum Ends {
     Local(Vec<LocalPath>, LocalPath),
     Push(Vec<LocalPath>, DaemonPath),
@@ -187,7 +187,7 @@ impl Ends {
         }
     }
 
-    /// What lies in the sources is meant, not the sources themselves: names of a list are relative
+    /// Sends the content of the sources, not the sources themselves: names of a list are relative
     /// to its one source, and land as they are.
     fn mean_contents(&mut self) {
         match self {
@@ -243,7 +243,7 @@ impl Ends {
     }
 }
 
-/// A daemon alone is no source or destination.
+/// Checks that a daemon's location has a root: a daemon alone is no source or destination.
 fn with_root(daemon: DaemonPath, text: &[u8]) -> Result<DaemonPath, Error> {
     if daemon.path.is_some() { Ok(daemon) } else { Err(no_root(text)) }
 }
@@ -252,8 +252,8 @@ fn no_root(text: &[u8]) -> Error {
     Error::Location { location: Escaped(text).to_string(), flaw: LocationFlaw::NoRoot }
 }
 
-/// The command line as a shell would take it, every odd word in single quotes; one that a terminal
-/// would not show as it is, in the quotes of shells that know `$'...'`.
+/// The command line as a shell takes it, each unusual word in single quotes. A word that a terminal
+/// would not show as it is stands in the quotes of shells that know `$'...'`.
 fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| {
         let text = word.to_string_lossy();

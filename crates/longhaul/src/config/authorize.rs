@@ -20,18 +20,18 @@ use crate::error::Error;
 /// A client to let in.
 #[derive(Clone, Debug)]
 pub struct NewClient {
-    /// What the daemon calls it.
+    /// The daemon's name for it.
     pub name: String,
     /// Its key.
     pub key: PublicKey,
-    /// What it may do, by root.
+    /// Its rights, by root.
     pub roots: Vec<(String, Rights)>,
-    /// Whether it may measure.
+    /// Whether it may measure with `bench net`.
     pub bench: bool,
 }
 
-/// Appends the client to the config at `path`, which is made if it is not there. Returns the roots
-/// of the client that the config does not have.
+/// Appends the client to the config at `path`, which is made if it does not exist. Returns the
+/// roots of the client that the config does not have.
 ///
 /// # Errors
 /// [`Error::Authorized`] if the key or the name is there already, [`Error::Config`] if the file is
@@ -67,8 +67,8 @@ pub fn authorize(path: &Path, client: &NewClient) -> Result<Vec<String>, Error> 
     Ok(roots)
 }
 
-/// Two administrators at once must not lose one's client. The lock is on the directory, as the file
-/// itself is replaced.
+/// Locks the directory of the config: two administrators at once must not lose one's client. The
+/// file itself cannot be locked, as it is replaced.
 fn lock_directory(path: &Path) -> io::Result<File> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;

@@ -1,7 +1,7 @@
 //! `config.toml`: the client's defaults, one key for each option of a transfer.
 //!
 //! In: the file's text. Out: [`ClientFile`] to `settings`, still as texts. The keys are the options
-//! that `cli` declares, so none can be forgotten; a key that is none is an error at its place.
+//! that `cli` declares, so that none can be forgotten; an unknown key is an error at its place.
 //! Knows no option's meaning.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ struct Entry {
     texts: Vec<String>,
 }
 
-/// What an option takes in the file.
+/// The kind of value that an option takes in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     Switch,
@@ -39,10 +39,10 @@ enum Takes {
 }
 
 impl ClientFile {
-    /// Reads the file; one that is not there says nothing.
+    /// Reads the file. A missing file sets nothing.
     ///
     /// # Errors
-    /// [`Error::Config`] at the place of what is wrong, [`Error::Exposed`], [`Error::File`].
+    /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`].
     pub fn load(path: Option<&Path>) -> Result<ClientFile, Error> {
         match path {
             Some(path) if path.exists() => ClientFile::parse(path, &super::read(path)?),
@@ -53,7 +53,7 @@ impl ClientFile {
     /// Takes the text of the file at `path`.
     ///
     /// # Errors
-    /// [`Error::Config`] at the place of what is wrong.
+    /// [`Error::Config`] at the place of a mistake.
     pub fn parse(path: &Path, text: &str) -> Result<ClientFile, Error> {
         let table = DeTable::parse(text).map_err(|error| super::unparsed(path, text, &error))?;
         let options = options();
@@ -72,7 +72,7 @@ impl ClientFile {
         Ok(ClientFile { path: path.to_owned(), keys })
     }
 
-    /// What stands there for an option.
+    /// The texts that the file gives for an option.
     pub fn get(&self, name: &str) -> Vec<Given> {
         let Some(entry) = self.keys.get(name) else { return Vec::new() };
         let origin = || Origin::File { path: self.path.clone(), line: entry.line, key: name.to_owned() };
@@ -80,7 +80,7 @@ impl ClientFile {
     }
 }
 
-/// Every option of a transfer that people may know of, and what it takes.
+/// Every documented option of a transfer, and the kind of value that it takes.
 fn options() -> BTreeMap<String, Takes> {
     let command = Cli::command();
     let copy = command.find_subcommand("copy").into_iter().flat_map(clap::Command::get_arguments);
@@ -97,7 +97,7 @@ fn takes(argument: &clap::Arg) -> Takes {
     }
 }
 
-/// The value as texts, or what it should have been.
+/// The value as texts, or the kind of value that was expected.
 fn texts(takes: Takes, value: &DeValue) -> Result<Vec<String>, &'static str> {
     match (takes, value) {
         (Takes::Switch, DeValue::Boolean(on)) => Ok(vec![on.to_string()]),

@@ -1,4 +1,4 @@
-//! Where the files of this user and of the daemon lie.
+//! The places of the files of this user and of the daemon.
 //!
 //! In: variables. Out: paths to `config`, `keys` and `commands`. Opens nothing.
 
@@ -14,13 +14,15 @@ use crate::settings::Environment;
 pub struct Places {
     user: Option<PathBuf>,
     system: PathBuf,
-    /// Root, who has named no directory of its own for configuration: its daemon is the system's.
+    /// Whether this is root without a directory of its own for configuration: its daemon is the
+    /// system's.
     is_system: bool,
 }
 
 impl Places {
-    /// `$XDG_CONFIG_HOME/longhaul`, else `$HOME/.config/longhaul`; and `/etc/longhaul`. A variable
-    /// that is no absolute path counts as unset, as the XDG specification says.
+    /// The directories by these variables: `$XDG_CONFIG_HOME/longhaul`, else
+    /// `$HOME/.config/longhaul`; and `/etc/longhaul`. A variable that is no absolute path counts as
+    /// unset, as the XDG specification says.
     pub fn of(environment: Environment) -> Places {
         let absolute = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = || absolute("HOME").map(|home| home.join(".config"));
@@ -37,16 +39,15 @@ impl Places {
         self.user.as_ref().map(|dir| dir.join(name)).ok_or(Error::NoHome { what: name })
     }
 
-    /// The client's config file, if it has a place.
+    /// The client's config file. `None` if the user has no place for it.
     pub fn client_config(&self) -> Option<PathBuf> {
         self.user.as_ref().map(|dir| dir.join("config.toml"))
     }
 
-    /// The daemon's config: the one that was named, else the system's if it is there, else this
-    /// user's.
+    /// The daemon's config: the named one, else the system's if it exists, else this user's.
     ///
     /// # Errors
-    /// [`Error::NoHome`] if none was named, the system has none and the user no place for it.
+    /// [`Error::NoHome`] if none was named, the system has none and the user has no place for it.
     pub fn serve_config(&self, named: Option<PathBuf>) -> Result<PathBuf, Error> {
         let system = self.system.join(SERVE_CONFIG);
         match named {
@@ -56,7 +57,7 @@ impl Places {
         }
     }
 
-    /// The daemon's config that is to be changed: the one that a daemon would read; where there is
+    /// The daemon's config that is to be changed: the one that a daemon would read. If there is
     /// none yet, root begins the system's.
     ///
     /// # Errors
@@ -69,7 +70,7 @@ impl Places {
         Ok(read.unwrap_or_else(|| self.system.join(SERVE_CONFIG)))
     }
 
-    /// The error for a daemon that has no config in any of the places that are looked at.
+    /// The error for a daemon that has no config in any of the searched places.
     pub fn no_serve_config(&self) -> Error {
         let looked_for = [Some(&self.system), self.user.as_ref()].into_iter().flatten();
         let missing = |dir: &PathBuf| format!("{} does not exist", dir.join(SERVE_CONFIG).display());

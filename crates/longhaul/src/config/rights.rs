@@ -1,4 +1,4 @@
-//! The words for what a client may do at a root.
+//! The words for a client's rights at a root.
 //!
 //! In: texts from the daemon's config and the command line. Out: [`Rights`]. Knows neither roots
 //! nor clients.
@@ -27,7 +27,7 @@ pub(super) fn grant(mut rights: Rights, name: &str) -> Result<Rights, Flaw> {
     Ok(rights)
 }
 
-/// The names of what is granted.
+/// The names of the granted rights.
 pub(super) fn names(rights: Rights) -> Vec<&'static str> {
     let all = [(rights.read, "read"), (rights.create, "create"), (rights.modify, "modify")];
     all.into_iter().filter(|(granted, _)| *granted).map(|(_, name)| name).collect()

@@ -1,8 +1,8 @@
-//! `serve.toml`: what a daemon listens on, offers, and to whom.
+//! `serve.toml`: the addresses, roots and clients of a daemon.
 //!
 //! In: the file's text and the roots of the command line. Out: the engine's [`ServeConfig`] to
-//! `commands::serve`. Everything that can be wrong is found before anything is served, and named
-//! with line and column. Knows no sockets.
+//! `commands::serve`. Every mistake is found before anything is served, and named with line and
+//! column. Knows no sockets.
 
 mod doubts;
 mod file;
@@ -24,11 +24,11 @@ use crate::settings::{Flaw, Origin};
 /// A daemon ready to be started.
 #[derive(Debug)]
 pub struct Daemon {
-    /// What the engine is told.
+    /// The engine's settings.
     pub config: ServeConfig,
     /// The private key's file, if the config names one.
     pub identity: Option<PathBuf>,
-    /// A place for what concerns the whole daemon. Nothing is kept there yet.
+    /// The directory for files of the whole daemon. No file is kept there yet.
     pub state: Option<PathBuf>,
 }
 
@@ -39,8 +39,8 @@ pub struct Daemon {
 pub struct CommandLineRoot(RootConfig);
 
 impl CommandLineRoot {
-    /// Reads one. What stands behind the last colon is a list of rights if it looks like one, else
-    /// part of the directory.
+    /// Reads such a root. The text behind the last colon is a list of rights if it looks like one,
+    /// else part of the directory.
     ///
     /// # Errors
     /// [`Error::Option`] if it has no `=`, or its name cannot be a root's.
@@ -67,10 +67,10 @@ impl CommandLineRoot {
 }
 
 impl Daemon {
-    /// Reads the config at `path` (none: all defaults) and adds the roots of the command line.
+    /// Reads the config at `path` (`None`: all defaults) and adds the roots of the command line.
     ///
     /// # Errors
-    /// [`Error::Config`] at the place of what is wrong, [`Error::Exposed`], [`Error::File`],
+    /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`],
     /// [`Error::RootDir`], [`Error::Combination`] for a root that is given twice.
     pub fn load(path: Option<&Path>, roots: Vec<CommandLineRoot>) -> Result<Daemon, Error> {
         let mut daemon = match path {
@@ -86,8 +86,8 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Takes the text of the config at `path` for itself: its clients may name roots that only a
-    /// command line knows.
+    /// Takes the text of the config at `path` without a command line: its clients may name roots
+    /// that only a command line knows.
     pub(super) fn parse_alone(path: &Path, text: &str) -> Result<Daemon, Error> {
         file::parse(path, text, None)
     }
@@ -108,14 +108,14 @@ impl Daemon {
     }
 }
 
-/// Whether these bytes can only be meant as rights: at least one of the words, and nothing but
-/// words.
+/// Whether these bytes can only be meant as rights: they have at least one of the words, and
+/// nothing but words.
 fn is_word_list(bytes: &[u8]) -> bool {
     bytes.split(|&b| b == b',').any(|word| matches!(word, b"read" | b"create" | b"modify"))
         && bytes.iter().all(|b| b.is_ascii_lowercase() || *b == b',')
 }
 
-/// What is not written in the file.
+/// The config of an empty file.
 fn defaults() -> ServeConfig {
     ServeConfig {
         file: None,
@@ -136,27 +136,30 @@ fn defaults() -> ServeConfig {
     }
 }
 
-/// Ten seconds at 50 Gbit/s.
+/// The most bytes of a measurement by default: ten seconds at 50 Gbit/s.
 const BENCH_BYTES_DEFAULT: ByteCount = ByteCount(64 << 30);
-/// The smallest chunk.
+/// The least limit of a measurement: the smallest chunk.
 const BENCH_BYTES_MIN: ByteCount = ByteCount(1 << 20);
 const SESSIONS_DEFAULT: usize = 64;
 const SESSIONS_MAX: i64 = 4096;
-/// A thousand to one is all that fair can mean.
+/// The largest weight: no fair share is beyond a thousand to one.
 const WEIGHT_MAX: u32 = 1000;
 const MEMORY_DEFAULT: ByteCount = ByteCount(4 << 30);
-/// Longer than disks that are busy with others take; a guess, not measured.
+/// The default time after which an idle session ends. It is longer than busy disks take; a guess,
+/// not measured.
 const IDLE_DEFAULT: Duration = Duration::from_secs(600);
-/// It is looked once a second.
+/// The least such time: idle sessions are looked for once a second.
 const IDLE_MIN: Duration = Duration::from_secs(1);
-/// Longer than a site's outage and the holidays of who must run the command again, with a week to
-/// spare; a guess, not measured.
+/// The default age from which partials are removed. It is longer than a site's outage and the
+/// holidays of the person who must run the command again, with a week to spare; a guess, not
+/// measured.
 const PARTIALS_DEFAULT: Duration = Duration::from_secs(14 * 86_400);
-/// Three a day and more for a fortnight from each of twenty commands; a guess, not measured. One
-/// leaves 256 temporaries at most, besides those of small files.
+/// The default number of unfinished transfers of one client in a root: three a day and more for a
+/// fortnight from each of twenty commands; a guess, not measured. Each leaves 256 temporaries at
+/// most, besides those of small files.
 const UNFINISHED_DEFAULT: usize = 1024;
 const UNFINISHED_MAX: i64 = 1 << 20;
-/// Four chunks of the default size: less serves nobody.
+/// The least memory: four chunks of the default size. Less serves no transfer.
 const MEMORY_MIN: ByteCount = ByteCount(16 << 20);
 
 #[cfg(test)]

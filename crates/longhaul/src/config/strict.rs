@@ -1,11 +1,13 @@
-//! Whether a file that decides who is trusted can be changed by somebody else: its owner and mode,
-//! and those of every directory that is passed on the way to it, as `sshd` does with `StrictModes`.
+//! Checks whether another user can change a file that decides who is trusted: by its owner and
+//! mode, and those of every directory that is passed on the way to it, as `sshd` does with
+//! `StrictModes`.
 //!
 //! In: the path of a config, an identity or a known-hosts file. Out: nothing, or the nearest path
-//! that is open to others and what to do about it. A directory that others may write to is fine if
-//! it is sticky, as `/tmp` is: nobody can take the next name away from its owner there. What the
-//! user's private group may write is the user's alone. What is no regular file (`/dev/null`, a
-//! pipe) is the caller's own doing. `LONGHAUL_STRICT_MODES=no` makes a warning of each refusal.
+//! that is open to others and the advice to close it. A directory that others may write to is fine
+//! if it is sticky, as `/tmp` is: no other user can take the next name away from its owner there.
+//! Files that the user's private group may write to are the user's alone. A path that is no regular
+//! file (`/dev/null`, a pipe) is the caller's own choice. `LONGHAUL_STRICT_MODES=no` makes a
+//! warning of each refusal.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -19,8 +21,8 @@ use rustix::process::geteuid;
 
 use crate::error::Error;
 
-/// Refuses a file that somebody else could have written, or could put another in place of. One that
-/// does not stand yet is judged by the directories that do.
+/// Refuses a file that another user could have written, or could replace. A file that does not
+/// exist yet is judged by the directories that do.
 ///
 /// # Errors
 /// [`Error::Exposed`] with the nearest path that is open to others; [`Error::File`] if one cannot
@@ -35,7 +37,7 @@ pub fn check(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The same for a user.
+/// Makes the same check for a given user.
 fn judge(path: &Path, user: &User) -> Result<(), Error> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => return Ok(()),
@@ -46,16 +48,16 @@ fn judge(path: &Path, user: &User) -> Result<(), Error> {
     passed(path)?.iter().rev().try_for_each(|passed| judge_one(path, passed, user))
 }
 
-/// Something on the way to a file.
+/// A file, directory or link on the way to a file.
 struct Passed {
     path: PathBuf,
     metadata: Metadata,
-    /// It is a link, and lies where others may make names.
+    /// Whether it is a link in a directory where others may make names.
     is_open_link: bool,
 }
 
-/// Everything that is passed from the top to a file, or as far as something stands: each directory
-/// that a name is looked up in, also those in which only a link lies.
+/// Everything that is passed from the top to a file, as far as it exists: each directory that a
+/// name is looked up in, also those in which only a link lies.
 fn passed(path: &Path) -> Result<Vec<Passed>, Error> {
     let examined = |at: &Path, error| Error::file("examine", at)(error);
     let names = |path: &Path| -> Vec<OsString> {
@@ -71,8 +73,8 @@ fn passed(path: &Path) -> Result<Vec<Passed>, Error> {
     let mut passed = Vec::new();
     while let Some(name) = to_come.pop() {
         if name == ".." {
-            // No part of this one is a link. Who may write to a directory cannot change what lies
-            // above it.
+            // No part of this one is a link. A user that may write to a directory cannot change
+            // those above it.
             at.pop();
             continue;
         }
@@ -105,12 +107,11 @@ fn passed(path: &Path) -> Result<Vec<Passed>, Error> {
     Ok(passed)
 }
 
-/// Judges one path; `file` is what is at stake.
+/// Judges one path on the way to `file`.
 fn judge_one(file: &Path, passed: &Passed, user: &User) -> Result<(), Error> {
     let Passed { path, metadata, is_open_link } = passed;
     let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
-    // A link's own mode says nothing, and nobody can change where it leads but by putting another
-    // in its place.
+    // A link's own mode has no meaning, and its target can be changed only by replacing the link.
     let open = match () {
         () if metadata.is_symlink() || metadata.is_dir() && mode & STICKY != 0 => 0,
         () if user.private_group == Some(metadata.gid()) => mode & EVERYBODY_WRITES,
@@ -124,7 +125,7 @@ fn judge_one(file: &Path, passed: &Passed, user: &User) -> Result<(), Error> {
     Err(Error::Exposed(Box::new(Exposed { path: path.clone(), above, mode, owner, open, user: user.uid })))
 }
 
-/// Who runs this program.
+/// The user that runs this program.
 struct User {
     uid: u32,
     /// The group that is this user's alone.
@@ -138,15 +139,15 @@ impl User {
         User { uid, private_group: private_group(uid, &text("/etc/passwd"), &text("/etc/group")) }
     }
 
-    /// Whether an owner is this user or one who could do anything anyway.
+    /// Whether an owner is this user, or one who could change anything anyway.
     fn believes(&self, owner: u32) -> bool {
         owner == 0 || owner == self.uid || owner == UNMAPPED && is_in_user_namespace()
     }
 }
 
-/// The group of a user in which nobody else is: the primary one, if it has the user's name and no
-/// other user is in it or has it as the primary one. Of a user or group that these files do not
-/// know (a directory service does), the one whose number is the user's own, as the services that
+/// The group of a user that has no other member: the primary one, if it has the user's name and no
+/// other user is in it or has it as the primary one. If these files do not know the user or group
+/// (a directory service does), it is the group whose number is the user's own, as the services that
 /// make private groups number them. Root has none: nothing makes one for it.
 fn private_group(uid: u32, passwd: &str, group: &str) -> Option<u32> {
     if uid == 0 {
@@ -171,7 +172,7 @@ fn private_group(uid: u32, passwd: &str, group: &str) -> Option<u32> {
     (is_private && !is_elsewhere).then_some(gid)
 }
 
-/// A path that somebody else can change.
+/// A path that another user can change.
 #[derive(Debug)]
 pub struct Exposed {
     path: PathBuf,
@@ -179,9 +180,9 @@ pub struct Exposed {
     above: Option<PathBuf>,
     mode: u32,
     owner: u32,
-    /// The bits of its mode that open it. None: it is its owner.
+    /// The bits of its mode that open it. 0: its owner is the problem.
     open: u32,
-    /// Who runs this program.
+    /// The user that runs this program.
     user: u32,
 }
 
@@ -203,8 +204,8 @@ impl std::fmt::Display for Exposed {
 }
 
 impl Exposed {
-    /// What to do about it. Of a directory nothing is said to be changed without a condition:
-    /// others may rely on it.
+    /// The advice what to do about it. The advice to change a directory has a condition: others may
+    /// rely on the directory.
     pub(crate) fn hint(&self) -> String {
         let path = self.path.display();
         let close = match self.open {
@@ -214,7 +215,7 @@ impl Exposed {
         };
         let is_foreign = self.owner != 0 && self.owner != self.user;
         match &self.above {
-            // What is another's stays so: as root one could ruin that user's account.
+            // Another user's path keeps its owner: root could ruin that user's account by a change.
             _ if is_foreign && self.user == 0 => {
                 format!("run it as the user {}, or as root with root's own files (sudo -H)", self.owner)
             }
@@ -240,32 +241,32 @@ fn is_off(text: &std::ffi::OsStr) -> bool {
     text.to_str().is_some_and(|text| crate::settings::parse_switch(text).is_ok_and(|on| !on))
 }
 
-/// Says what was found, once for each path: a file may be read for every connection.
+/// Warns of an exposed path, once for each path: a file may be read for every connection.
 fn warn(exposed: &Exposed) {
     static SAID: Mutex<Option<HashSet<PathBuf>>> = Mutex::new(None);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.get_or_insert_default().insert(exposed.path.clone()) {
         let text = format!("warning: {exposed}; it is, as {SWITCH} is off");
-        // Without anybody to read it there is nothing else to do.
+        // If standard error is gone, there is nothing else to do.
         let _ = writeln!(io::stderr(), "{}", crate::output::clean(&text));
     }
 }
 
-/// Whether users outside of this namespace, root among them, are shown as nobody.
+/// Whether users outside of this namespace, root among them, are shown as the user `nobody`.
 fn is_in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().ne(["0", "0", "4294967295"])
 }
 
-/// The variable that makes warnings of refusals: for file systems that keep no owners and modes. No
-/// key of a file: the file is what is judged.
+/// The variable that makes warnings of refusals: for file systems that keep no owners and modes. It
+/// is no key of a config file, as that file itself is judged.
 const SWITCH: &str = "LONGHAUL_STRICT_MODES";
 const OTHERS_WRITE: u32 = 0o022;
 const EVERYBODY_WRITES: u32 = 0o002;
 const STICKY: u32 = 0o1000;
-/// The kernel's overflow user (`/proc/sys/kernel/overflowuid`), which nobody changes.
+/// The kernel's overflow user (`/proc/sys/kernel/overflowuid`). Hosts do not change it in practice.
 const UNMAPPED: u32 = 65534;
-/// As many links as the kernel follows in one path.
+/// The most links in one path: as many as the kernel follows.
 const LINKS_MAX: usize = 40;
 
 #[cfg(test)]
@@ -364,7 +365,7 @@ mod tests {
             (1000, PASSWD, "staff:x:1000:\n", None),
             (1000, "alice:x:1000:1000::/h:\ncarol:x:1002:1000::/h:\n", "alice:x:1000:\n", None),
             (1001, PASSWD, "users:x:100:\n", None),
-            // What a directory service knows.
+            // Users that only a directory service knows.
             (1001, PASSWD, "", None),
             (1000, PASSWD, "", Some(1000)),
             (70_001, PASSWD, "alice:x:1000:\n", Some(70_001)),

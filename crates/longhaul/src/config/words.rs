@@ -1,7 +1,7 @@
-//! The deserializer's errors in the words of those who write config files.
+//! The deserializer's errors in the words of TOML.
 //!
-//! In: what serde says, in words of Rust's types. Out: the same in words of TOML. What is not known
-//! is passed on as it is.
+//! In: serde's message, in words of Rust's types. Out: the same in words of TOML. An unknown
+//! message is passed on as it is.
 
 /// The message as it is printed.
 pub(super) fn plain(message: &str) -> String {

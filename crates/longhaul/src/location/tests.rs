@@ -1,4 +1,4 @@
-//! The table of written locations and what becomes of each.
+//! Tests of written locations: a table of texts and their results.
 
 use super::*;
 

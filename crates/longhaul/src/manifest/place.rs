@@ -1,29 +1,29 @@
-//! Where a manifest goes: a regular file, which is replaced as a whole, or anything else that can
+//! The place of a manifest: a regular file, which is replaced as a whole, or anything else that can
 //! be written to, which is not.
 //!
 //! In: the path of `--manifest`. Out: a [`ManifestPlace`] that takes the finished lines. Links are
 //! followed to what they name; a descriptor of this process is written to as it stands. Knows
-//! nothing of what the lines say.
+//! nothing of the content of lines.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What takes the lines.
+/// The place that takes the lines.
 #[derive(Debug)]
 pub(super) enum ManifestPlace {
     /// Standard output.
     Stdout,
     /// A pipe, a fifo, a device, or an open file of some process.
     Stream(File),
-    /// A regular file, or a name where nothing stands yet: its path without links at its end.
+    /// A regular file, or a free name: its path without links at its end.
     File(PathBuf),
 }
 
 impl ManifestPlace {
-    /// Finds out what stands at `path`, and opens it unless that is a regular file. A fifo waits
-    /// for its reader.
+    /// Finds the kind of `path`, and opens it unless it is a regular file. A fifo waits for its
+    /// reader.
     pub(super) fn find(path: &Path) -> io::Result<ManifestPlace> {
         if path == Path::new("-") {
             return Ok(ManifestPlace::Stdout);
@@ -53,7 +53,7 @@ impl ManifestPlace {
         Err(io::Error::new(io::ErrorKind::InvalidInput, "too many levels of symbolic links"))
     }
 
-    /// The regular file that they go to.
+    /// The regular file that takes the lines. `None` for other places.
     pub(super) fn file(&self) -> Option<&Path> {
         if let ManifestPlace::File(path) = self { Some(path) } else { None }
     }
@@ -70,8 +70,8 @@ impl ManifestPlace {
         fs::metadata(path).is_ok_and(|here| fs::metadata(other).is_ok_and(|there| same(here, there)))
     }
 
-    /// The directory that lines may wait in: the one that they go to, or the next above it that
-    /// stands; none where they go to no file.
+    /// The directory in which lines may wait: the one that they go to, or the next above it that
+    /// exists. `None` if they go to no file.
     pub(super) fn nearest_dir(&self) -> Option<PathBuf> {
         let ManifestPlace::File(path) = self else { return None };
         let mut dir = parent(path);
@@ -81,12 +81,13 @@ impl ManifestPlace {
         Some(dir.to_owned())
     }
 
-    /// Whether the directory stands that it lies in.
+    /// Whether the directory exists that it lies in.
     pub(super) fn has_dir(&self) -> bool {
         if let ManifestPlace::File(path) = self { parent(path).is_dir() } else { true }
     }
 
-    /// Takes all lines; a regular file stands whole and durable, or as it stood before.
+    /// Takes all lines. A regular file then stands whole and durable; after a failure it stands as
+    /// before.
     pub(super) fn take(self, mut lines: File) -> io::Result<()> {
         match self {
             ManifestPlace::Stdout => {
@@ -112,7 +113,7 @@ fn replace(path: &Path, lines: &mut File) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".longhaul-").permissions(permissions.clone()).tempfile_in(dir)?;
     io::copy(lines, &mut file)?;
     if stood {
-        // Not what the umask leaves of its mode.
+        // Its mode is the old one, not the part that the umask leaves.
         file.as_file().set_permissions(permissions)?;
     }
     file.as_file().sync_all()?;
@@ -120,12 +121,12 @@ fn replace(path: &Path, lines: &mut File) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Opens what is no regular file. An open file of a process is added to.
+/// Opens a path that is no regular file. An open file of a process is appended to.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).custom_flags(NOCTTY).open(path)
 }
 
-/// The directory of descriptors that a path names one of, and its number there.
+/// The directory of descriptors in which a path names one, and its number there.
 fn descriptor(path: &Path) -> Option<(PathBuf, &str)> {
     let number = path.file_name()?.to_str()?;
     let dir = fs::canonicalize(parent(path)).ok()?;
@@ -136,9 +137,9 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// As many as the system follows.
+/// The most links that are followed: as many as the system follows.
 const LINKS_MAX: usize = 40;
-/// A terminal does not become this process's own by being written to (`O_NOCTTY`).
+/// Flag of opening (`O_NOCTTY`): a terminal does not become this process's own by being written to.
 const NOCTTY: i32 = 0o400;
 
 #[cfg(test)]

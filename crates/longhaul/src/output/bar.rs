@@ -7,12 +7,12 @@ use longhaul_core::ByteCount;
 
 use super::units;
 
-/// What there is to show.
+/// The figures to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct View {
     /// Bytes of the files that are at the receiver.
     pub(super) arrived: u64,
-    /// Of these, bytes that are safe there.
+    /// The part of `arrived` that is durable there.
     pub(super) durable: u64,
     /// Bytes of all files that are wanted, as far as known.
     pub(super) wanted: u64,
@@ -22,21 +22,21 @@ pub(super) struct View {
     pub(super) files_done: u64,
     /// Files that are known.
     pub(super) files_total: u64,
-    /// Bytes that arrive in a second now.
+    /// The present rate of arriving bytes per second.
     pub(super) bytes_per_s: f64,
     /// Seconds since the run began.
     pub(super) elapsed_s: f64,
-    /// Seconds to go, once that can be said.
+    /// Seconds to go. `None` until that can be said.
     pub(super) eta_s: Option<f64>,
-    /// Seconds without a sign of the other side, if that is worth saying.
+    /// Seconds without a sign of the other side. `None` if they are too few to tell.
     pub(super) silent_s: Option<f64>,
-    /// What limits, in words.
+    /// The limit of the speed, in words. `None` if it is not known.
     pub(super) limit: Option<&'static str>,
     /// Bytes of skipped files that were read for the manifest.
     pub(super) digested: u64,
 }
 
-/// A part of the line: where it stands, and its forms, the best first.
+/// A part of the line: its place, and its forms, the best first.
 struct Part {
     place: BarPlace,
     forms: Vec<String>,
@@ -55,8 +55,8 @@ enum BarPlace {
 }
 
 impl View {
-    /// The line for a terminal with so many columns. The last one stays free, as some terminals go
-    /// on to the next line from it.
+    /// The line for a terminal with `columns` columns. The last one stays free, as some terminals
+    /// go on to the next line from it.
     pub(super) fn bar(&self, columns: usize) -> String {
         let room = columns.saturating_sub(1);
         let mut used = 0;
@@ -77,7 +77,7 @@ impl View {
         }
     }
 
-    /// Everything, for a line in a log.
+    /// All parts, for a line in a log.
     pub(super) fn sentence(&self) -> String {
         let mut parts = self.parts();
         parts.sort_by_key(|part| part.place);
@@ -133,14 +133,14 @@ impl View {
         match self.wanted {
             0 if self.scanned && self.files_done >= self.files_total => 100,
             0 => self.percent_of_files(),
-            // Nothing has come, as what is there already is read.
+            // No byte has come, as files that are there already are read.
             _ if self.digested > 0 && self.arrived == 0 => self.percent_of_files(),
             wanted if self.scanned && self.durable >= wanted => 100,
             wanted => (u128::from(self.arrived) * 100 / u128::from(wanted)).min(99) as u64,
         }
     }
 
-    /// The same of files, where bytes do not show what is done.
+    /// The same for files, if bytes do not show the progress.
     fn percent_of_files(&self) -> u64 {
         match self.files_total {
             0 => 0,
@@ -148,7 +148,7 @@ impl View {
         }
     }
 
-    /// What is safe, what has arrived, what is to come.
+    /// The track of the bar: durable bytes, arrived bytes, and bytes to come.
     fn track(&self, columns: usize) -> String {
         let share = |bytes: u64| match self.wanted {
             0 => 0,
@@ -159,7 +159,7 @@ impl View {
     }
 }
 
-/// The percents, and what follows with commas.
+/// Joins the percents and the other parts, with commas between those.
 fn joined(mut forms: impl Iterator<Item = String>) -> String {
     let first = forms.next().unwrap_or_default();
     let rest = forms.collect::<Vec<_>>().join(GAP);
@@ -167,7 +167,7 @@ fn joined(mut forms: impl Iterator<Item = String>) -> String {
 }
 
 const GAP: &str = ", ";
-/// Columns of the track: fewer show nothing, more show nothing new.
+/// Columns of the track, least and most: fewer show nothing, more show nothing new.
 const TRACK_MIN: usize = 12;
 const TRACK_MAX: usize = 40;
 

@@ -1,8 +1,8 @@
-//! What measurements found: a table for people, or an object a run for scripts.
+//! The results of measurements: a table for users, or a JSON object a run for scripts.
 //!
-//! `matrix` tells those within this process. In: the engine's reports. Out: lines on standard
-//! output, as each run ends. What is not known is `-` in the table and null in JSON. Measures
-//! nothing.
+//! `matrix` tells measurements within this process. In: the engine's reports. Out: lines on
+//! standard output, as each run ends. An unknown figure is `-` in the table and null in JSON.
+//! Measures nothing.
 
 mod matrix;
 
@@ -84,7 +84,7 @@ struct NetBody<'a> {
     per_lane: Vec<LaneBody<'a>>,
 }
 
-/// What all lanes say of the way together.
+/// The figures of all lanes together about the network path.
 #[derive(Serialize)]
 struct BenchPathBody {
     wire_bytes_sent: Option<u64>,
@@ -107,13 +107,13 @@ struct LaneBody<'a> {
 }
 
 impl NetTelling {
-    /// Of so many runs.
+    /// Tells a measurement of `runs` runs.
     pub fn new(talk: Talk, runs: usize) -> NetTelling {
         let (talker, lines) = (Talker::new(talk), JsonLines::new(io::stdout()));
         NetTelling { talker, json: talk.json, lines, runs, done: 0, seconds: 0.0, best: None }
     }
 
-    /// A run begins: those who wait are told for what.
+    /// Tells waiting users which run begins.
     pub fn begin(&self, case: &NetCase) {
         let (way, kind, protect) = (way(case.way), case.transport.name(), protection(case.protect));
         let lanes = case.lanes.map_or("auto".to_owned(), |lanes| lanes.to_string());
@@ -125,10 +125,10 @@ impl NetTelling {
         self.talker.note(format_args!("run {number} of {}: {way}, {kind}, {protect}, lanes {lanes}{rate}", self.runs));
     }
 
-    /// A run was measured.
+    /// Tells the result of a run.
     ///
     /// # Errors
-    /// What writing to standard output returns.
+    /// The error of writing to standard output.
     pub fn tell(&mut self, case: &NetCase, report: &NetReport, time: Option<Duration>) -> io::Result<()> {
         self.done += 1;
         self.seconds += report.seconds;
@@ -136,8 +136,8 @@ impl NetTelling {
         if self.best.is_none_or(|best| speed > best.bytes_per_s) {
             self.best = Some(Best { run: self.done, bytes_per_s: speed });
         }
-        // That made-up data is not encrypted is news for nobody; the number of lanes is in the
-        // table.
+        // The note that data is not encrypted is not needed for made-up data; the number of lanes
+        // is in the table.
         for note in report.start.iter().flat_map(|start| &start.notes).filter(|_| self.talker.names_files()) {
             self.talker.note(note);
         }
@@ -150,7 +150,7 @@ impl NetTelling {
         out.flush()
     }
 
-    /// The last line, and why it is the last.
+    /// Writes the last line, with the fault if one ended the measurement.
     pub fn end(mut self, fault: Option<Fault>) -> Exit {
         let exit = fault.as_ref().map_or(Exit::Complete, |fault| fault.code.into());
         if let Some(fault) = &fault {
@@ -232,8 +232,8 @@ fn lane_body(lane: &LaneFigures) -> LaneBody<'_> {
     }
 }
 
-/// Of several lanes: sums of bytes, the shortest round trip, the means of means, the smallest
-/// packets.
+/// The figures of several lanes together: sums of bytes, the shortest round trip, the means of
+/// means, the smallest packets.
 fn path(lanes: &[LaneFigures]) -> BenchPathBody {
     let sent: Vec<&SentFigures> = lanes.iter().filter_map(|lane| lane.sent.as_ref()).collect();
     let known = |bytes: u64| (!sent.is_empty()).then_some(bytes);

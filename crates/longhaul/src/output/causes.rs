@@ -1,34 +1,34 @@
-//! One line for one cause: of a thousand files that fail for want of one directory, the first says
-//! why, the others are counted.
+//! One line for each cause: if a thousand files fail for want of one directory, the first one's
+//! line tells why, and the others are counted.
 //!
-//! In: the faults of files, named whole. Out: whether a fault is to be said, and at the end what
-//! was not. Says nothing itself.
+//! In: the faults of files, with whole paths. Out: whether a fault is to be told, and at the end
+//! the counts of untold ones. Prints nothing itself.
 
 use std::collections::HashMap;
 
 use longhaul_core::{Fault, FaultCode, PlainText};
 
-/// The causes that were said, and how many files failed by each without a word of their own.
+/// The causes told so far, and the number of files that failed by each without a line of their own.
 #[derive(Debug, Default)]
 pub(super) struct Causes {
     counts: HashMap<Cause, usize>,
-    /// The first fault of each cause, about what all of them have in common, and how many more
-    /// there were of it.
+    /// The first fault of each cause, about the object that all of them share, and the number of
+    /// further ones.
     counted: Vec<(Fault, usize)>,
 }
 
-/// What makes two failures one.
+/// The key by which two failures have one cause.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Cause {
     code: FaultCode,
-    /// What it concerns: a directory that has failed for all that lies in it, or may not be written
+    /// The object: the directory that has failed for all files in it, or that may not be written
     /// to.
     object: PlainText,
     message: String,
 }
 
 impl Causes {
-    /// Whether the fault of one file is new. `at_dest` if it was met there.
+    /// Whether the fault of one file is new. `at_dest`: it was met at the destination.
     pub(super) fn is_news(&mut self, fault: &Fault, at_dest: bool) -> bool {
         let cause = Cause::of(fault, at_dest);
         if let Some(&at) = self.counts.get(&cause) {
@@ -42,7 +42,7 @@ impl Causes {
         true
     }
 
-    /// A line for each cause by which more failed than was said.
+    /// A line for each cause with files that were not told.
     pub(super) fn rest(&mut self) -> Vec<Fault> {
         self.counts.clear();
         let counted = std::mem::take(&mut self.counted).into_iter().filter(|(_, more)| *more > 0);
@@ -69,7 +69,7 @@ fn rest_of(fault: &Fault, more: usize) -> Fault {
     Fault::new(fault.code, fault.blame, format_args!("and {files} more failed for this reason")).about(&fault.object)
 }
 
-/// Causes that are kept apart: any other is said for each file.
+/// Causes that are kept apart; a further one is told for each file.
 const CAUSES_MAX: usize = 1000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The last lines of a run, for people: what was done, what is held, what failed, what to do next.
+//! The last lines of a run, for users: files done, bytes held, names that failed, and advice.
 //!
 //! In: the engine's report and the names that failed. Out: lines. Prints nothing itself.
 
@@ -18,7 +18,7 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// Takes one more.
+    /// Adds a name.
     pub(super) fn add(&mut self, placed: &RelPath) {
         self.count += 1;
         if self.first.len() < FAILED_NAMED {
@@ -26,8 +26,8 @@ impl Failed {
         }
     }
 
-    /// The names once more, as the reasons may have scrolled away. Nothing where there is nothing
-    /// to add to the one reason.
+    /// The names once more, as the reasons may have scrolled away. Empty if they add nothing to the
+    /// one reason.
     pub(super) fn lines(&self) -> Vec<String> {
         if self.count < 2 {
             return Vec::new();
@@ -44,16 +44,16 @@ impl Failed {
     }
 }
 
-/// What the report does not say of a run.
+/// Facts about a run that are not in the report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClosingRun {
-    /// It was a dry one.
+    /// Whether it was a dry run.
     pub(super) dry: bool,
-    /// Where the network limited, it was the rate that was asked for.
+    /// Whether, where the network limited, it was the rate that was asked for.
     pub(super) capped: bool,
 }
 
-/// What was done, in one line.
+/// The result of a run, in one line.
 pub(super) fn summary(report: &Report, exit: Exit, run: ClosingRun) -> String {
     let Report { files_total, files_committed, files_skipped, files_failed, bytes_moved, seconds, .. } = *report;
     if run.dry {
@@ -103,13 +103,13 @@ pub(super) fn per_second(report: &Report) -> f64 {
     if report.seconds > 0.0 { report.bytes_moved as f64 / report.seconds } else { 0.0 }
 }
 
-/// What is safe at the receiver of a run that was ended early. `None` where nothing is wanted, as
-/// in a dry run, or all is there.
+/// The durable bytes at the receiver of a run that was ended early. `None` if no bytes are wanted,
+/// as in a dry run, or all are there.
 pub(super) fn held(report: &Report, run: ClosingRun) -> Option<String> {
     let (safe, wanted) = (report.bytes_committed.saturating_add(report.bytes_held), report.bytes_wanted);
     let held = safe.min(wanted);
     let ended_early = report.fault.is_some() && wanted > 0 && !run.dry;
-    // As in the bar: what was not found yet is wanted, too.
+    // As in the bar: files that were not found yet are wanted, too.
     let more = if report.scanned { "" } else { "+" };
     let wanted = ByteCount(wanted);
     ended_early.then(|| match held {
@@ -118,7 +118,7 @@ pub(super) fn held(report: &Report, run: ClosingRun) -> Option<String> {
     })
 }
 
-/// What the I/O engine of this side did.
+/// The figures of this side's I/O engine, in one line.
 pub(super) fn io(io: &EngineReport) -> String {
     let EngineReport { depth, slots, slots_registered, .. } = io;
     let devices = units::count(io.devices as u64, "device");
@@ -128,7 +128,7 @@ pub(super) fn io(io: &EngineReport) -> String {
     )
 }
 
-/// What a manifest does not say.
+/// Lines about files that the manifest lacks.
 pub(super) fn omissions(omissions: &Omissions) -> Vec<String> {
     let mut lines = Vec::new();
     if omissions.failed > 0 {
@@ -160,7 +160,7 @@ fn read_back(report: &Report) -> String {
     text
 }
 
-/// A screen of lines still shows the summary behind so many.
+/// The most names that are listed: the summary then still fits on the screen with them.
 const FAILED_NAMED: usize = 10;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The events of `--json`: one object a line on standard output, each with `v` and `type`.
 //!
 //! In: the engine's events and report. Out: lines whose names, units and order of fields are the
-//! contract with scripts (fields are only ever added). Knows no people.
+//! contract with scripts (fields are only ever added). Knows nothing of the messages for users.
 
 mod printable;
 
@@ -29,7 +29,7 @@ pub struct JsonLines<W: Write> {
     out: W,
 }
 
-/// A socket of a daemon that accepts.
+/// A listening socket of a daemon.
 #[derive(Debug, Serialize)]
 pub struct Listening {
     /// Address and port.
@@ -47,20 +47,20 @@ pub struct Summary<'a> {
     files_skipped: u64,
     files_failed: u64,
     bytes_committed: u64,
-    /// Brought by earlier sessions and not sent again.
+    /// Bytes that earlier sessions brought and that were not sent again.
     bytes_resumed: u64,
     bytes_resent: u64,
-    /// Read back from the medium by the receiver and compared: `--verify disk`.
+    /// Bytes that the receiver read back from the medium and compared: `--verify disk`.
     bytes_read_back: u64,
-    /// Of these, of chunks and files that were not what had been written.
+    /// The part of `bytes_read_back` in chunks and files that differed from the written ones.
     bytes_misread: u64,
-    /// Of skipped files, read at the destination for the manifest.
+    /// Bytes of skipped files, read at the destination for the manifest.
     bytes_digested: u64,
     seconds: f64,
-    /// Of `bytes_moved`.
+    /// The rate of `bytes_moved`.
     bytes_per_s: u64,
     cpu_s_per_gb: CpuPerGb,
-    /// What limited, and for how much of the time in which that is known.
+    /// The limit, and its share of the time in which the limit is known.
     limited_by: Option<&'static str>,
     limited_share: Option<f64>,
     #[serde(serialize_with = "limits")]
@@ -68,19 +68,20 @@ pub struct Summary<'a> {
     #[serde(serialize_with = "as_map")]
     stages: &'a [(&'static str, f64)],
     io: Option<IoBody>,
-    /// Payload that arrived in this run, what was sent again with it.
+    /// Payload that arrived in this run, with the payload that was sent again.
     bytes_moved: u64,
-    /// Holes that came in this run: nothing of them was sent.
+    /// Bytes of holes that came in this run: no payload was sent for them.
     bytes_holes: u64,
-    /// Safe at the receiver in files that are not committed: the same command continues them.
+    /// Durable bytes at the receiver in files that are not committed: the same command continues
+    /// them.
     bytes_held: u64,
-    /// Of all files that were found, but for those that are there already.
+    /// Bytes of all files that were found, without those that were there already.
     bytes_wanted: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<PathBody>,
 }
 
-/// The I/O engine of this side, and what it really did.
+/// The I/O engine of this side, and what it really used.
 #[derive(Debug, Serialize)]
 struct IoBody {
     engine: &'static str,
@@ -98,7 +99,7 @@ pub(super) struct CpuPerGb {
 }
 
 impl CpuPerGb {
-    /// Of two sides that spent these seconds on so many bytes.
+    /// The figures of two sides that spent these seconds on `bytes`.
     pub(super) fn of(bytes: u64, sender: Option<f64>, receiver: Option<f64>) -> CpuPerGb {
         let per_gb = |s: Option<f64>| s.filter(|_| bytes > 0).map(|s| millis(s / (bytes as f64 / 1e9)));
         CpuPerGb { sender: per_gb(sender), receiver: per_gb(receiver) }
@@ -248,10 +249,10 @@ impl<W: Write> JsonLines<W> {
         JsonLines { out }
     }
 
-    /// The session stands.
+    /// Tells that the session stands.
     ///
     /// # Errors
-    /// What writing returns; so do all below.
+    /// The error of writing; the same for all methods below.
     pub fn start(&mut self, start: &Start) -> io::Result<()> {
         let protect = protection(start.protect);
         let Start { session, transport, congestion, notes, sync, .. } = start;
@@ -262,7 +263,7 @@ impl<W: Write> JsonLines<W> {
         self.say("start", body)
     }
 
-    /// The counters of this second.
+    /// Tells the counters of this second.
     pub(super) fn progress(&mut self, progress: &Progress, pace: &Pace) -> io::Result<()> {
         let body = ProgressBody {
             t_s: millis(progress.seconds),
@@ -285,18 +286,18 @@ impl<W: Write> JsonLines<W> {
         self.say("progress", body)
     }
 
-    /// What each of several paths has carried.
+    /// Tells the bytes that each of several paths has carried.
     pub(super) fn paths(&mut self, figures: &[PathFigures]) -> io::Result<()> {
         self.say("paths", PathsBody { paths: path_bodies(figures) })
     }
 
-    /// The sending side changed its lanes, or decided not to.
+    /// Tells that the sending side changed its lanes, or decided not to.
     pub(super) fn lanes(&mut self, tuned: &LanesTuned) -> io::Result<()> {
         let LanesTuned { seconds, lanes, change, reason } = tuned;
         self.say("lanes", LanesBody { t_s: millis(*seconds), lanes: *lanes, change, reason })
     }
 
-    /// A name is settled.
+    /// Tells that a name is settled.
     pub(super) fn file(&mut self, file: &FileEvent) -> io::Result<()> {
         let body = FileBody {
             path: name(file.path.as_bytes()),
@@ -309,7 +310,7 @@ impl<W: Write> JsonLines<W> {
         self.say("file", body)
     }
 
-    /// Something of the sources is not sent, and that is no failure.
+    /// Tells that an entry of the sources is not sent, which is no failure.
     pub(super) fn skipped(&mut self, path: &[u8], placed: &[u8], reason: &str) -> io::Result<()> {
         let body = FileBody {
             path: name(path),
@@ -322,7 +323,7 @@ impl<W: Write> JsonLines<W> {
         self.say("file", body)
     }
 
-    /// Something went wrong.
+    /// Tells a fault.
     pub fn fault(&mut self, fault: &Fault) -> io::Result<()> {
         let Fault { code, blame, object, message, hint, author } = fault;
         let hint = match author {
@@ -333,22 +334,22 @@ impl<W: Write> JsonLines<W> {
         self.say("fault", FaultBody { code, blame, retry, object, message, hint, author })
     }
 
-    /// The last line of every run.
+    /// Tells the summary, the last line of every run.
     pub fn summary(&mut self, summary: &Summary) -> io::Result<()> {
         self.say("summary", summary)
     }
 
-    /// A socket accepts.
+    /// Tells that a socket accepts connections.
     pub fn listening(&mut self, listening: &Listening) -> io::Result<()> {
         self.say("listening", listening)
     }
 
-    /// Something to look at, in a config that was only checked.
+    /// Tells a doubt about a config that was only checked.
     pub fn warning(&mut self, message: &PlainText) -> io::Result<()> {
         self.say("warning", WarningBody { message: message.as_str() })
     }
 
-    /// One name of `ls`, of this location where several were asked for.
+    /// Tells one name of `ls`, with its location if several were asked for.
     pub fn entry(&mut self, listed: &Listed, location: Option<&str>) -> io::Result<()> {
         let (kind, rights) = match &listed.kind {
             ListedKind::File => ("file", None),
@@ -369,7 +370,7 @@ impl<W: Write> JsonLines<W> {
         )
     }
 
-    /// Any event.
+    /// Writes any event.
     pub(super) fn say(&mut self, kind: &'static str, body: impl Serialize) -> io::Result<()> {
         let mut line = Vec::with_capacity(256);
         let mut json = serde_json::Serializer::with_formatter(&mut line, Printable::default());
@@ -393,7 +394,8 @@ fn partial_body(partial: &ListedPartial) -> PartialBody<'_> {
 }
 
 impl Summary<'_> {
-    /// Of a command that ended before anything could be counted, or that counts nothing.
+    /// The summary of a command that ended before anything could be counted, or that counts
+    /// nothing.
     pub fn nothing(exit: Exit) -> Summary<'static> {
         Summary {
             status: exit.status(),
@@ -423,7 +425,7 @@ impl Summary<'_> {
         }
     }
 
-    /// Of a run.
+    /// The summary of a run.
     pub fn of(report: &Report, exit: Exit) -> Summary<'_> {
         let bytes_per_s = closing::per_second(report);
         Summary {
@@ -506,7 +508,7 @@ fn target(bytes: &[u8]) -> Target<'_> {
     std::str::from_utf8(bytes).map_or_else(|_| Target::Bytes(STANDARD.encode(bytes)), Target::Text)
 }
 
-/// Finer than a millisecond is noise.
+/// Rounds to milliseconds: anything finer is noise.
 pub(super) fn millis(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
 }
@@ -519,7 +521,7 @@ pub(super) fn as_map<S: serde::Serializer>(stages: &&[(&'static str, f64)], seri
     serializer.collect_map(stages.iter().map(|(name, seconds)| (name, millis(*seconds))))
 }
 
-/// Of the schema; a change that scripts would have to follow gets the next number.
+/// The version of the schema. A change that scripts would have to follow gets the next number.
 const VERSION: u32 = 1;
 
 #[cfg(test)]

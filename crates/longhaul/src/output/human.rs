@@ -1,8 +1,8 @@
-//! The voice on standard error.
+//! The messages on standard error.
 //!
 //! In: notes and faults from everywhere in the program. Out: lines `error: what: why`, `warning:`,
-//! `note:` and `hint: what next`, and results without a label. What a peer or a file name put into
-//! a text cannot move the cursor. Knows no events.
+//! `note:` and `hint: what next`, and results without a label. Text from a peer or a file name
+//! cannot move the cursor. Knows no events.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -13,7 +13,8 @@ use super::label::Label;
 use super::screen;
 use crate::settings::Talk;
 
-/// Says things to people, as much as they asked for. A standard error that is gone is not an error.
+/// Prints messages for users, as many as they asked for. A standard error that is gone is not an
+/// error.
 #[derive(Clone, Copy, Debug)]
 pub struct Talker {
     notes: bool,
@@ -22,12 +23,12 @@ pub struct Talker {
 }
 
 impl Talker {
-    /// As much as `talk` says.
+    /// A talker that follows `talk`.
     pub fn new(talk: Talk) -> Talker {
         Talker { notes: !talk.quiet, files: talk.verbose > 0 && !talk.quiet, faults: true }
     }
 
-    /// Says nothing at all, for tests.
+    /// A talker that prints nothing, for tests.
     #[cfg(test)]
     pub fn silent() -> Talker {
         Talker { notes: false, files: false, faults: false }
@@ -38,29 +39,29 @@ impl Talker {
         self.files
     }
 
-    /// Says how it stands: progress, results.
+    /// Prints progress or a result.
     pub fn say(self, text: impl fmt::Display) {
         if self.notes {
             screen::print(&format!("{}\n", PlainText::of(text)));
         }
     }
 
-    /// Something worth knowing.
+    /// Prints a note: a fact worth knowing.
     pub fn note(self, text: impl fmt::Display) {
         self.labelled(Label::Note, text);
     }
 
-    /// Something that is not as it should be, though the run goes on.
+    /// Prints a warning: something is not as it should be, though the run goes on.
     pub fn warn(self, text: impl fmt::Display) {
         self.labelled(Label::Warning, text);
     }
 
-    /// Something to do next.
+    /// Prints a hint: something to do next.
     pub fn hint(self, text: impl fmt::Display) {
         self.labelled(Label::Hint, text);
     }
 
-    /// Something that went wrong, and what to do next.
+    /// Prints a fault, and the hint what to do next.
     pub fn fault(self, fault: &Fault) {
         if self.faults {
             screen::print(&lines(fault));
@@ -74,8 +75,7 @@ impl Talker {
     }
 }
 
-/// A fault as it is printed. What a daemon says of it, its advice above all, is quoted as the
-/// daemon's.
+/// A fault as it is printed. A daemon's words, its advice above all, are quoted as the daemon's.
 pub(super) fn lines(fault: &Fault) -> String {
     let quoting = if fault.author == Author::Peer { PEER_SAYS } else { "" };
     let mut text = format!("{}{quoting}", Label::Error.text());
@@ -93,17 +93,17 @@ pub(super) fn lines(fault: &Fault) -> String {
     text
 }
 
-/// The words before what the other side says: of a command, that is a daemon.
+/// The words before the other side's words: for a command, the other side is a daemon.
 pub(super) const PEER_SAYS: &str = "the daemon says: ";
 
-/// The text with everything in it that could move a cursor, forge a line or turn the direction of
-/// writing made visible. Backslashes are left alone, as paths in a message are escaped already.
+/// The text with all characters made visible that could move a cursor, forge a line or turn the
+/// direction of writing. Backslashes are left alone, as paths in a message are escaped already.
 pub fn clean(text: &str) -> PlainText {
     PlainText::from(text)
 }
 
-/// The text without the numbers that the standard library writes behind what the system says, ` (os
-/// error 28)`: the words before them say it. They end a text, or a part of one.
+/// The text without the numbers that the standard library writes behind the system's words, ` (os
+/// error 28)`: the words say the same. They end a text, or a part of one.
 pub(super) fn without_numbers(text: &str) -> Cow<'_, str> {
     let mut kept = String::new();
     let mut rest = text;

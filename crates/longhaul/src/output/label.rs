@@ -1,7 +1,7 @@
-//! The labels before lines for people, and their colour.
+//! The labels before lines for users, and their colour.
 //!
-//! In: what was asked for (`--color`), variables, whether standard error is a terminal. Out: the
-//! words before a line. Prints nothing.
+//! In: the value of `--color`, variables, whether standard error is a terminal. Out: the words
+//! before a line. Prints nothing.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,17 @@ use crate::settings::{ColorWhen, Environment};
 /// The word before a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Label {
-    /// Something failed.
+    /// A step failed.
     Error,
     /// Something is not as it should be, and the run goes on.
     Warning,
-    /// Something worth knowing.
+    /// A fact worth knowing.
     Note,
-    /// What to do next.
+    /// Advice what to do next.
     Hint,
 }
 
-/// Whether labels are coloured. Standard error is one for the whole process.
+/// Whether labels are coloured. There is one standard error for the whole process.
 static COLORED: AtomicBool = AtomicBool::new(false);
 
 /// Decides for this process whether labels are coloured.
@@ -30,7 +30,7 @@ pub fn set_color(when: ColorWhen, environment: Environment) {
 }
 
 impl Label {
-    /// As it is printed, with the space behind it.
+    /// The label as it is printed, with the space behind it.
     pub(super) fn text(self) -> &'static str {
         self.spelled(COLORED.load(Ordering::Relaxed))
     }
@@ -49,8 +49,8 @@ impl Label {
     }
 }
 
-/// As <https://no-color.org> and <https://bixense.com/clicolors> have it: what is asked for here
-/// counts most, an empty variable is none.
+/// Decides by the rules of <https://no-color.org> and <https://bixense.com/clicolors>: this
+/// program's own option counts most, and an empty variable counts as unset.
 fn colored(when: ColorWhen, environment: Environment, terminal: bool) -> bool {
     let variable = |name| environment(name).filter(|text| !text.is_empty());
     match when {

@@ -1,8 +1,9 @@
-//! Where log lines go: each event is one line, whatever a peer or a file name put into it.
+//! The writer of log lines: each event is one line, whatever text a peer or a file name put into
+//! it.
 //!
-//! In: what the subscriber writes, one event at a time. Out: the same on standard error, without a
-//! character that begins a line, moves a cursor or hides: a daemon's with time and place, a
-//! client's like every other line of the program. Knows no events.
+//! In: the subscriber's text, one event at a time. Out: the same on standard error, without a
+//! character that begins a line, moves a cursor or hides. A daemon's lines have time and place; a
+//! client's are like every other line of the program. Knows no events.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -18,7 +19,7 @@ use super::label::Label;
 use super::screen;
 use super::voice::Words;
 
-/// How a client logs: with the labels of its other lines, above the bar.
+/// The log of a client: with the labels of its other lines, above the bar.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLog;
 
@@ -74,8 +75,8 @@ impl<W: Write> LogLines<W> {
 
 impl<W: Write> Write for LogLines<W> {
     /// The subscriber hands over an event as one piece, its line end last. A log that cannot be
-    /// written is no error: there is nobody left to tell, and the subscriber would panic over it in
-    /// the middle of a session.
+    /// written is no error: it could not be told, and the subscriber would panic over it in the
+    /// middle of a session.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = PlainText::from(text.strip_suffix('\n').unwrap_or(&text));

@@ -13,7 +13,7 @@ pub(super) struct Meter {
     recent: VecDeque<Sample>,
 }
 
-/// Counters and when they were taken, seconds.
+/// Counters, and the time in seconds when they were taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     at: f64,
@@ -22,13 +22,14 @@ struct Sample {
     durable: u64,
 }
 
-/// Speed and what is left.
+/// The speed and the time left.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
-    /// Payload bytes per second that arrived of late. What was resumed, and holes, never moved.
+    /// Payload bytes per second that arrived of late. Resumed bytes and holes do not count, as they
+    /// never moved.
     pub(super) bytes_per_s: f64,
-    /// Seconds to go. `None` before the total is known and bytes have come for a while, when
-    /// nothing comes, and while without a byte to come files are not settled.
+    /// Seconds to go. `None` before the total is known and bytes have come for a while, when no
+    /// byte comes, and when all bytes have come and files are still to be settled.
     pub(super) eta_s: Option<f64>,
     /// Bytes that the receiver is to have in the end, as far as known.
     pub(super) bytes_wanted: u64,
@@ -37,15 +38,16 @@ pub(super) struct Pace {
 impl Meter {
     /// Takes the newest counters.
     pub(super) fn absorb(&mut self, now: &Progress) -> Pace {
-        // A sender hears its receiver's counters once a second. While that says nothing they grow
-        // old, but for a moment.
+        // A sender hears its receiver's counters once a second. When the receiver is silent they
+        // grow old, except for a moment.
         let at = now.counted_s.max(now.seconds - COUNTERS_LATE_SECONDS).min(now.seconds);
         let sample =
             Sample { at, received: now.bytes_received, arrived: now.bytes_arrived, durable: now.bytes_durable };
         if self.recent.back().is_none_or(|last| sample.at > last.at) {
             self.recent.push_back(sample);
         }
-        // What an earlier run brought is there all at once: the way begins behind it.
+        // The bytes of an earlier run are there all at once: the measured stretch begins behind
+        // them.
         while self.recent.len() > 1 && (at - self.recent[1].at > ETA_SECONDS || self.recent[0].arrived == 0) {
             self.recent.pop_front();
         }
@@ -57,7 +59,7 @@ impl Meter {
         let since = self.recent.iter().rev().take_while(|sample| now.at - sample.at <= RATE_SECONDS).last();
         let since = match since {
             Some(first) if first.at < now.at => *first,
-            // Long ago, or the first: all there is.
+            // It was long ago, or is the first: the window has nothing else.
             _ => self.recent.iter().rev().find(|sample| sample.at < now.at).copied().unwrap_or_default(),
         };
         per_second(now.received.saturating_sub(since.received), now.at - since.at)
@@ -66,8 +68,8 @@ impl Meter {
     fn eta(&self, now: &Progress, sample: Sample, wanted: u64) -> Option<f64> {
         let left = wanted.saturating_sub(sample.durable);
         if !now.scanned || left == 0 {
-            // Without a byte to come there may be names to settle and skipped files to read, and
-            // nobody knows for how long.
+            // When all bytes have come there may be names to settle and skipped files to read,
+            // which take an unknown time.
             return (now.scanned && settled(now) >= now.files_total).then_some(0.0);
         }
         let since = self.recent.front()?;
@@ -83,9 +85,9 @@ impl Meter {
     }
 }
 
-/// Files and links of which it is known what became of them.
+/// Files and links that are settled.
 pub(super) fn settled(now: &Progress) -> u64 {
-    // The receiver's count of what it committed runs ahead of what was found.
+    // The receiver's count of committed files runs ahead of the count of found ones.
     now.files_committed.saturating_add(now.files_done_without).min(now.files_total)
 }
 
@@ -93,17 +95,18 @@ fn per_second(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 }
 }
 
-/// The rate of now: counters come once a second, and of one second too much depends on when they
-/// did.
+/// The window of the present rate in seconds: counters come once a second, and the rate of a single
+/// second depends too much on when they came.
 const RATE_SECONDS: f64 = 4.0;
-/// The way that the rest is measured by: long enough to be steady, short enough to show a change.
+/// The window by which the time left is measured, in seconds: long enough to be steady, short
+/// enough to show a change.
 const ETA_SECONDS: f64 = 20.0;
-/// Before that many seconds nobody knows how long it will take: connections are still finding their
-/// speed.
+/// The time before the first estimate, in seconds: connections are still finding their speed until
+/// then.
 const ETA_AFTER_SECONDS: f64 = 3.0;
-/// A hundred days: beyond that it is no promise.
+/// The longest estimate: a hundred days. A longer one would be no promise.
 const ETA_MAX_SECONDS: f64 = 100.0 * 86_400.0;
-/// Counters come each second; so much later they are on their way.
+/// Counters come each second; those that are late by no more than this are still on their way.
 const COUNTERS_LATE_SECONDS: f64 = 1.5;
 
 #[cfg(test)]
@@ -126,7 +129,7 @@ mod tests {
         }
     }
 
-    /// What is said in the end of counters that come each second.
+    /// The last pace of counters that come each second.
     fn last(all: impl IntoIterator<Item = Progress>) -> Pace {
         let mut meter = Meter::default();
         all.into_iter().map(|now| meter.absorb(&now)).last().expect("some")

@@ -1,8 +1,8 @@
-//! One run as it is told: each event to whoever wants it, and the end.
+//! The telling of one run: each event goes to all that want it, and then the end.
 //!
 //! In: events through `speaker`, at last the engine's report. Out: JSON lines or a dry run's
 //! mapping on standard output; progress, faults and the last line on standard error; settled files
-//! to the manifest. Moves nothing and stops nothing, but for a standard output that is gone.
+//! to the manifest. Moves nothing, and stops the run only if standard output is gone.
 
 use std::io::{self, Stdout, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -24,9 +24,9 @@ use crate::exit::Exit;
 use crate::manifest::Manifest;
 use crate::naming::Naming;
 
-/// What to tell, and how.
+/// The wanted output, and its forms.
 pub struct Telling {
-    /// The voice on standard error.
+    /// The messages on standard error.
     pub talker: Talker,
     /// Whether events go to standard output.
     pub json: bool,
@@ -38,9 +38,9 @@ pub struct Telling {
     pub dry_run: bool,
     /// The manifest, if one is wanted.
     pub manifest: Option<Manifest>,
-    /// Where files are placed.
+    /// The place of the files.
     pub destination: Destination,
-    /// What people call things.
+    /// The users' names of files.
     pub naming: Naming,
     /// Stops the run when standard output cannot be written.
     pub stop: StopTrigger,
@@ -48,9 +48,9 @@ pub struct Telling {
 
 /// How a run ended.
 pub struct End<'a> {
-    /// What the engine counted.
+    /// The engine's report.
     pub report: &'a Report,
-    /// How many sources the command line named.
+    /// The number of sources that the command line named.
     pub sources: usize,
     /// The command as a shell would take it, to be run again.
     pub command: String,
@@ -64,11 +64,11 @@ pub struct Narrator {
     meter: Meter,
     planned: Planned,
     failed: Failed,
-    /// What files failed by.
+    /// The causes by which files failed.
     causes: Causes,
-    /// The last one told: the engine may say a fault as an event and again in its report.
+    /// The last fault told: the engine may give a fault as an event and again in its report.
     reported: Option<Fault>,
-    /// Whether there was a session at all, so that there is something to count.
+    /// Whether there was a session at all, and so something to count.
     session: Session,
     stdout_failed: Option<io::Error>,
 }
@@ -80,7 +80,7 @@ enum Session {
     Stood,
 }
 
-/// What a dry run would move.
+/// The files and bytes that a dry run would move.
 #[derive(Default)]
 struct Planned {
     files: u64,
@@ -88,7 +88,7 @@ struct Planned {
 }
 
 impl Narrator {
-    /// Ready for the first event.
+    /// A narrator that is ready for the first event.
     pub fn new(telling: Telling) -> Narrator {
         Narrator {
             json: JsonLines::new(io::stdout()),
@@ -126,17 +126,17 @@ impl Narrator {
         }
     }
 
-    /// Whether time that passes is to be shown, by [`Narrator::tick`].
+    /// Whether passing time is to be shown, by [`Narrator::tick`].
     pub(super) fn ticks(&self) -> bool {
         self.shown.ticks()
     }
 
-    /// Time has passed.
+    /// Shows that time has passed.
     pub(super) fn tick(&self) {
         self.shown.tick();
     }
 
-    /// Says something to people.
+    /// Prints a note for users.
     pub fn note(&self, text: &str) {
         self.telling.talker.note(text);
     }
@@ -181,7 +181,7 @@ impl Narrator {
         if let Some(io) = end.report.io.as_ref().filter(|_| talker.names_files()) {
             talker.say(closing::io(io));
         }
-        // What never began has nothing to go on with.
+        // A run that never began has nothing to continue.
         if exit.resumable() && self.session == Session::Stood {
             talker.hint(format_args!("to continue, run it again: {}", end.command));
         }
@@ -254,8 +254,8 @@ impl Narrator {
         self.reported = Some(fault);
     }
 
-    /// A link that is lost is no failure as long as it is dialled again: people get a note, scripts
-    /// a fault that says so.
+    /// Tells that a link was lost and is dialled again. This is no failure: users get a note,
+    /// scripts a fault that says so.
     fn redial(&mut self, redial: &Redial) {
         let Redial { fault, wait } = redial;
         let seconds = wait.as_secs_f64();
@@ -272,8 +272,7 @@ impl Narrator {
         }
     }
 
-    /// What the program does about its lanes is news for those who ask for details, and for
-    /// scripts.
+    /// Tells a change of lanes. It is news only for users who ask for details, and for scripts.
     fn lanes(&mut self, tuned: &LanesTuned) {
         let LanesTuned { lanes, change, reason, .. } = tuned;
         if self.telling.talker.names_files() {
@@ -284,8 +283,8 @@ impl Narrator {
         }
     }
 
-    /// Writes the manifest, unless the run did not come to its end: a list that lacks files would
-    /// be taken for one of all of them.
+    /// Writes the manifest, unless the run did not come to its end: an incomplete list would be
+    /// taken for a complete one.
     fn finish_manifest(&mut self, end: &End) -> Result<(), Error> {
         let Some(manifest) = self.telling.manifest.take() else { return Ok(()) };
         let talker = self.telling.talker;
@@ -332,7 +331,7 @@ impl Narrator {
         });
     }
 
-    /// Writes to standard output, and stops the run if that cannot be done: whoever started it
+    /// Writes to standard output, and stops the run if that fails: the program that started it
     /// would hear nothing.
     fn print(&mut self, write: impl FnOnce(&mut JsonLines<Stdout>) -> io::Result<()>) {
         if self.stdout_failed.is_some() {
@@ -362,7 +361,8 @@ fn file_line(file: &FileEvent) -> String {
     format!("{what}: {} ({})", file.placed.escaped(), ByteCount(file.bytes))
 }
 
-/// Whether a fault was said before: with its object's whole path, if it has a shorter one now.
+/// Whether a fault was told before, perhaps with its object's whole path if it has a shorter one
+/// now.
 fn is_the_same(told: &Fault, fault: &Fault) -> bool {
     let (whole, object) = (told.object.as_str(), fault.object.as_str());
     let is_shorter = !object.is_empty() && whole.strip_suffix(object).is_some_and(|above| above.ends_with('/'));

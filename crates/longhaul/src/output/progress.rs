@@ -1,7 +1,7 @@
-//! Progress for people: a bar on a terminal, a line now and then elsewhere.
+//! Progress for users: a bar on a terminal, a line now and then elsewhere.
 //!
-//! In: counters and their [`Pace`], and several times a second that time has passed. Out: standard
-//! error. Says what has arrived and what of it is safe, never more.
+//! In: counters and their [`Pace`], and several times a second a call that time has passed. Out:
+//! standard error. Shows the arrived bytes and the durable part of them, never more.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ pub enum Show {
 }
 
 impl Show {
-    /// What was asked for, as far as standard error can show it. With each file named, lines and a
-    /// bar would tear each other apart: there only lines.
+    /// The form that was asked for, as far as standard error can show it. If each file is named,
+    /// the bar gives way to lines, as the two would tear each other apart.
     pub fn choose(form: ProgressForm, talk: Talk, environment: Environment) -> Show {
         let terminal = io::stderr().is_terminal() && environment("TERM").is_none_or(|term| term != "dumb");
         Show::on(form, talk, terminal)
@@ -46,35 +46,35 @@ impl Show {
 /// The progress shown at the moment.
 pub(super) struct Shown {
     show: Show,
-    /// When the run began.
+    /// The time when the run began.
     begun: Instant,
     latest: Option<Latest>,
-    /// When the next plain line is due, seconds of the session.
+    /// The time when the next plain line is due, in seconds of the session.
     next_plain: f64,
     /// The rate that was asked for, bytes/s.
     rate: Option<u64>,
-    /// Seconds in which the network limited, and those of them in which that was the rate that was
-    /// asked for.
+    /// Seconds in which the network limited, and the part of them in which the rate asked for was
+    /// the limit.
     paced: (u64, u64),
 }
 
-/// The newest counters, and when they came.
+/// The newest counters, and the time when they came.
 #[derive(Clone, Copy)]
 struct Latest {
     progress: Progress,
     pace: Pace,
     at: Instant,
-    /// The session is lost, and no other stands.
+    /// Whether the session is lost and no other stands yet.
     lost: bool,
 }
 
 impl Shown {
-    /// `rate`: what was asked for with `--rate`.
+    /// Begins with nothing shown. `rate` is the value of `--rate` in bytes/s.
     pub(super) fn new(show: Show, rate: Option<u64>) -> Shown {
         Shown { show, begun: Instant::now(), latest: None, next_plain: PLAIN_SECONDS, rate, paced: (0, 0) }
     }
 
-    /// Whether time that passes is to be shown.
+    /// Whether passing time is to be shown.
     pub(super) fn ticks(&self) -> bool {
         self.show == Show::Bar && self.latest.is_some()
     }
@@ -97,21 +97,21 @@ impl Shown {
         }
     }
 
-    /// The session is lost: from now on nobody answers.
+    /// Notes that the session is lost: from now on the other side does not answer.
     pub(super) fn lose(&mut self) {
         if let Some(latest) = &mut self.latest {
             latest.lost = true;
         }
     }
 
-    /// Time has passed, or the terminal was made wider or narrower.
+    /// Draws the bar anew: time has passed, or the terminal was made wider or narrower.
     pub(super) fn tick(&self) {
         if let Some(latest) = self.latest.as_ref().filter(|_| self.show == Show::Bar) {
             screen::draw_bar(self.view(latest).bar(screen::columns()));
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn end(&mut self) {
         if self.show == Show::Bar {
             self.latest = None;
@@ -139,28 +139,28 @@ impl Shown {
         }
     }
 
-    /// Whether the rate that was asked for was what limited, most of the time that the network did.
+    /// Whether the rate asked for was the limit most of the time that the network was.
     pub(super) fn was_capped(&self) -> bool {
         self.paced.1 * 2 > self.paced.0
     }
 
-    /// Whether what was asked for with `--rate` is what moves.
+    /// Whether the present rate is the one asked for with `--rate`.
     fn is_capped(&self, pace: &Pace) -> bool {
         self.rate.is_some_and(|rate| pace.bytes_per_s >= rate as f64 * NEARLY)
     }
 }
 
-/// When a plain line is due after one at `seconds`.
+/// The time when a plain line is due after one at `seconds`.
 fn following(seconds: f64) -> f64 {
     let step = if seconds < PLAIN_SLOW_AFTER_SECONDS { PLAIN_SECONDS } else { PLAIN_SLOW_SECONDS };
     ((seconds / step).floor() + 1.0) * step
 }
 
-/// A bar is drawn so often: time goes on, and a terminal may be made wider or narrower.
+/// The time between two draws of a bar: time goes on, and a terminal may be made wider or narrower.
 pub(super) const TICK: Duration = Duration::from_millis(250);
-/// Each side speaks once a second at least; from so many seconds on silence is worth saying.
+/// The silence that is worth telling, in seconds. Each side speaks at least once a second.
 const SILENT_AFTER_SECONDS: f64 = 3.0;
-/// A rate that was asked for is kept from here on.
+/// The part of a rate asked for from which the rate counts as reached.
 const NEARLY: f64 = 0.85;
 const PLAIN_SECONDS: f64 = 10.0;
 const PLAIN_SLOW_SECONDS: f64 = 60.0;

@@ -1,7 +1,7 @@
 //! The way onto standard error: whole lines, and beneath them the bar of a terminal.
 //!
 //! In: texts whose characters are harmless. Out: one write for each, so that neither other threads
-//! nor other processes come between. The bar is taken away before lines are printed and drawn again
+//! nor other processes come between. The bar is removed before lines are printed and drawn again
 //! behind them. Knows neither labels nor counters.
 //!
 //! The cursor rests at the bar's first column. A terminal that is made narrower may wrap the bar
@@ -16,16 +16,16 @@ use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
 
-/// What stands on the screen besides lines that are done.
+/// The bar on the screen, below the finished lines.
 #[derive(Debug)]
 struct Screen {
-    /// The bar as it was drawn last.
+    /// The bar as it was drawn last. `None` if there is none.
     bar: Option<String>,
-    /// No bar comes any more.
+    /// Whether no more bar is drawn.
     is_over: bool,
 }
 
-/// Standard error is one for the whole process, and so is what stands on it.
+/// The screen. There is one standard error for the whole process, and so one bar.
 static SCREEN: Mutex<Screen> = Mutex::new(Screen { bar: None, is_over: false });
 
 /// Prints whole lines.
@@ -38,18 +38,18 @@ pub(super) fn draw_bar(bar: String) {
     write(lock().draw(bar));
 }
 
-/// Takes the bar away.
+/// Removes the bar.
 pub(super) fn clear_bar() {
     write(lock().clear());
 }
 
-/// Takes the bar away for good, as the process ends; waits no longer than `most` for a terminal
-/// that takes nothing.
+/// Removes the bar for good, as the process ends. Waits no longer than `most` for a terminal that
+/// takes nothing.
 pub fn leave_screen(most: Duration) {
     let (cleared, done) = sync_channel(1);
     let clear = move || {
         write(lock().end());
-        // Whoever waits may have given up.
+        // The waiting thread may have given up.
         let _ = cleared.send(());
     };
     if thread::Builder::new().spawn(clear).is_ok() {
@@ -57,7 +57,7 @@ pub fn leave_screen(most: Duration) {
     }
 }
 
-/// Columns of the terminal behind standard error; 80 where it does not say.
+/// Columns of the terminal behind standard error; 80 if it does not say.
 pub(super) fn columns() -> usize {
     match tcgetwinsize(io::stderr()) {
         Ok(size) if size.ws_col > 0 => size.ws_col.into(),
@@ -69,7 +69,7 @@ fn lock() -> MutexGuard<'static, Screen> {
     SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A standard error that is gone is no error: there is nobody left to tell.
+/// Writes to standard error. A standard error that is gone is no error, as it could not be told.
 fn write(text: String) {
     if !text.is_empty() {
         let _ = io::stderr().lock().write_all(text.as_bytes());
@@ -104,7 +104,7 @@ impl Screen {
     }
 }
 
-/// To the first column, and nothing from there on.
+/// The sequence that moves to the first column and erases everything from there on.
 const ERASE: &str = "\r\x1b[J";
 const COLUMNS_UNKNOWN: usize = 80;
 

@@ -1,4 +1,4 @@
-//! The thread that hears the engine's events.
+//! The thread that takes the engine's events.
 //!
 //! In: events, called from the session loop. Out: the same, in order, to a [`Narrator`] on a thread
 //! of its own, which may wait for a slow terminal or pipe. Knows no event.
@@ -33,18 +33,17 @@ impl Speaker {
         Speaker { ear: Arc::new(Ear(ear)), thread: thread::spawn(move || narrate(narrator, heard)) }
     }
 
-    /// What the engine tells its events.
+    /// The observer to which the engine gives its events.
     pub fn observer(&self) -> Arc<dyn Observer> {
         self.ear.clone()
     }
 
-    /// What others than the engine have to say to people.
+    /// A voice for notes that do not come from the engine.
     pub fn voice(&self, talker: Talker) -> Voice {
         Voice { ear: self.ear.clone(), talker }
     }
 
-    /// Waits until everything heard so far is told, and gives the narrator back. `None` if it
-    /// panicked.
+    /// Waits until all events so far are told, and gives the narrator back. `None` if it panicked.
     pub fn finish(self) -> Option<Narrator> {
         // It can only be gone already if it panicked, which `join` tells.
         let _ = self.ear.0.send(Heard::Over);
@@ -52,7 +51,7 @@ impl Speaker {
     }
 }
 
-/// Says a note beside the events, at once.
+/// Prints a note beside the events, at once.
 #[derive(Clone)]
 pub struct Voice {
     ear: Arc<Ear>,
@@ -60,12 +59,13 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Says it where the narrator does not, or has too much to tell. Waits for nobody: standard
+    /// Prints the note if the narrator does not, or has too much to tell. Never waits: standard
     /// error may be blocked.
     pub fn note(&self, text: &'static str) {
         if self.ear.0.try_send(Heard::Note(text)).is_err() {
             let talker = self.talker;
-            // Without a thread it is not said; what it says is done all the same.
+            // If no thread can be started the note is not printed; the action that it tells is done
+            // all the same.
             let _ = thread::Builder::new().spawn(move || talker.note(text));
         }
     }
@@ -94,6 +94,6 @@ fn narrate(mut narrator: Narrator, heard: Receiver<Heard>) -> Narrator {
     }
 }
 
-/// Enough for a reader that stops for a moment amid many small files (about 20 MB); beyond it the
-/// session waits for its reader, as losing events would be lying.
+/// Events that wait for the narrator: enough for a reader that stops for a moment amid many small
+/// files (about 20 MB). Beyond it the session waits for its reader, as no event may be lost.
 const EVENTS_QUEUED_MAX: usize = 64 << 10;

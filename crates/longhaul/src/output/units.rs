@@ -1,4 +1,4 @@
-//! Quantities as people read them: rates in both units, spans and points of time.
+//! Quantities as users read them: rates in both units, spans and points of time.
 //!
 //! In: plain numbers. Out: text. Looks at no clock.
 
@@ -6,17 +6,17 @@ use std::fmt::Write;
 
 use longhaul_core::Mtime;
 
-/// `9.41 Gbit/s (1.18 GB/s)`: decimal units, as links and disks are sold by.
+/// A rate as `9.41 Gbit/s (1.18 GB/s)`: decimal units, by which links and disks are sold.
 pub(super) fn rate(bytes_per_s: f64) -> String {
     format!("{}bit/s ({}B/s)", decimal(bytes_per_s * 8.0), decimal(bytes_per_s))
 }
 
-/// `1.18 GB/s`, where there is no room for both.
+/// A rate as `1.18 GB/s`, where there is no room for both units.
 pub(super) fn bytes_rate(bytes_per_s: f64) -> String {
     format!("{}B/s", decimal(bytes_per_s))
 }
 
-/// `9.41 Gbit/s`, where a table has no room for both units.
+/// A rate as `9.41 Gbit/s`, where a table has no room for both units.
 pub(super) fn bits(bytes_per_s: f64) -> String {
     format!("{}bit/s", decimal(bytes_per_s * 8.0))
 }
@@ -82,7 +82,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + carry, month, day)
 }
 
-/// What three digits and the last prefix can say.
+/// The largest number that three digits and the last prefix can show.
 const LARGEST: f64 = 999e15;
 const DAYS_PER_ERA: i64 = 146_097;
 const DAYS_FROM_0000_03_01_TO_1970: i64 = 719_468;

@@ -1,4 +1,4 @@
-//! What an event of the log says, as a sentence: its message, its facts, its cause.
+//! An event of the log as a sentence: its message, its facts, its cause.
 //!
 //! In: events of the crates below. Out: `what (name value, ...): why` to a client's log. Knows no
 //! levels and no event's meaning.
@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
-/// What an event says: its message, its facts, its cause.
+/// The parts of an event: its message, its facts, its cause.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     message: String,
@@ -17,7 +17,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Of one event.
+    /// The words of one event.
     pub(super) fn of(event: &Event<'_>) -> Words {
         let mut words = Words::default();
         event.record(&mut words);

@@ -1,8 +1,9 @@
-//! What scripts know by a name, in words for people.
+//! Names for scripts, in words for users.
 //!
 //! In: names of the engine. Out: words. Knows no lines.
 
-/// What limits, as `limited by` goes on. `capped`: a rate that was asked for is what moves.
+/// The name of a limit, as it follows `limited by`. `capped`: the rate that was asked for is the
+/// limit.
 pub(super) fn limit(by: &'static str, capped: bool) -> &'static str {
     match by {
         "source" => "the source disk",

@@ -1,8 +1,9 @@
-//! What is to be measured, from the options of `bench`: lists become one case for each combination.
+//! The measurements that the options of `bench` ask for: lists become one case for each
+//! combination.
 //!
-//! In: unparsed texts, the same layers as for transfers, so that by default is measured what a
-//! transfer would do. Out: [`NetBench`] and [`MatrixBench`] to `commands`. What only `bench` takes
-//! is taken from its flags alone.
+//! In: unparsed texts, with the same layers as for transfers, so that a default run measures a
+//! default transfer. Out: [`NetBench`] and [`MatrixBench`] to `commands`. Options that only `bench`
+//! has are taken from flags alone.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,30 +22,30 @@ use crate::error::Error;
 /// Measurements between this host and a daemon.
 #[derive(Debug)]
 pub struct NetBench {
-    /// One for each run.
+    /// The cases, one for each run.
     pub cases: Vec<NetCase>,
-    /// What each moves at most.
+    /// The most bytes of each run. `None`: the daemon's limit.
     pub bytes: Option<ByteCount>,
-    /// For how long each reads new data.
+    /// The time for which each run reads new data. `None`: no limit.
     pub time: Option<Duration>,
-    /// What all runs have in common.
+    /// The settings that all runs share.
     pub engine: Settings,
     /// Keys and whom to trust.
     pub keys: Keys,
 }
 
-/// What one run measures.
+/// The case that one run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetCase {
-    /// Which way data goes.
+    /// The direction of the data.
     pub way: Way,
-    /// Over what.
+    /// The transport of the lanes.
     pub transport: Transport,
-    /// How it is protected.
+    /// The protection of the lanes.
     pub protect: Protection,
-    /// How many lanes; none: found while data flows.
+    /// The number of lanes. `None`: it is found while data flows.
     pub lanes: Option<u32>,
-    /// A rate to keep, bytes/s.
+    /// The rate to keep, in bytes/s. `None`: no limit.
     pub rate: Option<u64>,
 }
 
@@ -59,7 +60,7 @@ impl NetCase {
 /// Merges and types all options of `bench net`.
 ///
 /// # Errors
-/// The first option that cannot be used; [`Error::Combination`] for more runs than anybody means.
+/// The first option that cannot be used; [`Error::Combination`] for more runs than a user can mean.
 pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error> {
     let flags = Layers::new(&|_| None, ClientFile::default());
     let (bytes, seconds) =
@@ -72,7 +73,7 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
     let mut cases = Vec::new();
     for &way in &ways {
         for &transport in &transports {
-            // Of the combinations that are asked for, those that there are.
+            // Only the combinations that exist.
             for &protect in protections.iter().filter(|&&protect| exists(transport, protect)) {
                 for &lanes in &lanes {
                     cases.extend(rates.iter().map(|&rate| NetCase { way, transport, protect, lanes, rate }));
@@ -100,13 +101,13 @@ pub fn net_bench(args: &BenchNetArgs, layers: &Layers) -> Result<NetBench, Error
 /// The stages of a transfer within this process.
 #[derive(Debug)]
 pub struct MatrixBench {
-    /// Where files are made.
+    /// The directory in which files are made.
     pub dir: PathBuf,
-    /// The length of each.
+    /// The length of each file.
     pub bytes: ByteCount,
     /// Runs of each cell.
     pub rounds: u32,
-    /// What all runs have in common.
+    /// The settings that all runs share.
     pub engine: Settings,
 }
 
@@ -134,7 +135,7 @@ pub fn matrix_bench(args: &BenchMatrixArgs, layers: &Layers) -> Result<MatrixBen
     })
 }
 
-/// What every measurement has in common with every transfer.
+/// The settings that every measurement shares with every transfer.
 fn common(args: &BufferOptions, congestion: &Option<OsString>, layers: &Layers) -> Result<Settings, Error> {
     let (chunk, memory) = buffers(args, layers)?;
     let congestion = layers.parsed("congestion", congestion, values::congestion)?.unwrap_or(Congestion::Auto);
@@ -170,12 +171,12 @@ fn rates(text: &str) -> Result<Vec<Option<u64>>, Flaw> {
     values::list(text, |text| if text == "none" { Ok(None) } else { values::rate(text).map(Some) })
 }
 
-/// Long enough for lanes to have found their number on a path of 100 ms.
+/// The default time of a run: long enough for lanes to have found their number on a path of 100 ms.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
-/// A second or two of a fast disk.
+/// The default length of a file: a second or two of a fast disk.
 const FILE_DEFAULT: ByteCount = ByteCount(1 << 30);
 const ROUNDS_DEFAULT: u32 = 3;
-/// At ten seconds each that is three quarters of an hour.
+/// The most runs: at ten seconds each they take three quarters of an hour.
 const CASES_MAX: usize = 256;
 
 #[cfg(test)]

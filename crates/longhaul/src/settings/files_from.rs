@@ -1,8 +1,8 @@
 //! The list of `--files-from`: names relative to the one source, one a line or ended by NUL.
 //!
-//! In: the list's path, or `-`. Out: the names to `settings`, held once however many there are. As
-//! rsync reads it: of lines, those that are empty or begin with `#` or `;` do not count, and a CR
-//! before the newline is none of the name. Of names that end in NUL every byte is meant.
+//! In: the list's path, or `-`. Out: the names to `settings`, held once however many there are. The
+//! list is read as rsync reads it: lines that are empty or begin with `#` or `;` do not count, and
+//! a CR before the newline is no part of the name. In names that end in NUL every byte counts.
 
 #![allow(clippy::disallowed_methods, reason = "the settings loader reads the files that options name")]
 
@@ -26,7 +26,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// What a person should know of how it was read.
+    /// The note for users about how the list was read. `None` if there is nothing to tell.
     pub(super) fn note(&self) -> Option<String> {
         let lines = if self.crlf == 1 { "line" } else { "lines" };
         let (crlf, list) = (self.crlf, &self.list);
@@ -34,7 +34,7 @@ impl Listed {
     }
 }
 
-/// Why a list cannot be used.
+/// The reason why a list cannot be used.
 #[derive(Debug)]
 enum Unusable {
     Unreadable(io::Error),
@@ -63,7 +63,7 @@ pub(super) fn read(list: &OsStr, nul: bool) -> Result<Listed, Error> {
     }
 }
 
-/// The names, and how many lines ended in CR LF.
+/// The names, and the number of lines that ended in CR LF.
 fn parse(mut bytes: impl BufRead, nul: bool) -> Result<(PathList, u64), Unusable> {
     let end = if nul { 0 } else { b'\n' };
     let (mut names, mut crlf, mut line) = (Gathering::default(), 0, Vec::new());
@@ -89,8 +89,8 @@ fn parse(mut bytes: impl BufRead, nul: bool) -> Result<(PathList, u64), Unusable
     Ok((names.into_list(), crlf))
 }
 
-/// As rsync reads such names: leading, trailing and repeated slashes and `.` do not count; `..` is
-/// refused.
+/// The normal form of a name, as rsync reads it: leading, trailing and repeated slashes and `.` do
+/// not count; `..` is refused.
 fn normal(name: &[u8]) -> Result<RelPath, PathError> {
     if RelPath::check(name).is_ok() {
         return RelPath::new(name);

@@ -1,21 +1,21 @@
-//! What is wrong with the text of an option, and what to write instead.
+//! The flaws of an option's text, and the advice what to write instead.
 //!
-//! In: a text that `values` cannot take. Out: words for `error`. Knows neither where the text was
-//! written nor any default.
+//! In: a text that `values` cannot take. Out: words for `error`. Knows neither the place of the
+//! text nor any default.
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN};
 use longhaul_core::units::{RateError, SizeError};
 use longhaul_core::{ByteCount, Escaped};
 use longhaul_engine::RATE_MIN;
 
-/// What is wrong with a text.
+/// A flaw of a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
     /// Bytes that are no text.
     #[error("it is not UTF-8")]
     NotUtf8,
-    /// None of the words that it may be.
+    /// The text is none of the allowed words.
     #[error("'{}' is not one of {allowed}", Escaped(.given.as_bytes()))]
     Unknown {
         /// The word.
@@ -28,7 +28,7 @@ pub enum Flaw {
     NotBuilt {
         /// The word.
         given: String,
-        /// What exists.
+        /// The words that work.
         hint: &'static str,
     },
     /// Not a whole number, or too small or large.
@@ -36,9 +36,9 @@ pub enum Flaw {
     Number {
         /// The text.
         given: String,
-        /// Smallest.
+        /// The smallest allowed number.
         least: u32,
-        /// Largest.
+        /// The largest allowed number.
         most: u32,
     },
     /// Not of the form that the option takes.
@@ -96,7 +96,7 @@ pub enum Flaw {
 }
 
 impl Flaw {
-    /// What to write instead.
+    /// The advice what to write instead.
     pub fn hint(&self) -> &'static str {
         match self {
             Flaw::NotBuilt { hint, .. } => hint,

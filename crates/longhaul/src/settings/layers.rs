@@ -1,4 +1,5 @@
-//! Where an option's text may be written, and which place wins: flag, environment, `config.toml`.
+//! The places where an option's text may be written, in the order in which they win: flag,
+//! environment, `config.toml`.
 //!
 //! In: flags from `cli`, variables through [`Environment`], keys from [`ClientFile`]. Out:
 //! [`Given`] texts with their [`Origin`] to the parsers. Knows no option's meaning.
@@ -16,7 +17,7 @@ use crate::error::Error;
 /// Looks a variable up; tests give their own.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// Where the text of an option was written.
+/// The place where the text of an option was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// On the command line, as an argument of this name.
@@ -39,9 +40,9 @@ pub enum Origin {
 /// A text and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// As written.
+    /// The text as written.
     pub text: OsString,
-    /// Where.
+    /// The place.
     pub origin: Origin,
 }
 
@@ -55,12 +56,13 @@ pub struct Layers<'a> {
 type Parse<T> = fn(&str) -> Result<T, Flaw>;
 
 impl<'a> Layers<'a> {
-    /// Of the variables and the loaded config file.
+    /// The layers of the variables and the loaded config file.
     pub fn new(environment: Environment<'a>, file: ClientFile) -> Layers<'a> {
         Layers { environment, file }
     }
 
-    /// The text of an option from the first place that has one. An empty variable is none.
+    /// The text of an option from the first place that has one. `None` if no place has one; an
+    /// empty variable counts as unset.
     pub fn given(&self, name: &'static str, flag: &Option<OsString>) -> Option<Given> {
         match flag {
             Some(text) => Some(Given { text: text.clone(), origin: Origin::Flag(name) }),
@@ -120,8 +122,8 @@ impl<'a> Layers<'a> {
         if flag { Ok(true) } else { Ok(self.parsed(name, &None, values::switch)?.unwrap_or(false)) }
     }
 
-    /// What the option's variable says: for options that may be repeated one a line, else the whole
-    /// text.
+    /// The texts in the option's variable: one a line for options that may be repeated, else the
+    /// whole text.
     pub fn in_environment(&self, name: &str) -> Vec<Given> {
         let variable = variable(name);
         let Some(text) = (self.environment)(&variable).filter(|text| !text.is_empty()) else { return Vec::new() };
@@ -135,7 +137,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// What the config file says: one text, or the texts of a list.
+    /// The texts in the config file: one, or those of a list.
     pub fn in_file(&self, name: &str) -> Vec<Given> {
         self.file.get(name)
     }

@@ -1,4 +1,4 @@
-//! Precedence, and what an option that cannot be used is told.
+//! Tests of precedence, and of the messages for options that cannot be used.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The texts that options take.
 //!
-//! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither where the text was
-//! written nor any default.
+//! In: one text. Out: a value of the engine's type, or a [`Flaw`]. Knows neither the place of the
+//! text nor any default.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use longhaul_net::PublicKey;
 use super::flaw::Flaw;
 use super::{ColorWhen, ProgressForm};
 
-/// On or off.
+/// Reads a switch: on or off.
 pub(crate) fn switch(text: &str) -> Result<bool, Flaw> {
     match text {
         "true" | "1" | "yes" | "on" => Ok(true),
@@ -23,7 +23,7 @@ pub(crate) fn switch(text: &str) -> Result<bool, Flaw> {
     }
 }
 
-/// How often `-v` would stand there.
+/// Reads a level of detail: the number of `-v` that it stands for.
 pub(super) fn verbosity(text: &str) -> Result<u8, Flaw> {
     match text {
         "2" => Ok(2),
@@ -31,12 +31,12 @@ pub(super) fn verbosity(text: &str) -> Result<u8, Flaw> {
     }
 }
 
-/// `none` for auto.
+/// Reads a number or `auto`, which is `None`.
 pub(super) fn lanes(text: &str) -> Result<Option<u32>, Flaw> {
     auto_or_number(text, LANES_MAX)
 }
 
-/// `none` for auto.
+/// Reads a number or `auto`, which is `None`.
 pub(crate) fn depth(text: &str) -> Result<Option<usize>, Flaw> {
     Ok(auto_or_number(text, DEPTH_MAX)?.map(|depth| depth as usize))
 }
@@ -51,7 +51,7 @@ pub(super) fn path(text: &str) -> Result<NetPath, Flaw> {
         .map_err(|_| Flaw::Form { given: text.to_owned(), form: "LOCAL or LOCAL=REMOTE, IP addresses of one family" })
 }
 
-/// Bytes/s.
+/// Reads a rate; the result is in bytes/s.
 pub(crate) fn rate(text: &str) -> Result<u64, Flaw> {
     match parse_rate(text)? {
         given if given < RATE_MIN => Err(Flaw::RateTooLow { given }),
@@ -75,7 +75,7 @@ pub(super) fn transport(text: &str) -> Result<Transport, Flaw> {
     }
 }
 
-/// Any name is a congestion control: the kernel says which it offers.
+/// Reads the name of a congestion control. Any name is one: the kernel says which it offers.
 pub(super) fn congestion(text: &str) -> Result<Congestion, Flaw> {
     let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match text {
@@ -94,7 +94,7 @@ pub(super) fn protect(text: &str) -> Result<Protection, Flaw> {
     }
 }
 
-/// Zero needs no unit.
+/// Reads the time of redialling. Zero needs no unit.
 pub(super) fn retry_for(text: &str) -> Result<Duration, Flaw> {
     if text == "0" { Ok(Duration::ZERO) } else { time(text) }
 }
@@ -105,8 +105,8 @@ pub(super) fn stall_timeout(text: &str) -> Result<Duration, Flaw> {
     time(text).ok().filter(|time| allowed.contains(time)).ok_or(Flaw::Form { given: text.to_owned(), form })
 }
 
-/// How long what was written may wait for its sync. Longer than a minute serves nobody; more often
-/// than the shortest, a disk does little else.
+/// Reads the time that written bytes may wait for their sync. Longer than a minute serves no user;
+/// below the shortest, a disk does little else.
 pub(crate) fn sync_interval(text: &str) -> Result<Duration, Flaw> {
     let form = "a time from 50ms to 1min, as 500ms or 5s";
     let interval = time(text).ok();
@@ -114,8 +114,8 @@ pub(crate) fn sync_interval(text: &str) -> Result<Duration, Flaw> {
     interval.filter(|interval| allowed.contains(interval)).ok_or(Flaw::Form { given: text.to_owned(), form })
 }
 
-/// How much of what was written may wait for its sync. The receiver holds some hundred bytes for
-/// each chunk that does.
+/// Reads the number of written bytes that may wait for their sync. The receiver holds some hundred
+/// bytes for each chunk that waits.
 pub(crate) fn sync_bytes(text: &str) -> Result<u64, Flaw> {
     let form = "a size from 1MiB to 64GiB";
     let allowed = 1 << 20..=64 << 30;
@@ -123,7 +123,7 @@ pub(crate) fn sync_bytes(text: &str) -> Result<u64, Flaw> {
     if allowed.contains(&given) { Ok(given) } else { Err(Flaw::Form { given: text.to_owned(), form }) }
 }
 
-/// How old something may become; none: as old as it likes.
+/// Reads the largest age. `None`: there is no limit.
 pub(crate) fn age(text: &str) -> Result<Option<Duration>, Flaw> {
     if text == "0" {
         return Ok(None);
@@ -133,8 +133,8 @@ pub(crate) fn age(text: &str) -> Result<Option<Duration>, Flaw> {
     age.filter(|age| !age.is_zero()).map(Some).ok_or_else(|| Flaw::Form { given: text.to_owned(), form })
 }
 
-/// A whole number and its unit: ms, s, m, h, d, and the longer forms that people write for them.
-/// `m` is a minute, as for `sleep` and `timeout`.
+/// Reads a whole number and its unit: ms, s, m, h, d, and their longer forms. `m` is a minute, as
+/// for `sleep` and `timeout`.
 fn time(text: &str) -> Result<Duration, Flaw> {
     let flawed = || Flaw::Form { given: text.to_owned(), form: "a time, as 90s, 10m, 2h or 14d" };
     let unit = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(flawed)?;
@@ -209,8 +209,8 @@ pub(super) fn key(text: &str) -> Result<PublicKey, Flaw> {
     text.parse().map_err(|_| Flaw::Key { given: text.to_owned() })
 }
 
-/// Words separated by commas: bare words replace the default, `+word` and `-word` change it (or
-/// what stands before them).
+/// Reads words separated by commas: bare words replace the default, `+word` and `-word` change it
+/// (or the words before them).
 pub(super) fn preserve(text: &str) -> Result<Preserve, Flaw> {
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     let changes = |word: &&str| word.starts_with(['+', '-']);
@@ -233,7 +233,7 @@ fn set(chosen: &mut Preserve, name: &str, on: bool) -> Result<(), Flaw> {
         "sparse" => chosen.sparse = on,
         "all" => *chosen = if on { EVERYTHING } else { NOTHING },
         "none" if on => *chosen = NOTHING,
-        // Leaving out what is never carried is what happens.
+        // Leaving out metadata that is never carried changes nothing.
         "hardlinks" | "xattrs" | "acls" | "owner" if !on => {}
         "hardlinks" | "xattrs" | "acls" | "owner" => {
             let hint = "--preserve takes mode, times, links, sparse, all and none";
@@ -244,7 +244,7 @@ fn set(chosen: &mut Preserve, name: &str, on: bool) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// Values separated by commas, each of which `parse` takes.
+/// Reads values separated by commas, each of which `parse` takes.
 pub(super) fn list<T>(text: &str, parse: fn(&str) -> Result<T, Flaw>) -> Result<Vec<T>, Flaw> {
     let items: Vec<&str> = text.split(',').map(str::trim).collect();
     if items.len() > LIST_MAX {
@@ -253,7 +253,7 @@ pub(super) fn list<T>(text: &str, parse: fn(&str) -> Result<T, Flaw>) -> Result<
     items.into_iter().map(parse).collect()
 }
 
-/// Whole seconds of a measurement.
+/// Reads the whole seconds of a measurement.
 pub(super) fn seconds(text: &str) -> Result<Duration, Flaw> {
     let most = MEASURE_SECONDS_MAX as u32;
     let number = text.parse().ok().filter(|n| (1..=most).contains(n));
@@ -264,19 +264,19 @@ pub(super) fn seconds(text: &str) -> Result<Duration, Flaw> {
     })
 }
 
-/// What a measurement moves: at least the smallest chunk.
+/// Reads the bytes of a measurement: at least the smallest chunk.
 pub(super) fn amount(text: &str) -> Result<ByteCount, Flaw> {
     let flawed = || Flaw::Form { given: text.to_owned(), form: "a size of at least 1MiB" };
     Some(size(text)?).filter(|size| size.get() >= CHUNK_BYTES_USER_MIN).ok_or_else(flawed)
 }
 
-/// How often each cell of a matrix is measured.
+/// Reads the number of rounds of a matrix.
 pub(super) fn rounds(text: &str) -> Result<u32, Flaw> {
     let number = text.parse().ok().filter(|n| (1..=ROUNDS_MAX).contains(n));
     number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: ROUNDS_MAX })
 }
 
-/// A file of a measurement on disk.
+/// Reads the length of a file of a measurement on disk.
 pub(super) fn file_size(text: &str) -> Result<ByteCount, Flaw> {
     let flawed = || Flaw::Form { given: text.to_owned(), form: "a size from 1MiB to 1TiB" };
     Some(size(text)?).filter(|size| (CHUNK_BYTES_USER_MIN..=FILE_MAX).contains(&size.get())).ok_or_else(flawed)
@@ -296,14 +296,14 @@ pub(super) fn unknown(given: &str, allowed: &'static str) -> Flaw {
 
 const NOTHING: Preserve = Preserve { mode: false, times: false, links: false, sparse: false };
 const EVERYTHING: Preserve = Preserve { mode: true, times: true, links: true, sparse: true };
-/// Beyond this a device's own queue is full many times over (a guess: the deepest NVMe queues in
-/// use have 1024).
+/// The largest depth. Beyond it a device's own queue is full many times over (a guess: the deepest
+/// NVMe queues in use have 1024).
 const DEPTH_MAX: u32 = 1024;
-/// Runs of one cell.
+/// The most runs of one cell.
 const ROUNDS_MAX: u32 = 100;
-/// Nobody waits for more.
+/// The largest file of a measurement. A larger one takes too long for any use.
 const FILE_MAX: u64 = 1 << 40;
-/// Values of one list.
+/// The most values of one list.
 const LIST_MAX: usize = 16;
 
 #[cfg(test)]

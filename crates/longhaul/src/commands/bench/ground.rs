@@ -1,4 +1,4 @@
-//! Where the files of a measurement lie: a new directory on the disk to measure, gone at the end.
+//! The directory of a measurement's files: a new one on the disk to measure, removed at the end.
 //!
 //! In: a directory. Out: paths for the engine. Makes and removes only what is in its own directory.
 //! Knows no runs.
@@ -18,16 +18,16 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 
-/// The directory. Removed with all in it when it is dropped.
+/// The directory. It is removed with its content when it is dropped.
 pub(super) struct Ground {
     dir: TempDir,
 }
 
 impl Ground {
-    /// Makes it in `dir`, where twice `bytes` must be free.
+    /// Makes it in `dir`, on whose disk twice `bytes` must be free.
     ///
     /// # Errors
-    /// [`Error::Fault`] if it is not free, or there is no such directory.
+    /// [`Error::Fault`] if that much is not free, or there is no such directory.
     pub(super) fn new(dir: &Path, bytes: ByteCount) -> Result<Ground, Error> {
         let failed = |doing| move |source: io::Error| at(dir, doing, source);
         let stat = statvfs(dir).map_err(|e| failed("look at")(e.into()))?;
@@ -43,7 +43,7 @@ impl Ground {
         Ok(Ground { dir: dir.map_err(failed("make a directory in"))? })
     }
 
-    /// Where the file to read is put.
+    /// The path of the file to read.
     pub(super) fn source(&self) -> PathBuf {
         self.dir.path().join("source")
     }
@@ -53,10 +53,10 @@ impl Ground {
         self.dir.path().join("target")
     }
 
-    /// Removes what was written there, and has the file system be done with it.
+    /// Removes the files that were written there, and waits until the file system is done with it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn clear(&self) -> Result<(), Error> {
         let target = self.target();
         match fs::remove_dir_all(&target) {
@@ -67,10 +67,10 @@ impl Ground {
         syncfs(&dir).map_err(|e| at(self.dir.path(), "sync", e.into()))
     }
 
-    /// Takes the pages of a file out of the cache, as far as the system does so.
+    /// Drops the pages of a file from the cache, as far as the system does so.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn cool(&self, path: &Path) -> Result<(), Error> {
         let failed = |doing| move |error| at(path, doing, error);
         let file = File::open(path).map_err(failed("open"))?;
@@ -78,10 +78,10 @@ impl Ground {
         fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| failed("take out of the cache")(e.into()))
     }
 
-    /// Removes all of it.
+    /// Removes the directory and all files in it.
     ///
     /// # Errors
-    /// What the system says: then something is left.
+    /// The system's error: then some files are left.
     pub(super) fn remove(self) -> Result<(), Error> {
         let path = self.dir.path().to_owned();
         self.dir.close().map_err(|e| at(&path, "remove", e))
@@ -99,7 +99,7 @@ fn at(path: &Path, doing: &str, source: io::Error) -> Error {
     Fault::new(code, Blame::Local, format_args!("cannot {doing} {}: {source}", path.display())).into()
 }
 
-/// For journals, directories and what else lives on the disk.
+/// Bytes that must be free besides, for journals, directories and other programs on the disk.
 const SPARE: u64 = 64 << 20;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `bench matrix`: memory or disk to memory or disk, within this process.
 //!
-//! In: parsed arguments. Out: a table or a line for each run on standard output. Whatever ends it,
-//! its files are removed.
+//! In: parsed arguments. Out: a table or a line for each run on standard output. Its files are
+//! removed in each case.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use crate::signals::{self, Asking, Hangup};
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong before it is known how to say so.
+/// An error that is found before the form of output is known.
 pub(super) fn run(args: &BenchMatrixArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
@@ -31,7 +31,8 @@ pub(super) fn run(args: &BenchMatrixArgs, context: Context) -> Result<Exit, Erro
 
 fn measure(bench: MatrixBench, talk: Talk) -> Result<Exit, Error> {
     let (trigger, stop) = Stop::new();
-    // Before anything is made: from here on a signal ends the run, and not the process.
+    // Signals are watched before any file is made: from here on a signal ends the run, and not the
+    // process.
     signals::watch(Asking::default(), Hangup::Stops, move |code| trigger.stop(code))
         .map_err(Error::file("watch the signals of", "this process"))?;
     commands::block_on(async move {
@@ -55,7 +56,7 @@ struct Matrix {
     stop: Stop,
 }
 
-/// Why it ended early.
+/// The reason why it ended early.
 enum Ended {
     Fault(Fault),
     Stdout(std::io::Error),
@@ -99,7 +100,7 @@ impl Matrix {
         let run = CellRun { from: None, to: Some(dir.clone()), bytes: self.bench.bytes.get() };
         self.cell(run, Protection::Safe).await?;
         self.ground.clear()?;
-        // The one file that memory is made of.
+        // The source in memory is one file.
         Ok(dir.join(longhaul_engine::NOISE_NAME))
     }
 

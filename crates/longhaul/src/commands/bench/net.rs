@@ -1,7 +1,7 @@
 //! `bench net`: memory to memory, through the lanes of a transfer with a daemon.
 //!
 //! In: parsed arguments. Out: a line for each run on standard output. The first run that fails ends
-//! it.
+//! the command.
 
 use std::ffi::OsStr;
 
@@ -20,7 +20,7 @@ use crate::signals::{self, Asking, Hangup};
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong before it is known how to say so.
+/// An error that is found before the form of output is known.
 pub(super) fn run(args: &BenchNetArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
@@ -31,7 +31,7 @@ pub(super) fn run(args: &BenchNetArgs, context: Context) -> Result<Exit, Error> 
     Ok(measured.unwrap_or_else(|error| output::refuse(talk.json, error)))
 }
 
-/// A daemon alone: no root is touched.
+/// Reads a location that must be a daemon alone: no root is touched.
 fn daemon(text: &OsStr) -> Result<DaemonPath, Error> {
     match Location::parse(text)? {
         Location::Daemon(daemon) if daemon.path.is_none() => Ok(daemon),
@@ -52,7 +52,7 @@ fn measure(daemon: &DaemonPath, bench: NetBench, talk: Talk, context: Context) -
     commands::block_on(sweep(remote, bench, telling, stop))
 }
 
-/// One run after the other.
+/// Makes one run after the other.
 async fn sweep(remote: Remote, bench: NetBench, mut telling: NetTelling, stop: Stop) -> Exit {
     for case in &bench.cases {
         let bytes = bench.bytes.map_or(AS_MUCH_AS_ALLOWED, |bytes| bytes.get());
@@ -71,7 +71,7 @@ async fn sweep(remote: Remote, bench: NetBench, mut telling: NetTelling, stop: S
     telling.end(None)
 }
 
-/// The daemon's bound is what counts.
+/// The bytes of a run without a limit of this side: the daemon's limit counts.
 const AS_MUCH_AS_ALLOWED: u64 = 1 << 62;
 
 #[cfg(test)]

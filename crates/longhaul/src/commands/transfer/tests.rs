@@ -1,5 +1,5 @@
-//! Which locations go together, where placed paths begin, and how a command is printed to be run
-//! again.
+//! Tests of which locations go together, where placed paths begin, and how a command is printed to
+//! be run again.
 
 use std::os::unix::ffi::OsStringExt;
 

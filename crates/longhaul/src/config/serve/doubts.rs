@@ -1,7 +1,7 @@
-//! What in a daemon's config is allowed and most likely not meant: said when it is checked and when
-//! the daemon starts.
+//! Settings of a daemon's config that are allowed and most likely not meant. They are told when the
+//! config is checked and when the daemon starts.
 //!
-//! In: the config, and where its files lie. Out: sentences. Refuses nothing.
+//! In: the config, and the places of its files. Out: sentences. Refuses nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use rustix::process::geteuid;
 use super::Daemon;
 
 impl Daemon {
-    /// What an administrator should look at once more. `files` are the config and the identity that
-    /// the daemon runs with.
+    /// Settings that an administrator should look at again. `files` are the config and the identity
+    /// that the daemon runs with.
     pub fn doubts(&self, files: &[&Path]) -> Vec<String> {
         let roots: Vec<(&RootConfig, PathBuf)> = self.config.roots.iter().map(|root| (root, real(&root.dir))).collect();
         let mut doubts = Vec::new();
@@ -42,8 +42,8 @@ impl Daemon {
         doubts
     }
 
-    /// What a check says besides, of what a start says or mends in its own way: nothing to serve,
-    /// nobody to serve it to, an `identity` that will be made.
+    /// Gaps that only a check reports, as a start reports or mends them in its own way: no root, no
+    /// client, an `identity` that will be made.
     pub fn gaps(&self, identity: &Path) -> Vec<String> {
         let mut gaps = Vec::new();
         if self.config.roots.is_empty() {
@@ -69,7 +69,7 @@ impl Daemon {
     }
 }
 
-/// Rights that the client does not get, and a client that gets none.
+/// Doubts about a client: rights that it does not get, or no rights at all.
 fn of_client(client: &ClientConfig, roots: &[RootConfig]) -> Vec<String> {
     let name = client.name.escape_debug();
     if client.roots.is_empty() && !client.bench {
@@ -108,7 +108,7 @@ fn of_root(root: &RootConfig, dir: &Path, files: &[&Path]) -> Vec<String> {
     doubts
 }
 
-/// What one root's lying in another means. Two of the same directory are told once.
+/// The doubt about a root that lies in another. Two roots of the same directory are told once.
 fn of_two((inner, inner_dir): (&RootConfig, &Path), outer: &(&RootConfig, PathBuf), is_first: bool) -> Option<String> {
     let (outer, outer_dir) = outer;
     if inner_dir == outer_dir {
@@ -128,7 +128,7 @@ fn of_two((inner, inner_dir): (&RootConfig, &Path), outer: &(&RootConfig, PathBu
     })
 }
 
-/// Where it really lies, if it stands.
+/// The real path of a directory, or `path` itself if it does not exist.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

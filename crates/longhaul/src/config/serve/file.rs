@@ -1,7 +1,7 @@
 //! The grammar of `serve.toml`, and the judgement of each value at its place.
 //!
-//! In: the text. Out: a [`Daemon`] without the command line's roots, of which only the names are
-//! known here: a client may name one of them. Opens nothing.
+//! In: the text. Out: a [`Daemon`] without the command line's roots, whose names alone are known
+//! here: a client may name one of them. Opens nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ type Text = Spanned<String>;
 struct File {
     listen: Option<Spanned<Vec<Text>>>,
     identity: Option<PathBuf>,
-    /// Known, so that the documented config is accepted; that it has no effect yet is told.
+    /// The documented key `state`. It is accepted; a note tells that it has no effect yet.
     state: Option<PathBuf>,
     io: Option<Text>,
     engine: Option<Text>,
@@ -91,14 +91,14 @@ enum Number {
     Word(String),
 }
 
-/// What is wrong, and where in the text.
+/// A mistake, and its place in the text.
 pub(super) struct Wrong {
     span: Range<usize>,
     message: String,
 }
 
-/// Judges the text of the file at `path`. Where the command line's roots are not known, clients may
-/// name any.
+/// Judges the text of the file at `path`. If the command line's roots are not known (`None`),
+/// clients may name any.
 pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) -> Result<Daemon, Error> {
     let file: File = toml::from_str(text).map_err(|error| crate::config::unparsed(path, text, &error))?;
     let (identity, state) = (file.identity.clone(), file.state.clone());

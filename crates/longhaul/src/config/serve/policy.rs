@@ -1,6 +1,6 @@
-//! `mode_mask` and `links` of a `[[root]]`: what is taken of the modes and links that clients send.
+//! `mode_mask` and `links` of a `[[root]]`: the modes and links that are taken from clients.
 //!
-//! In: their values. Out: a [`TreePolicy`]. Knows nothing of roots and where they lie.
+//! In: their values. Out: a [`TreePolicy`]. Knows nothing of roots and their places.
 
 use longhaul_engine::{LinkPolicy, ModePolicy, TreePolicy};
 use serde::Deserialize;
@@ -24,7 +24,7 @@ pub(super) struct Masks {
     files: String,
 }
 
-/// Judges both; what is not there has its default.
+/// Judges both; a missing one has its default.
 pub(super) fn judge(mask: Option<&Spanned<Mask>>, links: Option<&Spanned<String>>) -> Result<TreePolicy, Wrong> {
     let mut policy = TreePolicy::served();
     if let Some(mask) = mask {
@@ -44,7 +44,7 @@ fn modes(mask: &Mask) -> Option<ModePolicy> {
     })
 }
 
-/// Three or four octal digits that leave its owner reading and writing, as the daemon must.
+/// Reads three or four octal digits that leave the owner reading and writing, as the daemon must.
 fn bits(octal: &str) -> Option<u32> {
     let digits = octal.len();
     let bits = u32::from_str_radix(octal, 8).ok()?;

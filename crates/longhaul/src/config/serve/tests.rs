@@ -1,4 +1,4 @@
-//! What a daemon's config may say, and how a mistake in it is named.
+//! Tests of valid daemon configs, and of the messages for mistakes.
 
 use super::*;
 use longhaul_engine::{LinkPolicy, ModePolicy, Rights};

@@ -1,8 +1,8 @@
 //! The cells of `bench matrix`: an object a run for scripts, a table of medians at the end for
 //! people.
 //!
-//! In: the engine's reports. Out: lines on standard output. A ratio is taken within a round, to
-//! memory to memory of the same protection; then its median.
+//! In: the engine's reports. Out: lines on standard output. The ratio of a cell is to
+//! memory-to-memory of the same protection in the same round; the table has its median.
 
 use std::io::{self, Stdout, Write};
 
@@ -19,11 +19,11 @@ use crate::settings::Talk;
 /// One cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixCell {
-    /// Reads from the disk, else from memory.
+    /// Whether it reads from the disk, else from memory.
     pub from_disk: bool,
-    /// Writes to the disk, else to memory.
+    /// Whether it writes to the disk, else to memory.
     pub to_disk: bool,
-    /// How the lanes are protected.
+    /// The protection of the lanes.
     pub protect: Protection,
 }
 
@@ -112,7 +112,7 @@ struct CellBody {
 }
 
 impl MatrixCell {
-    /// All eight; of each protection memory to memory comes first, as the others are measured
+    /// All eight cells. Memory to memory comes first of each protection, as the others are measured
     /// against it. Every other round begins with the other protection, so that a drift of the
     /// machine favours neither.
     pub fn round(round: u32) -> Vec<MatrixCell> {
@@ -137,13 +137,13 @@ fn end(disk: bool) -> &'static str {
 }
 
 impl MatrixTelling {
-    /// Of so many rounds.
+    /// Tells a measurement of `rounds` rounds.
     pub fn new(talk: Talk, rounds: u32) -> MatrixTelling {
         let (talker, lines) = (Talker::new(talk), JsonLines::new(io::stdout()));
         MatrixTelling { talker, json: talk.json, lines, rounds, direct: true, runs: Vec::new() }
     }
 
-    /// The file system takes no direct I/O.
+    /// Tells that the file system takes no direct I/O.
     pub fn buffered(&mut self, dir: &std::path::Path) {
         self.direct = false;
         self.talker.note(format_args!(
@@ -152,15 +152,15 @@ impl MatrixTelling {
         ));
     }
 
-    /// A round begins.
+    /// Tells that a round begins.
     pub fn begin(&self, round: u32) {
         self.talker.note(format_args!("round {} of {}", round + 1, self.rounds));
     }
 
-    /// A cell was measured.
+    /// Tells the result of a cell.
     ///
     /// # Errors
-    /// What writing to standard output returns.
+    /// The error of writing to standard output.
     pub fn tell(&mut self, cell: MatrixCell, round: u32, report: &CellReport) -> io::Result<()> {
         let run = self.run(cell, round, report);
         if self.json {
@@ -198,7 +198,7 @@ impl MatrixTelling {
         }
     }
 
-    /// The table or the last line, and why it is the last.
+    /// Writes the table or the last line, with the fault if one ended the measurement.
     pub fn end(mut self, fault: Option<Fault>) -> Exit {
         let exit = fault.as_ref().map_or(Exit::Complete, |fault| fault.code.into());
         if let Some(fault) = &fault {
@@ -241,7 +241,7 @@ impl MatrixTelling {
     }
 }
 
-/// Whether a cell is what others of this protection are measured against.
+/// Whether a cell is the one that others of this protection are measured against.
 fn is_base(cell: MatrixCell, protect: Protection) -> bool {
     cell == MatrixCell { from_disk: false, to_disk: false, protect }
 }
@@ -300,7 +300,7 @@ fn row(runs: &[&MatrixRun]) -> String {
     )
 }
 
-/// Of two in the middle their mean.
+/// The median; with two figures in the middle, their mean. `None` without figures.
 fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;

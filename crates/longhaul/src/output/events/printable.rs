@@ -1,4 +1,4 @@
-//! How a line of JSON spells what would act on a terminal.
+//! The JSON spelling of characters that would act on a terminal.
 //!
 //! In: strings on their way into a line. Out: the same to every parser, harmless to every terminal.
 //! Knows no events.

@@ -1,4 +1,4 @@
-//! Every event, byte by byte: scripts rely on names, units and order.
+//! Tests of every event, byte by byte: scripts rely on names, units and order.
 
 use super::*;
 use crate::exit::tests::report;
