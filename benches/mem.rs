@@ -60,7 +60,8 @@ fn print_cost(runs: &[Run], what: &str, target: f64) {
 }
 
 /// A session between two halves of this process. CPU time that no stage counts (session loops,
-/// scheduling, reading from nowhere) is shared out evenly: who spent it cannot be told.
+/// scheduling, reading from nowhere) is shared out evenly, as it cannot be told which half spent
+/// it.
 fn engine(runtime: &Runtime, protection: Protection, bytes: u64) -> Result<Sides> {
     let before = own_cpu_s();
     let (source, target) = (VoidSource { len: bytes, files: 1 }, VoidTarget);
@@ -83,7 +84,7 @@ fn engine(runtime: &Runtime, protection: Protection, bytes: u64) -> Result<Sides
     })
 }
 
-/// What each of two processes would have by default: both halves share one `memory`.
+/// The settings that each of two processes would have by default: both halves share one `memory`.
 fn settings(protection: Protection) -> Settings {
     Settings {
         lanes: Some(LANES_DEFAULT),

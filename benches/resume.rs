@@ -33,14 +33,14 @@ struct Start {
     seconds: f64,
 }
 
-/// Something to go on with.
+/// A partial to continue.
 struct Case<'a> {
     what: &'static str,
     source: &'a Path,
     target: &'a Path,
     /// The first new payload is of this chunk, or this entry, or of a later one.
     from: u64,
-    /// Lays down what is to be gone on with.
+    /// Lays down the partial that is to be continued.
     prepare: &'a dyn Fn() -> Result<()>,
 }
 
@@ -137,8 +137,8 @@ fn large(bench: &Bench, bytes: u64) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What a session leaves that had all but the end of a file. Its digests are made up: of a source
-/// that has not changed, they are believed, unless they are to be read back.
+/// Lays down the journal of a session that had all but the end of a file. Its digests are made up:
+/// they are believed for an unchanged source, unless they are to be read back.
 fn journal(longhaul: &Longhaul, source: &Path, target: &Path, map: ChunkMap, held: u64) -> Result<()> {
     let meta = fs::metadata(source)?;
     let time = |secs, nanos: i64| Ok::<_, anyhow::Error>(Mtime { secs, nanos: u32::try_from(nanos)? });
@@ -178,7 +178,8 @@ fn journal(longhaul: &Longhaul, source: &Path, target: &Path, map: ChunkMap, hel
 }
 
 /// Copies the half of a tree's directories that are read first, so that all of it has to be passed
-/// over before anything is new. Times are those of the source: that is how it is known to stand.
+/// over before the first new file. Times are those of the source: by them the files count as
+/// standing.
 fn copy_half(tree: &Path, target: &Path) -> Result<()> {
     let dirs = fs::read_dir(tree)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     for dir in &dirs[..dirs.len() / 2] {

@@ -78,7 +78,7 @@ fn rsync_push<'a>(
 ) -> Contender<'a> {
     let go = move |_: &Path| {
         let ran = run(&mut rsync.push(options, &contents(source), "run"))?;
-        // Its daemon leaves the counting of its children to nobody.
+        // Its daemon does not wait for its children, so that their time is not counted.
         Ok(Sides { sender_cpu_s: Some(ran.cpu_s), ..Sides::default() })
     };
     Contender { name, warm_up: RsyncDaemon::warm_up(), go: Box::new(go) }

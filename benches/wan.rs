@@ -132,6 +132,6 @@ fn print_rows(head: &[&str], moved: &[Moved], cells: impl Fn(&Moved) -> Vec<Stri
     print!("{}", table(&rows));
 }
 
-/// Of data at the path's rate.
+/// Seconds of data at the path's rate.
 const SECONDS: u64 = 30;
 const SECONDS_QUICK: u64 = 3;

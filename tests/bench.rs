@@ -1,5 +1,5 @@
-//! `longhaul bench`: figures that add up, for those who may, within what is allowed; and nothing
-//! left behind.
+//! `longhaul bench`: figures that add up, for clients that may measure, within the allowed bounds;
+//! and no file left behind.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::fixture::{DaemonConfig, Host, Run, Site, files, tree};
 
 const MIB: u64 = 1 << 20;
 
-/// A site whose client may measure, no more than `most` a run.
+/// A site whose client may measure, at most `most` bytes a run.
 fn site(most: &str) -> Site {
     Site::with(DaemonConfig::default().may_bench().line(&format!("[limits]\nbench_bytes = '{most}'")))
 }
@@ -23,7 +23,7 @@ fn number(event: &Value, name: &str) -> f64 {
     event[name].as_f64().unwrap_or_else(|| panic!("{name} of {event}"))
 }
 
-/// Fails unless these fields are there, whatever they say.
+/// Fails unless the event has these fields, with any values.
 #[track_caller]
 fn assert_has(event: &Value, names: &[&str]) {
     for name in names {

@@ -1,4 +1,4 @@
-//! What is sent and what of it: lists of names, filters, metadata.
+//! The choice of sent files and metadata: lists of names, filters, `--preserve`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! `--if-exists verify`: what stands is compared by its digests, what differs is sent into a new
-//! file, what is the same stays.
+//! `--if-exists verify`: standing files are compared by their digests, different chunks are sent
+//! into a new file, equal files stay.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,7 +13,7 @@ use crate::resume::scene::{Death, LEN, Scene, last, resumed};
 const MIB: u64 = 1 << 20;
 const VERIFY: [&str; 2] = ["--if-exists", "verify"];
 
-/// Changes a byte in a file that stands, and nothing of its time.
+/// Changes a byte in a file that stands, and keeps its time.
 fn change(path: impl AsRef<Path>, offset: u64) {
     let path = path.as_ref();
     let stat = fs::metadata(path).unwrap();

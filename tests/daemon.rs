@@ -197,7 +197,7 @@ fn a_check_tells_what_is_missing_or_without_effect_and_scripts_get_a_summary() {
     }
 }
 
-/// A key that is nobody's.
+/// A key that no host has.
 fn site_key() -> &'static str {
     "lhk1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 }

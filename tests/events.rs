@@ -1,4 +1,4 @@
-//! What scripts read: the events of `--json`, manifests; and what people read beside them.
+//! Output for scripts: the events of `--json`, manifests; and the output for users beside them.
 
 use std::fs;
 
@@ -128,7 +128,7 @@ fn standard_output_is_data_and_quiet_is_silent() {
 fn a_manifest_names_every_file_that_stands_and_b3sum_agrees() {
     for trip in Trip::each_way() {
         lay_out_manifest(&trip);
-        // One stands already: nobody sends it, yet it belongs to what stands afterwards.
+        // One stands already: it is not sent, yet it is among the files that stand afterwards.
         trip.send(&[], &["d/skipped"], "d/");
         let outcome = trip.send(&["--manifest", "list"], &["d"], "");
         let list = trip.host().path("list");

@@ -1,4 +1,4 @@
-//! What happens to names that stand at the destination: skipped, replaced, refused, in the way.
+//! Names that stand at the destination already: they are skipped, replaced, refused, or in the way.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Exit codes: what a script learns without reading a word.
+//! Exit codes: the result for a script that reads no messages.
 
 use std::fs;
 use std::net::TcpListener;
@@ -305,11 +305,11 @@ fn what_another_user_left_at_the_top_keeps_nobody_from_copying() {
     }
 }
 
-/// Puts something at a path.
+/// Puts a file or another thing at a path.
 type Plant = fn(&Path);
 
-/// A host that an ordinary user shares, with a copy of the program that this user can reach. Where
-/// the tests do not run as root, that user is the one who runs them.
+/// A host that an ordinary user shares, with a copy of the program that this user can reach. If the
+/// tests do not run as root, that user is the one who runs them.
 struct Shared {
     host: Host,
 }

@@ -1,4 +1,5 @@
-//! What fails is named by its whole path, at the end where it failed, and told and counted once.
+//! Failures: each is named by its whole path, at the end where it failed, and told and counted
+//! once.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -9,7 +10,7 @@ use serde_json::Value;
 use crate::fixture::tree::Tree;
 use crate::fixture::{Outcome, Trip, Way, files};
 
-/// The text that people read of each fault: without hints, the first line and the last.
+/// The lines for users about each fault: without hints, the first line and the last.
 fn said(outcome: &Outcome) -> Vec<&str> {
     let lines = outcome.stderr.lines();
     lines.filter(|line| !line.contains("hint: ") && (line.contains("'") || line.contains(": "))).collect()

@@ -1,12 +1,12 @@
-//! Paths that swallow large packets and tell nobody: a jumbo path with ordinary links in it, a
-//! tunnel behind a filter. Nothing is asked of the user. Needs root.
+//! Paths that swallow large packets silently: a jumbo path with ordinary links in it, a tunnel
+//! behind a filter. The user has to do nothing. Needs root.
 
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Outcome, files};
 use crate::hostile::Direction;
 use crate::wan::{Far, MIB, PROTECTIONS, moves_a_tree};
 
-/// What was said of the size of segments.
+/// The events about the size of segments.
 fn told(outcome: &Outcome) -> Vec<String> {
     let changes =
         outcome.events_of("lanes").into_iter().filter_map(|event| event["change"].as_str().map(str::to_owned));

@@ -1,10 +1,10 @@
 //! Either end killed at random moments, again and again, while a large file and a tree are under
 //! way; each time the same command is run again.
 //!
-//! After every kill: each final name is absent or holds exactly the source's bytes; what the client
-//! was told to be durable stands or is journalled. In every run: what stands or was journalled
-//! before is not sent again. `KILLS` says how many kills (20), `KILLS_SEED` which ones. What the
-//! journal and the names hold is read in `kills/kept.rs`.
+//! After every kill: each final name is absent or holds exactly the source's bytes; bytes that the
+//! client was told to be durable stand or are journalled. In every run: bytes that stood or were
+//! journalled before are not sent again. `KILLS` sets the number of kills (20), `KILLS_SEED` their
+//! moments. `kills/kept.rs` reads journals and names.
 
 pub(crate) mod kept;
 
@@ -24,14 +24,14 @@ use kept::{Kept, kept};
 const MIB: u64 = 1 << 20;
 /// The file that takes several runs.
 const LARGE_BYTES: u64 = 200 * MIB + 17;
-/// What the link between the ends carries: at this rate the large file takes five seconds, several
-/// syncs of groups.
+/// The rate of the link between the ends: at this rate the large file takes five seconds, several
+/// group syncs.
 const BYTES_PER_S: u64 = 40 * MIB;
 /// The moments of death lie within this time from the start of a run.
 const LIFE_MAX: Duration = Duration::from_secs(3);
-/// What a kill may cost. A group of chunks is open for a second and is then synced and journalled
-/// while the next one, which is as long at most, is received; beside it, what is on its way: the
-/// buffers of both ends and of the sockets.
+/// The bytes that a kill may cost. A group of chunks is open for a second and is then synced and
+/// journalled while the next one, which is as long at most, is received. Besides, bytes on the way
+/// are lost: the buffers of both ends and of the sockets.
 const LOST_MAX: u64 = 2 * BYTES_PER_S + 2 * MEMORY_BYTES;
 const MEMORY_BYTES: u64 = 16 * MIB;
 
@@ -46,7 +46,7 @@ impl Flow {
         Arc::new(Flow { passed: AtomicU64::new(0), free_at: Mutex::new(Instant::now()) })
     }
 
-    /// Takes as long as the link does. (The only way to be a slow link is to wait.)
+    /// Waits as long as the link takes. (Waiting is the only way to be a slow link.)
     fn pass(&self, bytes: u64) {
         self.passed.fetch_add(bytes, Ordering::Relaxed);
         let now = Instant::now();
@@ -63,14 +63,14 @@ impl Flow {
     }
 }
 
-/// Which end dies.
+/// The end that dies.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     Client,
     Daemon,
 }
 
-/// A client and a daemon over a slow link, and how far a tree has come from one to the other.
+/// A client and a daemon over a slow link, and the progress of a tree from one to the other.
 struct Storm {
     site: Site,
     proxy: Proxy,
@@ -78,9 +78,9 @@ struct Storm {
     flow: Arc<Mutex<Arc<Flow>>>,
     /// The daemon that runs now, if it is not the site's first.
     daemon: Option<Daemon>,
-    /// How many copies were made.
+    /// The number of copies made.
     round: usize,
-    /// All that there is to send.
+    /// The bytes to send.
     total: u64,
 }
 
@@ -106,7 +106,7 @@ impl Storm {
         }
     }
 
-    /// Where the copies of all rounds lie.
+    /// The directory with the copies of all rounds.
     fn target(&self) -> PathBuf {
         match self.direction {
             Direction::Push => self.site.root(),
@@ -138,7 +138,7 @@ impl Storm {
         kept(&self.source(), &self.dest())
     }
 
-    /// Runs the command until it ends or its moment has come; true if somebody was killed.
+    /// Runs the command until it ends or its moment has come. Returns true if an end was killed.
     fn run_and_kill(&mut self, victim: Victim, life: Duration) -> bool {
         let before = self.kept();
         let flow = Flow::new();
@@ -179,7 +179,8 @@ impl Storm {
         }
     }
 
-    /// Headers, seals and tables of bundles are less than this.
+    /// Fails if a run sent bytes again that were kept before. Headers, seals and tables of bundles
+    /// are less than the allowance.
     #[track_caller]
     fn assert_not_sent_again(&self, before: &Kept, flow: &Flow, context: &str) {
         let missing = self.total.saturating_sub(before.total());
@@ -187,7 +188,7 @@ impl Storm {
         assert!(passed <= missing + missing / 100 + MIB, "{context}: {before:?}, yet {passed} bytes passed");
     }
 
-    /// Everything stands and nothing else does; the next run makes another copy.
+    /// Checks that the whole tree stands and nothing else does; the next run makes another copy.
     #[track_caller]
     fn finish_round(&mut self, outcome: &Outcome, context: &str) {
         assert_eq!(outcome.code, 0, "{context}: {outcome}");
@@ -204,7 +205,8 @@ impl Storm {
     }
 }
 
-/// A large file, three of a few chunks, three hundred small ones in directories; gives their bytes.
+/// Makes a large file, three of a few chunks, and three hundred small ones in directories. Returns
+/// their bytes.
 fn make_source(top: &Path) -> u64 {
     let small = (0..300).map(|n| (format!("dir-{}/below/{n}", n % 20), 10 + n * 17));
     let middle = (0..3).map(|n| (format!("middle-{n}"), (2 + n) << 20));
@@ -220,14 +222,15 @@ fn make_source(top: &Path) -> u64 {
     total
 }
 
-/// What the client said last. (One that is killed may die in the middle of a line.)
+/// The last number of durable bytes that the client told. (A killed client may die in the middle of
+/// a line.)
 pub(crate) fn told_durable(outcome: &Outcome) -> u64 {
     let lines = outcome.stdout.split(|byte| *byte == b'\n');
     let events = lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
     events.filter_map(|event| event["bytes_durable"].as_u64()).next_back().unwrap_or(0)
 }
 
-/// Half of the kills in one direction, and then the command until it has run to its end.
+/// Plays half of the kills in one direction, and then the command until it has run to its end.
 fn storm(direction: Direction) {
     let seed = random::seed("KILLS_SEED");
     let kills = random::variable("KILLS").unwrap_or(20).div_ceil(2);

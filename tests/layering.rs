@@ -1,7 +1,7 @@
-//! The shape of the source tree, checked: who may import whom, that each file says what it owns,
-//! where unsafe may be.
+//! Checks the shape of the source tree: the imports between crates, that each file says what it
+//! owns, and the places of unsafe code.
 //!
-//! Reads manifests and sources as text; must not know what is in them beyond that.
+//! Reads manifests and sources as text; must not know their meaning beyond that.
 
 #![allow(clippy::disallowed_methods, reason = "the test reads the source tree itself")]
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every crate under `crates/`, and those of ours that it may depend on. Nothing points up.
+/// Every crate under `crates/`, and the crates of ours that it may depend on. Nothing points up.
 const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-core", &[]),
     ("longhaul-proto", &["longhaul-core"]),
@@ -22,8 +22,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-wan", &[]),
 ];
 
-/// Where unsafe code may be: one crate of the product, and one file of the emulator, which depends
-/// on no crate of the product.
+/// The places where unsafe code may be: one crate of the product, and one file of the emulator,
+/// which depends on no crate of the product.
 const UNSAFE_HOMES: &[&str] = &["crates/longhaul-sys", "crates/longhaul-wan/src/ffi.rs"];
 
 #[test]
@@ -91,8 +91,8 @@ fn unsafe_code_is_told_from_talk_about_it() {
     }
 }
 
-/// Reports, and fails nothing: long files are split when an idea shows where. See it with
-/// `--nocapture`.
+/// Reports the longest files, and never fails: long files are split when an idea shows where. See
+/// it with `--nocapture`.
 #[test]
 fn the_longest_files_are_listed() {
     let mut lengths: Vec<_> = sources().into_iter().map(|file| (read(&file).lines().count(), file)).collect();
@@ -114,8 +114,8 @@ fn opens_unsafe(line: &str) -> bool {
     })
 }
 
-/// The crates of ours among a manifest's dependencies, for any target; those for tests alone do not
-/// count.
+/// The crates of ours among a manifest's dependencies, for any target; dependencies of tests alone
+/// do not count.
 fn imports(manifest: &toml::Table) -> BTreeSet<String> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     let tables = targets.into_iter().flat_map(toml::Table::values).filter_map(toml::Value::as_table);

@@ -13,7 +13,7 @@ use crate::fixture::{Outcome, PROTECTIONS, Run, Site, files};
 use crate::hostile::proxy::{Gate, Kind, hold_after};
 use crate::hostile::{Direction, End, Wired};
 
-/// More than the lanes hold on their way, in chunks of 1 MiB.
+/// The length of a file: more than the lanes hold on their way, in chunks of 1 MiB.
 const LEN: usize = (24 << 20) + 17;
 
 /// Both directions with both protections.
@@ -54,14 +54,14 @@ fn run_to(site: &Site, direction: Direction, far: &str) -> Run {
     run.args(["--lanes", "2", "--chunk-size", "1MiB", "--memory", "16MiB"])
 }
 
-/// What was lost on the way, as events tell it; all of it is tried again.
+/// The number of losses on the way, as events tell them; each is tried again.
 fn redials(outcome: &Outcome) -> usize {
     let faults = outcome.events_of("fault");
     assert!(faults.iter().all(|fault| fault["retry"] == true), "{outcome}");
     faults.len()
 }
 
-/// A tree with something of everything, of which a file of chunks is still under way when others
+/// Makes a tree with every kind of entry, in which a file of chunks is still under way when others
 /// have settled.
 fn make_tree(top: &Path) -> u64 {
     for n in 0..30 {
@@ -77,7 +77,7 @@ fn make_tree(top: &Path) -> u64 {
     34
 }
 
-/// The run ended well: the same tree stands at both ends, and every file was told once.
+/// Checks that the run ended well: the same tree stands at both ends, and every file was told once.
 #[track_caller]
 fn assert_moved_once(wired: &Wired, direction: Direction, outcome: &Outcome, files: u64) {
     let (from, to) = (wired.end(direction, End::From), wired.end(direction, End::To));
@@ -244,7 +244,7 @@ fn a_daemon_that_is_killed_and_started_again_in_mid_transfer_is_survived() {
             assert_eq!(outcome.code, 0, "{outcome}\n{}", again.log());
             let (from, to) = (wired.end(direction, End::From), wired.end(direction, End::To));
             let mut stands = Tree::of(to);
-            // What a killed daemon leaves behind is not this test's matter.
+            // This test does not look at the files that a killed daemon leaves behind.
             stands.0.retain(|path, _| !path.split(|b| *b == b'/').any(|name| name.starts_with(b".longhaul")));
             tree::assert_same(&Tree::of(from), &stands, &outcome);
             assert_eq!(outcome.counts(), (files, 0, 0), "{outcome}");

@@ -1,4 +1,4 @@
-//! `ls`: what a person sees, and what a script reads.
+//! `ls`: the output for users and for scripts.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ fn the_roots_of_a_daemon_are_those_that_the_key_may_see() {
         assert_eq!(outcome.stdout_text(), "half/\nopen/\n", "{outcome}");
     }
     let long = client.run(["ls", "-l", &daemon.url("")]).succeed();
-    // What both the root and the client grant.
+    // Only the rights that both the root and the client grant.
     assert_eq!(long.stdout_text(), "half/  create\nopen/  read,create,modify\n", "{long}");
     let outcome = client.run(["ls", &daemon.url("hidden/")]).fail(4);
     let unknown = client.run(["ls", &daemon.url("nothing/")]).fail(4);

@@ -1,5 +1,5 @@
-//! Lists of any length: names in `--files-from`, sources on the command line; and how a list is
-//! read.
+//! Lists of any length: names in `--files-from`, sources on the command line; and the reading of a
+//! list.
 
 use std::fs;
 

@@ -2,8 +2,8 @@
 //! and real file systems.
 //!
 //! One binary of topic modules over one fixture. Tests run at the same time, each in its own
-//! scratch directory with its own keys; they wait for what happens, never for a time, and use no
-//! fixed port.
+//! scratch directory with its own keys; they wait for events, never for a time, and use no fixed
+//! port.
 
 #![allow(clippy::disallowed_methods, reason = "the tests set up and judge file trees themselves, outside of any root")]
 #![allow(clippy::unwrap_used, reason = "what a test sets up itself it may take for granted")]

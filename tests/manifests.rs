@@ -1,5 +1,4 @@
-//! Manifests: that they have every file which stands, go where they are told to, and replace
-//! nothing that is not theirs.
+//! Manifests: they have every standing file, go to the named place, and replace no other file.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -30,7 +29,7 @@ fn a_manifest_of_a_later_run_is_that_of_the_first_with_everything_that_was_skipp
         assert_eq!(outcome.summary()["bytes_digested"], 100 + (9 << 20) + 1, "{trip}: {outcome}");
         assert!(outcome.stderr.contains("of skipped files read for the manifest"), "{trip}: {outcome}");
         assert_eq!(outcome.file("small")["b3"], files::b3sum(trip.source().join("d/small")), "{trip}: {outcome}");
-        // What stands is read, not what would have been sent: same length and time, other bytes.
+        // The standing file is read, not the source: same length and time, other bytes.
         let stands = trip.dest().join("new/small");
         let time = fs::metadata(&stands).unwrap().modified().unwrap();
         files::make(&stands, 9, 100);

@@ -1,5 +1,5 @@
-//! Where sources go: the rules of slashes, existing directories and several sources, the same each
-//! way and in a dry run.
+//! The places of sources: the rules of slashes, existing directories and several sources, the same
+//! each way and in a dry run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -168,7 +168,7 @@ fn a_path_with_a_colon_is_local_behind_a_slash_and_a_leading_dash_behind_two() {
     host.run(["copy", "a:b", "e"]).fail(2);
 }
 
-/// Sources, destination, and what stands there afterwards that did not before.
+/// Sources, destination, and the names that stand there afterwards and did not before.
 type Rule = (&'static [&'static str], &'static str, &'static [&'static str]);
 
 const RULES: &[Rule] = &[
@@ -207,7 +207,7 @@ fn lay_out(trip: &Trip) {
     clear(trip);
 }
 
-/// The destination as each rule finds it: one directory, with something in it.
+/// Makes the destination as each rule finds it: one directory, with a file in it.
 fn clear(trip: &Trip) {
     fs::remove_dir_all(trip.dest()).unwrap();
     files::make(trip.dest().join("there/old"), 4, 40);
@@ -216,7 +216,7 @@ fn clear(trip: &Trip) {
     files::set_mtime(trip.dest(), 1_000_000_000, 0);
 }
 
-/// From where to where, as the events tell it, for what has this status.
+/// The pairs of source and destination paths, as the events tell them, for entries of this status.
 fn mapping(outcome: &Outcome, status: &str) -> BTreeSet<(String, String)> {
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let files = outcome.events_of("file").into_iter().filter(|event| event["status"] == status && event["bytes"] != 0);

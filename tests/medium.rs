@@ -1,8 +1,8 @@
-//! What is on the medium, not in the cache: disks that lose power or have bad sectors, file systems
-//! that sync in their own ways. Needs root.
+//! The content of the medium, not of the cache: disks that lose power or have bad sectors, file
+//! systems that sync in their own ways. Needs root.
 //!
-//! Devices and file systems are the fixture's (`fixture/device`). Here stands what is asserted of
-//! all of them.
+//! Devices and file systems are the fixture's (`fixture/device`). This file has the asserts that
+//! all of them share.
 
 mod cuts;
 mod sectors;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::fixture::Outcome;
 use crate::fixture::tree::{Tree, same_content};
 
-/// Paths that a run said to stand whole. (Whoever is cut off may die in the middle of a line.)
+/// Paths that a run told to be committed. (A killed run may die in the middle of a line.)
 fn promised(outcome: &Outcome) -> BTreeSet<String> {
     let lines = outcome.stdout.split(|byte| *byte == b'\n');
     let events = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
@@ -26,7 +26,7 @@ fn promised(outcome: &Outcome) -> BTreeSet<String> {
     whole.filter_map(|event| event["path"].as_str().map(str::to_owned)).collect()
 }
 
-/// Whatever was promised stands with the content of the source.
+/// Fails unless each promised file stands with the content of the source.
 #[track_caller]
 fn assert_kept(source: &Tree, stands: &Tree, promised: &BTreeSet<String>, context: &str) {
     let at = |tree: &'_ Tree, path: &str| tree.0.get(path.as_bytes()).cloned();
@@ -40,7 +40,7 @@ fn assert_kept(source: &Tree, stands: &Tree, promised: &BTreeSet<String>, contex
     );
 }
 
-/// No final name shows anything but the whole content of the source.
+/// Fails if a final name has anything but the whole content of the source.
 #[track_caller]
 fn assert_nothing_torn(source: &Tree, stands: &Tree, context: &str) {
     let is_torn = |path: &[u8]| !same_content(source.0.get(path), stands.0.get(path));
@@ -49,7 +49,7 @@ fn assert_nothing_torn(source: &Tree, stands: &Tree, context: &str) {
     assert!(torn.is_empty(), "these final names show something else: {torn:?}: {context}");
 }
 
-/// What stands at `top` on a file system that was opened again, without what is ours alone.
+/// The tree at `top` on a file system that was opened again, without our own names.
 fn standing(top: &Path) -> Tree {
     let mut tree = if top.exists() { Tree::of(top) } else { Tree::default() };
     tree.0.retain(|path, _| !path.split(|byte| *byte == b'/').any(|name| name.starts_with(b".longhaul")));

@@ -1,5 +1,4 @@
-//! What a person reads when the network says no: cause, host, what to do, once; and the exit codes
-//! of it.
+//! Messages for users when the network fails: cause, host, advice, once; and their exit codes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::fixture::{Host, Outcome, Site, files};
 use crate::hostile::proxy::Proxy;
 
-/// The port of a service that nobody runs (RFC 1078): a free one could be taken by a test beside
+/// The port of a service that no host runs (RFC 1078): a free one could be taken by a test beside
 /// this one.
 fn nobody() -> String {
     "127.0.0.1:1".to_owned()
@@ -22,7 +21,7 @@ fn host_with_a_file() -> Host {
     host
 }
 
-/// Nothing began, so there is nothing to go on with; and numbers of the system are nobody's words.
+/// Fails if a run that never began offers to continue, or if it shows numbers of the system.
 fn plain(outcome: &Outcome) {
     for never in ["to continue", "os error"] {
         assert!(!outcome.stderr.contains(never), "{never}: {outcome}");
@@ -103,8 +102,8 @@ fn a_congestion_control_that_the_kernel_lacks_is_named_with_those_that_it_has() 
 fn datagrams_that_are_dropped_end_a_run_over_quic_soon_and_the_port_is_named_once() {
     let site = Site::new();
     files::make(site.client.path("f"), 1, 10);
-    // TCP gets through to the daemon; what comes over UDP at the same port is taken by nobody, and
-    // nothing says so.
+    // TCP gets through to the daemon; datagrams to the same UDP port are taken by no program,
+    // without a sign.
     let (proxy, _silent) = loop {
         let proxy = Proxy::start(site.daemon.addr().parse().unwrap(), |_, _| None);
         if let Ok(silent) = UdpSocket::bind(proxy.addr()) {

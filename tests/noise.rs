@@ -1,5 +1,5 @@
-//! What an operator writes, damaged: config files, known hosts, keys and locations are read or
-//! refused, and nothing panics.
+//! Damaged texts of an operator: config files, known hosts, keys and locations are read or refused,
+//! and nothing panics.
 //!
 //! The seeds and the parsers are those of the fuzz target `settings`, which takes minutes to build;
 //! this plays a hundred thousand inputs in each run of the tests. Drawn from fixed seeds.
@@ -58,8 +58,8 @@ impl Dice {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
     }
 
-    /// `seed` with some of it changed, left out, doubled or taken from `other`; its first byte,
-    /// which names the parser, stays.
+    /// A copy of `seed` with some bytes changed, left out, doubled or taken from `other`; its first
+    /// byte, which names the parser, stays.
     fn damage(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..1 + self.below(4) {
@@ -104,5 +104,5 @@ fn damaged_settings_are_read_or_refused() {
     }
 }
 
-/// Two seconds.
+/// The number of inputs: two seconds.
 const INPUTS: usize = 100_000;

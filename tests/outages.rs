@@ -8,7 +8,8 @@ use crate::fixture::tree::{self, Tree};
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, files, tool};
 use crate::hostile::Direction;
 
-/// Long enough for five outages, a second of progress before each, at the link's rate.
+/// The length of a file: long enough for five outages, a second of progress before each, at the
+/// link's rate.
 const LEN: usize = (90 << 20) + 17;
 const RATE: &str = "80mbit";
 
@@ -41,12 +42,12 @@ impl Net {
         net
     }
 
-    /// What comes before a command that is to run at one end.
+    /// The words before a command that is to run at one end.
     fn within(end: &str) -> [&str; 4] {
         ["ip", "netns", "exec", end]
     }
 
-    /// Takes one end of the link down, for so long.
+    /// Takes one end of the link down for `time`.
     fn cut(end: &str, time: Duration) {
         tool("ip", &["-n", end, "link", "set", "wire", "down"]);
         std::thread::sleep(time);
@@ -62,7 +63,7 @@ impl Drop for Net {
     }
 }
 
-/// One transfer, in which the link is down five times, at either end, once for long.
+/// Makes one transfer, in which the link is down five times, at either end, once for long.
 fn outlive_outages(direction: Direction) {
     let (client, server, net) = (Host::new(), Host::new(), Net::new());
     let root = server.make_dir("data");

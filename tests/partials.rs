@@ -1,4 +1,4 @@
-//! What unfinished transfers leave: who sees it, and when it goes.
+//! Unfinished transfers: the users that see them, and the time when they are removed.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::hostile::proxy::{Gate, Kind, Way, hold_after};
 
 const DAY: u64 = 86_400;
 
-/// Who the user of this process is to a journal.
+/// The principal of this process's user in a journal.
 fn me() -> String {
     format!("uid:{}", rustix::process::geteuid().as_raw())
 }

@@ -1,6 +1,5 @@
-//! The commands that the README tells people to type, typed as they stand there, and the file that
-//! it tells them to write: only names of hosts, keys and directories are exchanged for the test's
-//! own.
+//! The commands that the README tells users to type, run as they stand there, and the file that it
+//! tells them to write: only names of hosts, keys and directories are exchanged for the test's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +67,7 @@ fn blocks(heading: &str, language: &str) -> Vec<String> {
     whole_blocks(heading, language).iter().flat_map(|block| block.lines()).map(str::to_owned).collect()
 }
 
-/// These blocks, each as it is to be typed: one that stands in a list is indented.
+/// These blocks, each as users type it: one in a list is indented.
 fn whole_blocks(heading: &str, language: &str) -> Vec<String> {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let section =

@@ -1,7 +1,7 @@
-//! The same command run again continues: whatever ended it, whoever sends to the path, with
-//! whatever options.
+//! The same command run again continues, whatever ended it, whichever command sends to the path,
+//! with whatever options.
 //!
-//! A proxy holds the payload, so that part of a file is durable and the rest is not; what the
+//! A proxy holds the payload, so that part of a file is durable and the rest is not. Bytes that the
 //! client was told to be durable must not be sent again. See `resume/scene.rs`.
 
 pub(crate) mod scene;
@@ -308,7 +308,7 @@ fn nobody_continues_what_another_key_left() {
     let outcome = strangers.push(other, site.daemon.addr()).succeed();
     assert_eq!((resumed(&outcome), last(&outcome, "bytes_sent")), (0, LEN as u64), "{outcome}");
     assert!(!tree::leftovers(site.root()).is_empty(), "what the first left is still there");
-    // It is still there for whom it belongs to.
+    // It is still there for its owner.
     let outcome = strangers.push(&site.client, site.daemon.addr()).succeed();
     let resumed = resumed(&outcome);
     assert!(resumed >= durable, "{durable}, {outcome}");
@@ -317,7 +317,8 @@ fn nobody_continues_what_another_key_left() {
     assert_eq!(tree::leftovers(site.root()), [""; 0], "{outcome}");
 }
 
-/// Long enough for a reader that takes 40 ms for each MiB to be found in the middle.
+/// The length of a copied file: long enough for a reader that takes 40 ms for each MiB to be found
+/// in the middle.
 const COPIED: usize = (96 << 20) + 17;
 
 /// Copies `src` to `dst` within one process, one read at a time, each of which takes its time.

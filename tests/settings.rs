@@ -1,4 +1,4 @@
-//! Options, variables and the config file: which wins, and what each does to a run.
+//! Options, variables and the config file: their precedence, and the effect of each on a run.
 
 use std::fs;
 
@@ -143,7 +143,7 @@ fn a_full_standard_output_is_an_error() {
 }
 
 /// Moves 24 MiB through lanes that are held after 12, where the receiver syncs after `bytes` or a
-/// minute; gives what is durable once `told` takes a progress event.
+/// minute. Returns the durable bytes once `told` takes a progress event.
 fn durable_when(direction: Direction, bytes: &str, told: impl Fn(&serde_json::Value) -> bool) -> u64 {
     let gate = Gate::default();
     let holding = gate.clone();

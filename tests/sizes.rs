@@ -1,5 +1,5 @@
-//! Every size at which something in the pipeline changes, each way, on each engine and protection;
-//! `b3sum` is the judge.
+//! Every size at which the pipeline changes, each way, on each engine and protection; `b3sum` is
+//! the judge.
 
 use crate::fixture::{Trip, files, tree};
 
@@ -74,7 +74,7 @@ fn one_lane_or_many_carry_the_same_bytes() {
 const CHUNK: usize = 1 << 20;
 /// Files up to this size travel in bundles (with chunks of 1 MiB).
 const SMALL: usize = 256 << 10;
-/// Around nothing, a block of the digest, a sector, a page, the largest bundled file, a chunk, and
+/// Sizes around 0, a block of the digest, a sector, a page, the largest bundled file, a chunk, and
 /// several of them.
 const SIZES: &[usize] = &[
     0,

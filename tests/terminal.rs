@@ -1,11 +1,11 @@
-//! What a person sees: the bar on terminals of all widths, labels and their colour, and what the
-//! last lines say of a run.
+//! The output on a terminal: the bar at all widths, labels and their colour, and the last lines of
+//! a run.
 
 use rustix::process::Signal;
 
 use crate::fixture::{Host, Site, Terminal, Trip, files};
 
-/// Slow enough to be watched, whatever the machine.
+/// Options of a run that is slow enough to be watched on any machine.
 const SLOWLY: [&str; 4] = ["--rate", "2MB/s", "--chunk-size", "1MiB"];
 const MIB: u64 = 1 << 20;
 
@@ -47,7 +47,7 @@ fn a_terminal_that_is_made_narrower_and_wider_shows_one_bar() {
     assert_clean(&terminal.text_at_end());
 }
 
-/// Whole lines of the program and nothing else.
+/// Fails unless the lines are whole lines of the program and nothing else.
 #[track_caller]
 fn assert_clean(lines: &[String]) {
     const BEGINNINGS: [&str; 7] = ["8 lanes ", "4 lanes ", "error: ", "hint: ", "note: ", "held: ", "0 files done, "];

@@ -1,5 +1,5 @@
-//! What a tree can hold: names of any bytes, nothing at all, links, depth, holes, modes and times,
-//! and what is never sent.
+//! Trees of every kind: names of any bytes, empty files and directories, links, depth, holes, modes
+//! and times, and names that are never sent.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -241,7 +241,7 @@ fn names_of_our_own_are_never_sent() {
     }
 }
 
-/// Names that something on the way might not take.
+/// Names that some program on the way might not take.
 fn odd_names() -> Vec<Vec<u8>> {
     let longest = [b'n'; 255];
     let longest_two_byte = "\u{e9}".repeat(127);

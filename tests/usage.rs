@@ -1,4 +1,4 @@
-//! What the program says of itself: help, version, options of other tools, and what happens inside.
+//! The program's texts about itself: help, version, options of other tools, and log lines.
 
 use std::fs;
 
@@ -90,7 +90,7 @@ fn verbose_twice_says_what_happens_inside_in_the_programs_voice() {
 fn a_clients_warning_is_in_its_own_voice() {
     let host = Host::new();
     files::make(host.path("d/f"), 1, 10);
-    // What bears the name of a journal and is none is worth a warning, and stays.
+    // A file that has the name of a journal and is none is worth a warning, and stays.
     files::write(host.make_dir("new/.longhaul").join("0123456789abcdef.journal"), [7; 9000]);
     files::set_mode(host.path("new/.longhaul"), 0o700);
     let outcome = host.run(["copy", "d", "new/"]).succeed();

@@ -1,5 +1,5 @@
-//! Two hosts that are far from each other: what long, lossy, narrow and broken paths do to
-//! transfers, and what they must not. The paths are `longhaul-wan`'s. Needs root.
+//! Two hosts that are far from each other: the effects of long, lossy, narrow and broken paths on
+//! transfers, and the effects that they must not have. The paths are `longhaul-wan`'s. Needs root.
 
 mod quic;
 
@@ -26,12 +26,12 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    /// Over a path as `rate=100Mbit/s,rtt=40ms,loss=1e-2`.
+    /// A client and a daemon over a path such as `rate=100Mbit/s,rtt=40ms,loss=1e-2`.
     pub(crate) fn new(path: &str) -> Far {
         Far::with(path, "")
     }
 
-    /// The same, with this in the daemon's `[limits]`.
+    /// The same, with these lines in the daemon's `[limits]`.
     fn with(path: &str, limits: &str) -> Far {
         Far::over(wan(path, &[]), limits)
     }
@@ -52,7 +52,7 @@ impl Far {
         run.beneath(self.wan.near().prefix())
     }
 
-    /// What went from near to far so far.
+    /// The counters from near to far so far.
     fn forward(&self) -> Counters {
         self.wan.counters().unwrap()[0].forward
     }
@@ -70,7 +70,7 @@ impl Far {
     }
 }
 
-/// With these kernel settings at both ends.
+/// A path with these kernel settings at both ends.
 fn wan(path: &str, sysctls: &[(&str, &str)]) -> Wan {
     let mut link = Link { mtu: 9000, ..Link::even(Path::default()) };
     link.apply(&path.parse::<Change>().unwrap());
@@ -89,7 +89,7 @@ fn make_tree(top: &std::path::Path, large: usize) {
     files::link("large", top.join("link"));
 }
 
-/// Moves a tree in one direction over `path`, and gives what happened on the wire.
+/// Moves a tree in one direction over `path`. Returns the counters of the wire and the outcome.
 pub(crate) fn moves_a_tree(path: &str, direction: Direction, options: &[&str], large: usize) -> (Counters, Outcome) {
     let far = Far::new(path);
     let (near, there) = (far.client.path("tree"), far.root.join("tree"));
@@ -243,7 +243,7 @@ fn two_paths_carry_together_and_one_that_dies_hands_over_and_comes_back() {
     tree::assert_same(&Tree::of(client.path("f")), &Tree::of(root.join("f")), &outcome);
 }
 
-/// A path, kernel settings, options, MiB to move, and what is to be named.
+/// A path, kernel settings, options, MiB to move, and the limit that is to be named.
 type Limiting<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [&'a str], usize, &'a str);
 
 #[test]

@@ -1,12 +1,12 @@
-//! Owns the account of a run's seconds. Takes what had passed over the wire at each moment; gives
-//! what the time went into. Must not know who sent it.
+//! Owns the account of a run's seconds. Takes the bytes that had passed over the wire at each
+//! moment; gives the seconds by their use. Must not know the sender.
 
 use serde::Serialize;
 
-/// What had passed at a moment.
+/// The bytes that had passed at a moment.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sample {
-    /// Since the first payload.
+    /// Seconds since the first payload.
     pub(crate) t_s: f64,
     /// Bytes on the wire, those that were lost there included.
     pub(crate) bytes: u64,
@@ -15,22 +15,22 @@ pub(crate) struct Sample {
 /// Seconds, which sum up (`tail_s` apart) to the time from the first payload to the last commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Account {
-    /// What the payload takes at the rate.
+    /// The time that the payload takes at the rate.
     pub(crate) payload_s: f64,
-    /// What else was on the wire: headers, encryption, what was sent again.
+    /// The time of all other bytes on the wire: headers, encryption, repeated data.
     pub(crate) overhead_s: f64,
-    /// When nothing was on the wire: in the first [`START_S`], ...
+    /// The time without a byte on the wire: in the first [`START_S`], ...
     pub(crate) idle_start_s: f64,
     /// ... after them, ...
     pub(crate) idle_between_s: f64,
     /// ... and in the last [`END_S`].
     pub(crate) idle_end_s: f64,
-    /// From when 999 of 1000 bytes had passed to the end.
+    /// The time from the passing of 999 of 1000 bytes to the end.
     pub(crate) tail_s: f64,
 }
 
 impl Account {
-    /// Of samples in the order of time, the first at 0 and the last at the end.
+    /// The account of samples in the order of time, the first at 0 and the last at the end.
     pub(crate) fn of(samples: &[Sample], payload_bytes: u64, bits_per_s: u64) -> Account {
         let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Account::default() };
         let seconds = |bytes: u64| bytes as f64 * 8.0 / bits_per_s as f64;
@@ -53,7 +53,7 @@ impl Account {
     }
 }
 
-/// Bits/s between start and end; none of what was shorter than both.
+/// Bits/s between start and end. `None` for a run that is shorter than both.
 pub(crate) fn steady_bits_per_s(samples: &[Sample]) -> Option<f64> {
     let ended = samples.last()?.t_s - END_S;
     let first = samples.iter().find(|sample| sample.t_s >= START_S)?;
@@ -61,12 +61,13 @@ pub(crate) fn steady_bits_per_s(samples: &[Sample]) -> Option<f64> {
     Some((last.bytes - first.bytes) as f64 * 8.0 / (last.t_s - first.t_s))
 }
 
-/// When so many bytes had passed.
+/// The time when `bytes` had passed.
 fn passed(samples: &[Sample], bytes: u64) -> f64 {
     samples.iter().find(|sample| sample.bytes >= bytes).map_or(0.0, |sample| sample.t_s)
 }
 
-/// Whatever a path's round trip, what begins a transfer is over then.
+/// The seconds of a start. The beginning of a transfer is over then, whatever the path's round
+/// trip.
 pub(crate) const START_S: f64 = 5.0;
 pub(crate) const END_S: f64 = 2.0;
 

@@ -1,4 +1,4 @@
-//! What every bench begins and ends with.
+//! The begin and the end that all benches share.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Begins, and says on which host. `tmpdir` is what cargo calls `CARGO_TARGET_TMPDIR`.
+    /// Begins, and prints the host. `tmpdir` is cargo's `CARGO_TARGET_TMPDIR`.
     pub(crate) fn start(name: &'static str, tmpdir: &str, options: Options) -> Result<Bench> {
         let target_dir = Path::new(tmpdir).parent().context("a build directory")?;
         let scratch = Scratch::new(options.dir.as_deref(), target_dir)?;
@@ -34,7 +34,7 @@ impl Bench {
         Longhaul::new(Path::new(program), self.scratch.subdir("home")?)
     }
 
-    /// Ends, and says where the raw results are.
+    /// Ends, and prints the path of the raw results.
     pub(crate) fn finish(self) {
         println!("raw results: {}", self.recorder.path().display());
     }

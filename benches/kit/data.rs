@@ -90,7 +90,7 @@ impl Scratch {
     }
 }
 
-/// Takes what lies at `path` out of the page cache, and as root all names and inodes too.
+/// Drops the files at `path` from the page cache, and as root all names and inodes too.
 pub(crate) fn make_cold(path: &Path) -> Result<()> {
     sync(path)?;
     visit(path, &mut |file, _| Ok(fadvise(File::open(file)?, 0, None::<NonZeroU64>, Advice::DontNeed)?))?;

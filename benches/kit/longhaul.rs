@@ -27,7 +27,7 @@ pub(crate) struct Daemon {
     _out: BufReader<ChildStdout>,
 }
 
-/// What a push said at its end.
+/// The figures that a push told at its end.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) bytes_committed: u64,
@@ -84,7 +84,7 @@ impl Longhaul {
         self.serve_at(dir, IpAddr::V4(Ipv4Addr::LOCALHOST), |_| {})
     }
 
-    /// Starts one that listens at `address`, which is where `place` has the command run.
+    /// Starts a daemon that listens at `address`, on the host where `place` has the command run.
     pub(crate) fn serve_at(&self, dir: &Path, address: IpAddr, place: impl FnOnce(&mut Command)) -> Result<Daemon> {
         let (config, log) = (self.home.join("serve.toml"), File::create(self.home.join("daemon.log"))?);
         fs::write(&config, self.config(dir, SocketAddr::new(address, 0))?)?;
@@ -126,14 +126,15 @@ impl Longhaul {
         command
     }
 
-    /// A push that is told the keys and nothing else; source and destination are still to be added.
+    /// A push with the options for keys and no others; source and destination are still to be
+    /// added.
     pub(crate) fn push_by_default(&self, daemon: &Daemon) -> Command {
         let mut command = self.command();
         command.arg("push").arg("--identity").arg(self.home.join("client.key")).args(["--peer-key", &daemon.key]);
         command
     }
 
-    /// The public key of whoever pushes.
+    /// The public key of the client.
     pub(crate) fn client_key(&self) -> &str {
         &self.client_key
     }
@@ -179,7 +180,7 @@ impl Daemon {
 }
 
 impl Summary {
-    /// Of a push with `--json`; if it moved one file, its digest must be `b3`.
+    /// The summary of a push with `--json`; if it moved one file, its digest must be `b3`.
     pub(crate) fn of(ran: &Ran, b3: Option<&str>) -> Result<Summary> {
         let mut summary = None;
         for line in ran.out.lines() {

@@ -1,9 +1,9 @@
-//! What all benches share: scratch data, processes and what they cost, alternating rounds, tables,
+//! Shared parts of all benches: scratch data, processes and their cost, alternating rounds, tables,
 //! raw records.
 //!
 //! Also compiled into `xtask` for its comparison with other tools. Takes programs to run and
-//! amounts to move; gives medians and raw lines. Must not know the engine: what a bench measures
-//! beyond processes and files is its own business.
+//! amounts to move; gives medians and raw lines. Must not know the engine: a bench itself measures
+//! whatever is not a process or a file.
 
 #![allow(dead_code, unused_imports, reason = "each bench uses its part")]
 #![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]

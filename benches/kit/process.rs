@@ -1,5 +1,4 @@
-//! Child processes and what they cost: CPU time and peak memory as the kernel counts them, in
-//! `/proc`.
+//! Child processes and their cost: CPU time and peak memory as the kernel counts them, in `/proc`.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -12,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use rustix::time::{ClockId, clock_gettime};
 
-/// A child whose output goes to files, so that nobody needs to read along while it is measured.
+/// A child whose output goes to files, so that no reader is needed while it is measured.
 pub(crate) struct Running {
     child: Child,
     name: String,
@@ -51,7 +50,7 @@ impl Running {
         peak_rss(self.child.id())
     }
 
-    /// What it wrote to standard output so far.
+    /// The text that it wrote to standard output so far.
     pub(crate) fn out(&self) -> Result<String> {
         text(&self.out)
     }
@@ -148,7 +147,7 @@ pub(crate) fn thread_cpu_s() -> f64 {
     seconds(ClockId::ThreadCPUTime)
 }
 
-/// A TCP port that nobody has just now, for servers that cannot choose one themselves.
+/// A TCP port that is free just now, for servers that cannot choose one themselves.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

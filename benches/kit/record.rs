@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::process::run;
 
-/// What figures depend on, as far as a machine can tell.
+/// The facts of a host on which figures depend, as far as a machine can tell.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Host {
     pub(crate) cpu: String,
@@ -43,7 +43,7 @@ struct Line<'a, T: Serialize> {
 }
 
 impl Host {
-    /// Of this host, for data that lies in `dir`.
+    /// The facts of this host, for data that lies in `dir`.
     pub(crate) fn look(dir: &Path) -> Result<Host> {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
         let cpu =
@@ -71,7 +71,7 @@ impl Host {
 }
 
 impl Recorder {
-    /// For the bench of this name, whose data lies in `dir`.
+    /// A recorder for the bench of this name, whose data lies in `dir`.
     pub(crate) fn new(bench: &'static str, quick: bool, dir: &Path, target_dir: &Path) -> Result<Recorder> {
         let above = target_dir.join("bench");
         fs::create_dir_all(&above)?;
@@ -91,7 +91,7 @@ impl Recorder {
         Ok(file.write_all(&text)?)
     }
 
-    /// Where the lines are, for people.
+    /// The path of the lines, for users.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

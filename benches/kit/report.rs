@@ -3,7 +3,7 @@
 use super::rounds::Run;
 use super::stats::{median, ratios};
 
-/// What is counted.
+/// The thing that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// Megabytes a second, CPU seconds per gigabyte.

@@ -1,5 +1,5 @@
-//! Rounds of contenders on one course, each round in the reverse order of the last, so that what
-//! drifts favours nobody.
+//! Rounds of contenders on one course, each round in the reverse order of the last, so that a drift
+//! of the machine favours none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,52 +13,52 @@ use super::data::{check_arrived, make_cold, sync};
 use super::process::machine_busy_s;
 use super::record::Recorder;
 
-/// What everyone has to do.
+/// The work that each contender does.
 pub(crate) struct Course {
-    /// Moved by each run.
+    /// The amount that each run moves.
     pub(crate) bytes: u64,
-    /// Moved by each run.
+    /// The amount that each run moves.
     pub(crate) files: u64,
-    /// What is read, made cold before each run; none if nothing is.
+    /// The source, made cold before each run. `None` if nothing is read.
     pub(crate) source: Option<PathBuf>,
-    /// Where a fresh directory is made for each run and checked afterwards; none if nothing is
-    /// written.
+    /// The directory in which a fresh one is made for each run and checked afterwards. `None` if
+    /// nothing is written.
     pub(crate) target: Option<PathBuf>,
-    /// What becomes of it then.
+    /// The treatment of the data that arrived.
     pub(crate) arrived: Arrived,
-    /// Count a sync of the target's file system with each run.
+    /// Whether a sync of the target's file system counts with each run.
     pub(crate) final_sync: bool,
 }
 
-/// What becomes of that which arrived.
+/// The treatment of arrived data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     /// It is removed at once: there is no room for all of it.
     Removed,
-    /// It stays until the end. ext4 without a journal gives the inode of a file that was removed to
-    /// no other for a minute, and looks at each of them again for every file it makes: whoever
-    /// comes after a removal would pay for it.
+    /// It stays until the end. ext4 without a journal reuses the inode of a removed file only after
+    /// a minute, and looks at each of them again for every file it makes: the next contender would
+    /// pay for a removal.
     Kept,
 }
 
-/// One who does it.
+/// A contender that does the work.
 pub(crate) struct Contender<'a> {
     pub(crate) name: &'static str,
     /// A command that loads the programs, run after the caches were emptied: their loading is not
-    /// what is measured.
+    /// measured.
     pub(crate) warm_up: Option<Command>,
     pub(crate) go: Go<'a>,
 }
 
-/// What a contender does in one run, into the directory given.
+/// The work of a contender in one run, into the directory given.
 pub(crate) type Go<'a> = Box<dyn FnMut(&Path) -> Result<Sides> + 'a>;
 
-/// Who spent CPU time, as far as it can be told apart.
+/// The CPU time of each side, as far as it can be told apart.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Sides {
     pub(crate) sender_cpu_s: Option<f64>,
     pub(crate) receiver_cpu_s: Option<f64>,
-    /// Of the side that reports them.
+    /// The stages of the side that reports them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) stages_cpu_s: Vec<(String, f64)>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Run {
     pub(crate) seconds: f64,
     #[serde(flatten)]
     pub(crate) sides: Sides,
-    /// All that the machine spent meanwhile, whoever it was for.
+    /// The CPU time that the whole machine spent meanwhile, for any process.
     pub(crate) machine_cpu_s: f64,
     /// Share of all processors that was busy just before, when nothing of ours ran.
     pub(crate) other_cpu_before: f64,
@@ -126,7 +126,7 @@ fn one(course: &Course, contender: &mut Contender<'_>, round: usize) -> Result<R
             Arrived::Removed => fs::remove_dir_all(dir)?,
             Arrived::Kept => fs::rename(dir, dir.with_file_name(format!("run-{round}-{}", contender.name)))?,
         }
-        // What is still to be written or freed is this run's doing, not the next one's.
+        // Data still to be written or freed counts for this run, not for the next one.
         sync(dir.parent().unwrap_or(dir))?;
     }
     let (what, bytes, files) = (contender.name, course.bytes, course.files);
@@ -141,5 +141,5 @@ fn load() -> Result<f64> {
     Ok((machine_busy_s()? - busy) / begun.elapsed().as_secs_f64() / cores)
 }
 
-/// A tick of the counters is 10 ms: half a second tells 2 %.
+/// The time of a measurement of the load. A tick of the counters is 10 ms: half a second tells 2 %.
 const LOAD_WINDOW: Duration = Duration::from_millis(500);

@@ -55,7 +55,7 @@ impl RsyncDaemon {
     }
 }
 
-/// Waits until someone accepts on a port.
+/// Waits until a server accepts on a port.
 pub(crate) fn wait_for_port(port: u16, who: &str) -> Result<()> {
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {

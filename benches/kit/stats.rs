@@ -2,7 +2,8 @@
 
 use super::rounds::Run;
 
-/// The middle value; of an even number the mean of both middles; of none not a number.
+/// The middle value; of an even number of values the mean of both middles; without values not a
+/// number.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -101,7 +101,7 @@ impl Pipeline {
 
     fn read(&self, offset: u64, slot: Slot) -> u64 {
         let (len, done) = ((self.from.len() - offset).min(CHUNK as u64) as usize, self.done.0.clone());
-        // Sending fails only when the run is over, and then nobody waits for the slot.
+        // Sending fails only when the run is over, and then no thread waits for the slot.
         let tell = move |slot, result| drop(done.send(Done::Read { slot, offset, len, result }));
         self.reader.read(self.from.clone(), offset, len, slot, Box::new(tell));
         len as u64
@@ -114,7 +114,7 @@ impl Pipeline {
     }
 }
 
-/// As a transfer has them by default.
+/// The chunk size, as a transfer has it by default.
 const CHUNK: usize = 4 << 20;
 const SLOTS: usize = 64;
 const DEPTH: usize = 8;

@@ -92,5 +92,5 @@ fn slab() -> Result<Arc<Slab>> {
     Ok(Slab::new(chunk as usize, (MEMORY_DEFAULT.get() / chunk) as usize)?)
 }
 
-/// As the engine's lanes have it.
+/// The size of a piece, as the engine's lanes have it.
 const PIECE: usize = 256 << 10;

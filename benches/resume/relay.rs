@@ -1,8 +1,8 @@
 //! A relay between client and daemon that says when the first byte of payload comes by, and holds
 //! it there.
 //!
-//! In: the daemon's address. Out: an address to push to, and of the first unit on any `safe` lane
-//! the moment, and what it is. Knows of the protocol only how a lane begins.
+//! In: the daemon's address. Out: an address to push to, and the time and number of the first unit
+//! on any `safe` lane. Knows of the protocol only how a lane begins.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,9 +21,9 @@ pub(crate) struct Relay {
 /// The first unit that has payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
-    /// When its first byte came.
+    /// The time when its first byte came.
     pub(crate) at: Instant,
-    /// The chunk, or of a bundle its first file's entry id.
+    /// The number of the chunk or, for a bundle, the entry id of its first file.
     pub(crate) number: u64,
 }
 
@@ -58,7 +58,7 @@ fn relay(client: TcpStream, daemon: SocketAddr, tell: Sender<First>) -> Result<(
     Ok(())
 }
 
-/// Passes on what the client says, but for a lane's payload: there it stops, and the lane stands
+/// Passes on the client's bytes, except a lane's payload: there it stops, and the lane stands
 /// still.
 fn pass(mut client: TcpStream, mut daemon: TcpStream, tell: &Sender<First>) -> Result<()> {
     let (mut seen, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
@@ -84,7 +84,7 @@ fn pass(mut client: TcpStream, mut daemon: TcpStream, tell: &Sender<First>) -> R
     }
 }
 
-/// What the frame at the beginning of a lane is of.
+/// The number of the unit in the frame at the beginning of a lane.
 fn number(lane: &[u8]) -> u64 {
     let is_bundle = lane[JOIN_BYTES + 4] == 2;
     let at = if is_bundle { PAYLOAD_AT + 8 } else { JOIN_BYTES + 16 };
@@ -95,7 +95,7 @@ fn number(lane: &[u8]) -> u64 {
 const TLS: u8 = 0x16;
 const JOIN_BYTES: usize = 8 + 36 + 32;
 const PAYLOAD_AT: usize = JOIN_BYTES + 64;
-/// Of a bundle's table: how many, where, and the first entry's id.
+/// The bytes of a bundle's table that matter here: count, place, and the first entry's id.
 const TABLE_BYTES: usize = 16;
 /// Far more than any target.
 const WITHIN: Duration = Duration::from_secs(240);

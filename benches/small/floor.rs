@@ -1,5 +1,4 @@
-//! The floor of `small`: what the file system itself takes for as many files to come into being
-//! safely.
+//! The floor of `small`: the time that the file system itself takes to make as many files durable.
 //!
 //! Temporaries created, written and given their metadata by a thread per processor; then all of it
 //! synced, all renamed, all synced again. Reads nothing, sends nothing, hashes nothing.

@@ -1,5 +1,5 @@
-//! Owns which paths are measured, and what is aimed at on each. Takes the command line; must not
-//! know how anything is run.
+//! Owns the list of measured paths, and the target of each. Takes the command line; must not know
+//! how anything is run.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Plan {
         self.small || !self.is_choice()
     }
 
-    /// The shares lost at which QUIC is to be measured at a rate, none if it is not.
+    /// The shares lost at which QUIC is to be measured at a rate. Empty if it is not.
     pub(crate) fn quic_losses(&self) -> Vec<f64> {
         match self.quic {
             false => Vec::new(),
@@ -96,7 +96,7 @@ impl Plan {
 }
 
 impl Case {
-    /// For people.
+    /// The name of the case, for users.
     pub(crate) fn name(&self) -> String {
         let loss = if self.loss == 0.0 { "0".to_owned() } else { format!("{:e}", self.loss) };
         format!("{} {} ms, loss {loss}, MTU {}", self.rate, self.rtt.as_millis(), self.mtu)
@@ -146,5 +146,5 @@ const JUMBO: u32 = 9000;
 const RTT_MS: [u64; 3] = [20, 100, 300];
 const LOSS: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
 const LOSS_QUIC: [f64; 2] = [0.0, 1e-2];
-/// By round trip, then by loss.
+/// The target shares, by round trip, then by loss.
 const TARGETS: [[f64; 4]; 3] = [[0.95, 0.95, 0.93, 0.90], [0.93, 0.93, 0.90, 0.88], [0.88, 0.88, 0.85, 0.80]];

@@ -1,5 +1,5 @@
 //! Owns the emulated path with a daemon at its far end. Takes a case; gives a push that runs at the
-//! near end, and what was counted on the way. Must not know what is moved.
+//! near end, and the counters of the path. Must not know what is moved.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Far {
         command
     }
 
-    /// A TCP connection of nobody's: its near end, and its far end.
+    /// A TCP connection that belongs to no transfer: its near end, and its far end.
     pub(crate) fn pair(&self) -> Result<(TcpStream, TcpStream)> {
         let listener = self.wan.far().run(|| TcpListener::bind((self.wan.far().address(0), 0)))??;
         let address = listener.local_addr()?;
@@ -45,11 +45,11 @@ impl Far {
         Ok((near, listener.accept()?.0))
     }
 
-    /// What went from near to far so far.
+    /// The counters from near to far so far.
     pub(crate) fn forward(&self) -> Result<Counters> {
         Ok(self.wan.counters()?.first().context("a network of one link")?.forward)
     }
 }
 
-/// Once so much is on its way, it is payload: all handshakes together take less.
+/// The bytes on the way from which they are payload: all handshakes together take less.
 pub(crate) const PAYLOAD_FROM_BYTES: u64 = 100_000;

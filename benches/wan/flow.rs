@@ -1,6 +1,6 @@
-//! Owns a TCP connection as any program has it, under cubic, that sends as much as it can beside
-//! what is measured. Takes a path; gives what it carried between two moments. Must not know what
-//! else is on the path.
+//! Owns an ordinary TCP connection, under cubic, that sends as much as it can beside the measured
+//! push. Takes a path; gives the bytes that it carried between two moments. Must not know what else
+//! is on the path.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -21,12 +21,12 @@ pub(crate) struct Flow {
     receives: JoinHandle<Result<Vec<Seen>>>,
 }
 
-/// What it carried in a time.
+/// The data that it carried in a time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Carried {
     pub(crate) seconds: f64,
     pub(crate) goodput_bits_per_s: f64,
-    /// Of what was sent.
+    /// The resent share of the sent bytes.
     pub(crate) resent_share: f64,
 }
 
@@ -50,7 +50,7 @@ impl Flow {
         Ok(Flow { near, sends, receives })
     }
 
-    /// Ends it, and says what it carried from `from` to `to`.
+    /// Ends it. Returns the data that it carried from `from` to `to`.
     pub(crate) fn end(self, from: Instant, to: Instant) -> Result<Carried> {
         // If it is over already, the receiver says so.
         let _ = self.near.shutdown(Shutdown::Both);

@@ -15,7 +15,7 @@ use crate::kit::{
 };
 use crate::said::Said;
 
-/// What is to be moved, and how.
+/// The file to move, its path and its options.
 pub(crate) struct Job<'a> {
     pub(crate) case: Case,
     /// Options of the push.
@@ -23,29 +23,29 @@ pub(crate) struct Job<'a> {
     pub(crate) source: &'a FileData,
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Serialize)]
 pub(crate) struct Moved {
     #[serde(flatten)]
     pub(crate) case: Case,
     with: Vec<String>,
     bytes: u64,
-    /// When the first payload was under way.
+    /// The time when the first payload was under way.
     #[serde(skip)]
     pub(crate) first: Instant,
-    /// From the start of the client to the first payload.
+    /// The seconds from the start of the client to the first payload.
     pub(crate) handshake_s: f64,
-    /// From there to when the client knew of the commit.
+    /// The seconds from there until the client knew of the commit.
     pub(crate) seconds: f64,
     pub(crate) goodput_bits_per_s: f64,
-    /// Of the emulated rate.
+    /// The goodput as a part of the emulated rate.
     pub(crate) ratio: f64,
     pub(crate) target: Option<f64>,
     pub(crate) client_bytes: u64,
     pub(crate) daemon_bytes: u64,
     client_cpu_s: f64,
     daemon_cpu_s: f64,
-    /// Of all processors, for whomever.
+    /// The busy share of all processors, for any process.
     pub(crate) machine_cpu_share: f64,
     pub(crate) account: Account,
     pub(crate) said: Said,
@@ -63,7 +63,7 @@ pub(crate) fn push(bench: &Bench, longhaul: &Longhaul, job: &Job<'_>) -> Result<
     moved
 }
 
-/// The same over a path that stands, to what its daemon serves.
+/// Pushes the source over a path that stands already, to the directory that its daemon serves.
 pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result<Moved> {
     let Job { case, with, source } = job;
     make_cold(&source.path)?;
@@ -104,13 +104,13 @@ pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result
 }
 
 impl Moved {
-    /// For people.
+    /// The name of the run, for users.
     pub(crate) fn name(&self) -> String {
         let with = self.with.iter().map(|option| format!(" {option}"));
         self.case.name() + &with.collect::<String>()
     }
 
-    /// Bits/s on the wire, what the path lost included, between start and end.
+    /// Bits/s on the wire between start and end, with the bytes that the path lost.
     pub(crate) fn steady_bits_per_s(&self) -> Option<f64> {
         steady_bits_per_s(&self.wire)
     }
@@ -126,11 +126,11 @@ struct Watch<'a> {
     far: &'a Far,
     mtu: u32,
     begun: Instant,
-    /// When payload was first under way.
+    /// The time when payload was first under way.
     first: Option<Instant>,
     wire: Vec<Sample>,
     client_bytes: u64,
-    /// The commit has been told.
+    /// Whether the commit has been told.
     over: bool,
 }
 
@@ -168,8 +168,8 @@ impl Watch<'_> {
     }
 }
 
-/// How a client that moves one file says that it is whole, durable and in its place.
+/// The text by which a client that moves one file tells that it is whole, durable and in its place.
 const COMMITTED: &str = "\"type\":\"file\"";
-/// Between two looks at the wire, which cost a thread on each host.
+/// The seconds between two looks at the wire, which cost a thread on each host.
 const SAMPLE_S: f64 = 0.25;
 const LONGEST: Duration = Duration::from_secs(600);

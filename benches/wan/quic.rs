@@ -1,5 +1,5 @@
-//! Owns QUIC lanes at a rate that was asked for: whether they hold it on the wire, and what they do
-//! to a TCP connection beside them, with and without loss.
+//! Owns the measurement of QUIC lanes at a rate that was asked for: whether they hold it on the
+//! wire, and their effect on a TCP connection beside them, with and without loss.
 
 use std::fs;
 use std::thread;
@@ -15,19 +15,19 @@ use crate::flow::{Carried, Flow};
 use crate::kit::{Bench, END_S, Longhaul, START_S, table};
 use crate::large::{Job, Moved, push, push_over};
 
-/// What a path came to.
+/// The results of a path.
 #[derive(Serialize)]
 struct Measured {
     asked_bits_per_s: u64,
-    /// With nothing beside it.
+    /// The push with nothing beside it.
     alone: Moved,
     wire_bits_per_s: Option<f64>,
-    /// Beside the flow.
+    /// The push beside the flow.
     beside: Moved,
     /// The flow with nothing beside it, and beside the push.
     flow_alone: Carried,
     flow_beside: Carried,
-    /// Of all packets, those that the queue had no room for.
+    /// The share of all packets for which the queue had no room.
     queue_share_alone: f64,
     queue_share_beside: f64,
 }
@@ -135,8 +135,8 @@ fn print(rows: &[Measured]) {
 const RATE_MBIT: u64 = 1000;
 const ASKED_MBIT: u64 = 900;
 const RTT: Duration = Duration::from_millis(100);
-/// Of data at the rate asked for.
+/// Seconds of data at the rate asked for.
 const SECONDS: u64 = 30;
 const SECONDS_QUICK: u64 = 10;
-/// Slow start is over, and what it overfilled is repaired.
+/// The time until the flow has settled: slow start is over, and its losses are repaired.
 const FLOW_SETTLES: Duration = Duration::from_secs(10);

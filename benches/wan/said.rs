@@ -1,5 +1,5 @@
-//! Owns what a push said about itself. Takes its events; gives what limited it and what it decided,
-//! for people and for the record.
+//! Owns the messages of a push about itself. Takes its events; gives its limits and its decisions,
+//! for users and for the record.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 /// The gist of a push's events.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Said {
-    /// Seconds in which it named this as its limit.
+    /// Seconds by the limit that it named in them.
     limited_by: BTreeMap<String, u32>,
-    /// A decision each: when, how many lanes, what, why.
+    /// The decisions: time, number of lanes, change, reason.
     lanes: Vec<Decision>,
     bytes_resent: u64,
 }

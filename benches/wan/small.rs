@@ -18,9 +18,9 @@ struct Push {
     case: Case,
     files: u64,
     round: usize,
-    /// From the start of the client to its end.
+    /// Seconds from the start of the client to its end.
     seconds: f64,
-    /// To the first payload.
+    /// Seconds to the first payload.
     handshake_s: f64,
     client_bytes: u64,
     daemon_bytes: u64,

@@ -1,8 +1,8 @@
-//! What an operator writes: keys, known hosts, config files, locations. The first byte chooses the
-//! parser.
+//! Texts that an operator writes: keys, known hosts, config files, locations. The first byte
+//! chooses the parser.
 //!
 //! In: bytes from the fuzz target, or from the test that plays some in the gate (`tests/noise.rs`).
-//! A parser that panics, or a key that does not read back, fails whoever asked.
+//! A parser that panics, or a key that does not read back, fails the target or test.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use longhaul::config::{ClientFile, CommandLineRoot, Daemon};
 use longhaul::location::Location;
 use longhaul_net::{KnownHosts, PublicKey};
 
-/// Gives `bytes` to the parser that their first names. Those that take only files read `file`,
+/// Gives `bytes` to the parser that the first byte names. Parsers that take only files read `file`,
 /// which is made and removed.
 pub(crate) fn parse(bytes: &[u8], file: &Path) {
     let Some((parser, bytes)) = bytes.split_first() else { return };

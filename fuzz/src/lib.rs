@@ -1,6 +1,6 @@
-//! What the fuzz targets share: an allocator that counts, so that "no more memory than it paid for"
-//! is checked with every input, the reading of a stream of control messages, and what waits for a
-//! peer that reads nothing.
+//! Shared parts of the fuzz targets: an allocator that counts, so that each input checks that no
+//! more memory is held than the peer paid for; the reading of a stream of control messages; and the
+//! count of messages that wait for a peer that reads nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ pub fn within<T>(bytes: usize, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The messages of a stream, up to the first that is none, and the bytes behind them.
+/// The messages of a stream, up to the first bytes that are none.
 pub fn messages(mut bytes: &[u8]) -> Vec<Message> {
     let mut messages = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() {
@@ -57,7 +57,8 @@ pub fn messages(mut bytes: &[u8]) -> Vec<Message> {
     messages
 }
 
-/// What a machine has said to a peer that never reads, beside what that peer has said.
+/// The bytes that a machine has said to a peer that never reads, beside the bytes that this peer
+/// has said.
 #[derive(Debug, Default)]
 pub struct Unread {
     heard: usize,
@@ -65,17 +66,18 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// The peer said something.
+    /// Counts a message from the peer.
     pub fn hear(&mut self, message: &Message) {
         self.heard += message.encode().len();
     }
 
-    /// Something is said to it.
+    /// Counts a message to the peer.
     pub fn say(&mut self, message: &Message) {
         self.said += message.encode().len();
     }
 
-    /// Whether so much waits that nothing new is begun. Less than in earnest, as inputs are short.
+    /// Whether so many bytes wait that no new work is begun. The limit is lower than the real one,
+    /// as inputs are short.
     pub fn is_backlogged(&self) -> bool {
         self.said > 2048
     }

@@ -1,4 +1,4 @@
-//! A bundle. What parses covers the unit exactly, in order.
+//! A bundle. A table that parses covers the unit exactly, in order.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

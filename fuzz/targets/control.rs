@@ -1,5 +1,5 @@
-//! One control message: length, number, body. What decodes encodes to the same message, within
-//! bounded memory.
+//! One control message: length, number, body. A message that decodes encodes to the same message,
+//! within bounded memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,8 +8,8 @@ use longhaul_fuzz::within;
 use longhaul_proto::Message;
 use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
 
-/// The smallest elements take some 50 times their bytes; a vector that grows holds twice and once
-/// more what is in it.
+/// The memory of one message. The smallest elements take some 50 times their bytes; a growing
+/// vector holds up to three times its content.
 const HELD_MAX: usize = 200 * MESSAGE_BYTES_MAX;
 
 fuzz_target!(|bytes: &[u8]| {

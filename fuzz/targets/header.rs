@@ -1,12 +1,12 @@
-//! A lane header. What decodes encodes to the same bytes, and can be hashed as a lane does before
-//! anyone has judged it.
+//! A lane header. A header that decodes encodes to the same bytes, and can be hashed as a lane does
+//! before it is judged.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use longhaul_core::{ChunkHasher, FileOffset, Unit};
 use longhaul_proto::wire::data::{HEADER_BYTES, Header};
 
-/// Longer holes say nothing more and take their time.
+/// The longest hole that is hashed. Longer ones find nothing more and take their time.
 const HASHED_MAX: u64 = 1 << 16;
 
 fuzz_target!(|bytes: [u8; HEADER_BYTES]| {

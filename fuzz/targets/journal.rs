@@ -1,7 +1,7 @@
-//! A journal as it may lie on a disk. What is believed fits its files, is a sound journal by
-//! itself, and goes on; the memory goes with the bytes. The first byte says how large the pieces
-//! are, and whether the checks are made right first, so that what stands behind them is reached as
-//! well.
+//! A journal as it may lie on a disk. Records that are believed fit their files, are a sound
+//! journal by themselves, and can be continued; the memory is in proportion to the bytes. The first
+//! byte chooses how large the pieces are, and whether the checks are made right first, so that the
+//! code behind them is reached as well.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The opening of a lane, and proofs for what it says: nothing but the right one is accepted.
+//! The opening of a lane, and proofs for its values: only the right proof is accepted.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

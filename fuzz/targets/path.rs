@@ -1,5 +1,5 @@
-//! A path beneath a root, or a list of them. What is accepted cannot leave it, and comes apart and
-//! together again.
+//! A path beneath a root, or a list of them. An accepted path cannot leave it, and can be split and
+//! joined again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A list that is taken in is one that this side could have made, and finds all of its paths.
+/// A list that is accepted is one that this side could have made, and finds all of its paths.
 fn names(bytes: &[u8]) {
     let mut list = PathList::default();
     if list.append(bytes).is_err() {

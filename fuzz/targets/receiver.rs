@@ -1,6 +1,6 @@
-//! The receiver's machine against whatever a sender may say, with a disk that does everything at
-//! once and lanes that bring whatever was declared: it ends the session or goes on. Each input is
-//! played twice: the second time by a sender that reads nothing of what it is told.
+//! The receiver's machine against any messages of a sender, with a disk that does everything at
+//! once and lanes that bring any declared unit: it ends the session or goes on. Each input is
+//! played twice: the second time by a sender that reads none of the messages to it.
 #![no_main]
 
 use std::sync::Arc;
@@ -26,10 +26,10 @@ fuzz_target!(|bytes: &[u8]| {
     within((4 << 20) + 512 * bytes.len(), || play(bytes, &mut Witness::default(), Unread::is_backlogged));
 });
 
-/// What is seen of a receiver from outside.
+/// The outside view of a receiver.
 #[derive(Default)]
 struct Witness {
-    /// What it said.
+    /// The messages that it said.
     said: Unread,
     /// Directories that it was told of and that have not ended.
     dirs: Vec<RelPath>,
@@ -88,7 +88,7 @@ fn play(bytes: &[u8], witness: &mut Witness, is_backlogged: impl Fn(&Unread) -> 
     }
 }
 
-/// What a lane would bring if the declaration is true.
+/// The arrival that a lane would bring if the declaration is true.
 fn landed(declared: &Declared) -> Landed {
     let rows = match declared.unit {
         Unit::Bundle(_) => (0..3)
@@ -118,8 +118,8 @@ fn landed(declared: &Declared) -> Landed {
     Landed { ticket, piece, computed: declared.digest, declared: None, rows }
 }
 
-/// Of every other file something is held, of the same version or of another; of the others some
-/// stand.
+/// The survey of a file: of every other file some chunks are held, of the same version or of
+/// another; of the others some stand.
 fn surveyed(held: &Held) -> Surveyed {
     let EntryKind::File { len, .. } = held.entry.kind else { return Seen::Absent.into() };
     let source = match held.id.0 % 4 {

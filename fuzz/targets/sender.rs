@@ -1,6 +1,6 @@
-//! The sender's machine against whatever a receiver may say: it ends the session or goes on, and
-//! holds bounded state. Each input is played twice: to a sender that does at once what is ordered,
-//! and to one of which no lane takes anything, by a receiver that reads nothing.
+//! The sender's machine against any messages of a receiver: it ends the session or goes on, and
+//! holds bounded state. Each input is played twice: to a sender that carries out orders at once,
+//! and to one whose lanes take nothing, by a receiver that reads nothing.
 #![no_main]
 
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
     within((4 << 20) + 256 * bytes.len(), || stuck(bytes));
 });
 
-/// Nothing that is ordered is ever begun, and nothing that is said is read: what waits is bounded
-/// by the window, and by what was paid.
+/// Plays a sender that begins no order and a peer that reads no message: the waiting bytes are
+/// bounded by the window, and by the bytes that the peer paid.
 fn stuck(bytes: &[u8]) {
     let chunk = ChunkSize::from_log2(10).expect("in range");
     let mut sender = Sender::new(Config { chunk, chunk_min: chunk, chunk_max: chunk, bundled_max: 256 });

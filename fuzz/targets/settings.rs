@@ -1,4 +1,4 @@
-//! What an operator writes: see `parsers/settings.rs`.
+//! Texts that an operator writes: see `parsers/settings.rs`.
 #![no_main]
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../parsers/settings.rs"]
 mod settings;
 
-/// In memory where there is such a place.
+/// The file for parsers that take only files, in memory where there is such a place.
 static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     let dir = ["/dev/shm", "/tmp"].into_iter().find(|dir| Path::new(dir).is_dir()).unwrap_or(".");
     Path::new(dir).join(format!("longhaul-fuzz-{}", std::process::id()))

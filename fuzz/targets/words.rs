@@ -1,5 +1,5 @@
-//! What a peer says in words: whatever decodes holds no text that acts on a terminal, is long, or
-//! shows something else than it is. The first byte chooses between a message and a text.
+//! Words of a peer: no decoded text acts on a terminal, is too long, or shows something else than
+//! it is. The first byte chooses between a message and a text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

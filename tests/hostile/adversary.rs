@@ -1,9 +1,9 @@
-//! Peers that only take. They never read what is said to them and never take what a lane carries,
-//! and they say whatever makes the other side remember most.
+//! Peers that only take. They never read messages and never take the payload of a lane, and they
+//! say whatever makes the other side remember most.
 //!
-//! Each attack goes on for five seconds against a real daemon or a real client of its own, which
-//! must stay small whatever comes, and a daemon serves its honest clients on. What a test asserts
-//! is the peak of the process's memory (VmHWM); the curve is printed, `cargo test --test main
+//! Each attack goes on for five seconds against a real daemon or a real client of its own. The
+//! victim must stay small in every case, and a daemon continues to serve its honest clients. A test
+//! asserts the peak of the process's memory (VmHWM); the curve is printed, `cargo test --test main
 //! adversary -- --nocapture` shows it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,8 +70,8 @@ fn client_stays_small_whatever_a_daemon_makes_it_owe() {
     }
 }
 
-/// What every session may keep besides its buffers is claimed from the memory of all: one key's
-/// many sessions come to no more than that.
+/// The memory that every session may keep besides its buffers is claimed from the memory of all:
+/// the many sessions of one key take no more than that.
 #[test]
 fn daemon_stays_small_whatever_as_many_sessions_as_one_key_may_have_make_it_owe() {
     let site = Site::with(DaemonConfig::default().line("[limits]\nsessions = 64\nmemory = '1GiB'"));
@@ -98,7 +98,7 @@ fn daemon_stays_small_whatever_as_many_sessions_as_one_key_may_have_make_it_owe(
     assert_serves(&site, "many sessions");
 }
 
-/// What a client does to a daemon; it comes back when the connection ends or the time is over.
+/// An attack of a client on a daemon. It returns when the connection ends or the time is over.
 type Attack = (&'static str, fn(&Site, Instant));
 
 const PULLS: &[Attack] = &[
@@ -148,7 +148,7 @@ const PUSHES_AND_LISTINGS: &[Attack] = &[
     }),
 ];
 
-/// What a daemon does to a client, with the words that the client is run with.
+/// An attack of a daemon on a client, with the words that the client is run with.
 type Defence = (&'static str, &'static [&'static str], fn(&Server, &mut Speech, Instant));
 
 const DAEMONS: &[Defence] = &[
@@ -196,7 +196,7 @@ const DAEMONS: &[Defence] = &[
     }),
 ];
 
-/// A daemon with what attacks want to have.
+/// A daemon with the files that attacks need.
 fn prey() -> Site {
     let site = Site::new();
     fs::File::create(site.root().join("deep")).and_then(|deep| deep.set_len(DEEP)).unwrap();
@@ -267,8 +267,8 @@ fn unsent(n: u64) -> Entry {
     entry(&format!("{n}"), EntryKind::Unsent { failure: Some(FaultCode::Io), why: "".into() })
 }
 
-/// Wants all chunks of the first file, of so many bytes as a power of two or as was agreed, and
-/// says the same of each at once.
+/// Wants all chunks of the first file, of a size given as a power of two or as agreed (`None`), and
+/// gives the same verdict for each at once.
 fn want_and_judge(speech: &mut Speech, until: Instant, log2: Option<u8>, finding: Finding) {
     let file = offered(speech, 1)[0];
     if let Some(chunk) = log2.map(|log2| ChunkSize::from_log2(log2).unwrap()) {
@@ -287,8 +287,8 @@ fn want_and_judge(speech: &mut Speech, until: Instant, log2: Option<u8>, finding
     }
 }
 
-/// Says of one file after the other that one chunk in two is held: in more pieces than a sender
-/// remembers of all files together.
+/// Announces for one file after the other that one chunk in two is held: in more pieces than a
+/// sender remembers of all files together.
 fn hold_in_pieces(speech: &mut Speech, until: Instant) {
     let chunk = ChunkSize::from_log2(20).unwrap();
     let part = |n| TreePart { start: ChunkIndex(n), chunks: 1, digest: Digest::Cv([7; 32]) };
@@ -303,7 +303,7 @@ fn hold_in_pieces(speech: &mut Speech, until: Instant) {
     }
 }
 
-/// Has the sender tell its pages until there were so many files, and wants these. Gives them, and
+/// Has the sender tell its pages until there were `count` files, and wants these. Returns them, and
 /// reads nothing from then on.
 fn offered(speech: &mut Speech, count: usize) -> Vec<FileId> {
     speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: "".into() }));
@@ -324,8 +324,8 @@ fn offered(speech: &mut Speech, count: usize) -> Vec<FileId> {
     files
 }
 
-/// Names directories that are never ended, each with a path as long as there is. Reads what it is
-/// told, so that its credit grows.
+/// Names directories that are never ended, each with the longest possible path. Reads its messages,
+/// so that its credit grows.
 fn directories(speech: &mut Speech, until: Instant) {
     let mut dir = String::new();
     let mut deep = Vec::new();
@@ -347,7 +347,7 @@ fn directories(speech: &mut Speech, until: Instant) {
     }
 }
 
-/// A process's memory while something was done to it.
+/// A process's memory during an attack.
 struct Memory {
     /// Resident MiB at each half of a second.
     curve: Vec<u64>,
@@ -360,7 +360,7 @@ impl std::fmt::Display for Memory {
     }
 }
 
-/// Does something to a process and watches its memory meanwhile.
+/// Attacks a process and watches its memory meanwhile.
 fn watched(pid: i32, attack: impl FnOnce()) -> Memory {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -389,24 +389,24 @@ fn resident(pid: i32, field: &str) -> Option<u64> {
     line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib >> 10)
 }
 
-/// So long does each attack last.
+/// The duration of each attack.
 const LASTING: Duration = Duration::from_secs(5);
-/// An attack that must not outrun its credit goes a step so often.
+/// The time between two steps of an attack that must not outrun its credit.
 const PACE: Duration = Duration::from_millis(8);
-/// Most that a process may come to hold: an idle daemon of this build has 20 MiB or so, and one
-/// session's bounds are some more.
+/// The most memory of a process: an idle daemon of this build has 20 MiB or so, and one session's
+/// bounds are some more.
 const PEAK_MIB_MAX: u64 = 96;
-/// As many sessions as one key may have of 64.
+/// The sessions that one key may have of 64.
 const SESSIONS: usize = 48;
-/// Most that a daemon may come to hold that many owe: they have no buffer filled.
+/// The most memory of a daemon with many such sessions: none of their buffers is filled.
 const SESSIONS_PEAK_MIB_MAX: u64 = 512;
 /// The length of a file without content.
 const DEEP: u64 = 64 << 30;
 /// Files that are held in pieces: a sender remembers 131,072 pieces, and one chunk in two of each
 /// of these is 32,768.
 const HELD_FILES: usize = 8;
-/// Names in the directory that is listed, and those who list it.
+/// Names in the listed directory.
 const NAMES: u64 = 20_000;
 const CROWD: usize = 100;
-/// How clients are run, which have one try and little memory for payload.
+/// The options of clients: one try and little memory for payload.
 const OPTIONS: [&str; 9] = ["--json", "--retry-for", "0", "--lanes", "1", "--chunk-size", "1MiB", "--memory", "8MiB"];

@@ -1,5 +1,5 @@
-//! Clients that may measure and ask for more than that: they get what the daemon allows, and no
-//! file of anybody is touched.
+//! Clients that may measure and ask for more than that: they get the amount that the daemon allows,
+//! and no file is touched.
 
 use longhaul_core::{EntryKind, Role};
 use longhaul_proto::Message;

@@ -1,5 +1,5 @@
 //! Floods: connections by the thousand each second over a long path, which say nothing, or
-//! something and no more. Who means well gets in meanwhile, from the same address and from others.
+//! something and no more. Honest clients get in meanwhile, from the same address and from others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,14 +17,14 @@ use super::noise::{client_hello, raise_descriptor_limit};
 use super::{assert_sane, daemon_addr};
 use crate::fixture::Site;
 
-/// A long path to the daemon: whatever is said takes half of [`ROUND_TRIP`] each way.
+/// A long path to the daemon: all bytes take half of [`ROUND_TRIP`] each way.
 struct Distance {
     runtime: Runtime,
     addr: SocketAddr,
 }
 
 impl Distance {
-    /// One whose far end has this address.
+    /// A path whose far end has this address.
     fn start(daemon: SocketAddr, from: &str) -> Distance {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let from = SocketAddr::new(from.parse::<IpAddr>().unwrap(), 0);
@@ -71,7 +71,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Waits until so many have connected.
+    /// Waits until `count` have connected.
     fn wait(&self, path: &Distance, count: usize) {
         let mut connected = self.connected.subscribe();
         let enough = async { timeout(FLOODED_MAX, connected.wait_for(|connected| *connected >= count)).await.is_ok() };
@@ -96,7 +96,7 @@ async fn carry(near: TcpStream, daemon: SocketAddr, from: SocketAddr) -> std::io
     Ok(())
 }
 
-/// Passes on what comes `from` one end, and its end too, half of a round trip later.
+/// Passes on the bytes `from` one end, and its end too, half of a round trip later.
 async fn delay(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
     let (sender, mut on_its_way) = mpsc::unbounded_channel();
     let reading = async move {
@@ -120,7 +120,7 @@ async fn delay(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin
     tokio::join!(reading, writing);
 }
 
-/// Where the honest come from.
+/// The address of honest clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Honest {
     SameAddress,
@@ -148,7 +148,7 @@ fn assert_lists_on(what: &str, words: &[u8], honest: &[Honest]) {
         }
     }
     drop(flood);
-    // The operator is told, by whom and how often, and not each time.
+    // The operator is told the sources and the counts, and not each connection.
     let told = site.daemon.wait_log("give way");
     assert!(told.contains("WARN") && told.contains("127.0.0.1="), "{told}");
     let lines = site.daemon.log().lines().count();
@@ -173,11 +173,11 @@ fn hellos_by_the_thousand_keep_nobody_out() {
     assert_lists_on("client hellos", &client_hello(), &[Honest::Elsewhere]);
 }
 
-/// One flood takes thousands of descriptors and much of a processor.
+/// A lock for floods: one takes thousands of descriptors and much of a processor.
 static ALONE: Mutex<()> = Mutex::new(());
-/// Of the flooded path, and of that of the honest.
+/// The round trip of the flooded path, and of the path of honest clients.
 const ROUND_TRIP: Duration = Duration::from_millis(200);
 /// Connections a second.
 const RATE: usize = 1500;
-/// Longer than any machine needs to make the flood that is waited for.
+/// The longest wait for the flood: longer than any machine needs to make it.
 const FLOODED_MAX: Duration = Duration::from_secs(60);

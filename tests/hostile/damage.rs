@@ -1,5 +1,5 @@
-//! Bytes that change on the way. On a `safe` lane: wanted again, or given up; never believed. On a
-//! `private` one: over another lane.
+//! Bytes that change on the way. On a `safe` lane the unit is wanted again, or given up; never
+//! believed. On a `private` one it comes over another lane.
 
 use longhaul_core::{BundleId, ChunkIndex, ChunkSize, DigestKind, FileId, Unit};
 use longhaul_proto::wire::data::{HEADER_BYTES, Header, Piece};
@@ -83,7 +83,7 @@ fn one_damaged_file_of_many_fails_alone() {
     }
 }
 
-/// What is done to one header.
+/// An alteration of one header.
 type Alteration = (&'static str, fn(&mut Piece));
 
 const ALTERATIONS: &[Alteration] = &[
@@ -121,8 +121,8 @@ fn alter_header(
     }
 }
 
-/// After what was done to a `safe` lane on the way, either an exact copy stands and the run says
-/// so, or nothing does and the run says that a retry may help, or that the bytes did not match.
+/// Fails unless, after the damage of a `safe` lane, either an exact copy stands and the run says
+/// so, or nothing stands and the run says that a retry may help, or that the bytes did not match.
 #[track_caller]
 fn assert_right_or_refused(wired: &Wired, direction: Direction, engine: &str, what: &str) {
     let context = format!("{what}, {direction:?}, engine {engine}");
@@ -146,7 +146,7 @@ fn an_altered_header_never_makes_a_wrong_file() {
     });
 }
 
-/// How a proxy is told what to do to lanes of one direction.
+/// Makes a proxy that damages lanes of one direction.
 type Wire = fn(Direction) -> Wired;
 
 #[test]
@@ -165,7 +165,7 @@ fn bytes_that_are_promised_or_sent_and_never_come_do_not_hang_the_session() {
         let outcome = wired.run(direction, "safe", "threads").finish();
         let context = format!("{what}, {direction:?}: {outcome}");
         match outcome.code {
-            // The lane was given up, and what it kept went over another.
+            // The lane was given up, and the bytes that it kept went over another.
             0 if !what.ends_with("longer") => wired.assert_copied(direction, &context),
             5 => wired.assert_absent(direction, &context),
             // Where another unit follows, its bytes fill what was promised: that is damage, each
@@ -176,7 +176,7 @@ fn bytes_that_are_promised_or_sent_and_never_come_do_not_hang_the_session() {
     });
 }
 
-/// Swallows what comes on a `safe` lane behind so many bytes of frames.
+/// Swallows the bytes of a `safe` lane behind the first `after` bytes of frames.
 fn swallowing(direction: Direction, after: usize) -> Wired {
     Wired::new(move |kind, way| {
         (kind == Kind::SafeLane && way == direction.way()).then(|| -> Box<dyn super::Meddler> {
@@ -269,7 +269,7 @@ fn a_damaged_control_connection_ends_the_session_and_nothing_wrong_stands() {
     );
 }
 
-/// Fails if any file stands that is not an exact copy.
+/// Fails if any standing file is not an exact copy.
 #[track_caller]
 fn assert_all_whole(wired: &Wired, direction: Direction, context: &str) {
     let Ok(entries) = std::fs::read_dir(wired.end(direction, End::To)) else { return };

@@ -1,9 +1,9 @@
 //! Daemons that may open too few files: they say so when they start, and a session that runs out of
-//! them ends and goes on later.
+//! descriptors ends and continues later.
 
 use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, files, tree};
 
-/// Files that are each sent in chunks: so many are open at a time.
+/// Files that are each sent in chunks, and are all open at a time.
 const FILES: u64 = 120;
 
 fn with_limit(config: &DaemonConfig, server: &Host, limit: u64) -> Daemon {

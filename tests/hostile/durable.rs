@@ -15,7 +15,7 @@ use crate::fixture::left::Left;
 use crate::fixture::tree::Tree;
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, engines, files};
 
-/// A system call as `strace -f -y` tells it.
+/// A system call as `strace -f -y` prints it.
 #[derive(Debug)]
 struct Call {
     name: String,
@@ -26,7 +26,7 @@ struct Call {
     ends: usize,
 }
 
-/// What one run of the program did.
+/// The system calls of one run of the program.
 struct Trace(Vec<Call>);
 
 impl Trace {
@@ -69,7 +69,7 @@ impl Trace {
             .filter(move |call| names.contains(&call.name.as_str()) && call.succeeded() && call.text.contains(&text))
     }
 
-    /// A sync of what is at `path`, or of everything, between two moments.
+    /// Fails unless the file at `path`, or everything, was synced between two moments.
     #[track_caller]
     fn assert_synced(&self, path: &Path, after: usize, before: usize, what: &str) {
         let whole = self.all(&["syncfs"], String::new());
@@ -84,7 +84,7 @@ impl Call {
         self.text.rsplit_once(" = ").is_some_and(|(_, result)| !result.starts_with(['-', '?']))
     }
 
-    /// What a `write` or `pwrite64` wrote.
+    /// The number of bytes that a `write` or `pwrite64` wrote.
     fn result(&self) -> u64 {
         let result = self.text.rsplit_once(" = ").map_or("0", |(_, result)| result);
         result.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
@@ -145,16 +145,17 @@ fn assert_file(trace: &Trace, top: &Path, path: &Path, made: &[PathBuf], writes_
     }
 }
 
-/// All that is watched.
+/// The watched calls.
 const CALLS: &str = "trace=write,pwrite64,pwritev,pwritev2,writev,ftruncate,fallocate,fchmod,utimensat,fsync,fdatasync,syncfs,\
     rename,renameat,renameat2,linkat,unlinkat,mkdir,mkdirat";
 const WRITES: &[&str] = &["write", "pwrite64", "pwritev", "pwritev2", "writev"];
-/// What changes a file's content or metadata.
+/// The calls that change a file's content or metadata.
 const TOUCHES: &[&str] =
     &["write", "pwrite64", "pwritev", "pwritev2", "writev", "ftruncate", "fallocate", "fchmod", "utimensat"];
 const RENAMES: &[&str] = &["rename", "renameat", "renameat2", "linkat"];
 
-/// Copies what `make` makes to a destination whose ancestors are missing, and checks the promise.
+/// Copies the files that `make` makes to a destination whose ancestors are missing, and checks the
+/// promise.
 fn check(make: impl Fn(&Path)) {
     for &engine in engines() {
         let host = Host::new();

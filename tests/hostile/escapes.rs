@@ -50,8 +50,8 @@ impl Prison {
     }
 }
 
-/// Names that no honest peer can say: how it would be said honestly, what is exchanged in that, and
-/// for what.
+/// Names that no honest peer can say: the honest name that is encoded, the bytes in it that are
+/// exchanged, and their replacement.
 const FORGERIES: &[(&str, &[u8], &[u8])] = &[
     ("QQ", b"QQ", b".."),
     ("QQ/outside/new", b"QQ/", b"../"),

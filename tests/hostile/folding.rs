@@ -1,5 +1,5 @@
-//! Roots on a file system that takes several spellings of a name for one: whose files are whose,
-//! and which is which.
+//! Roots on a file system that takes several spellings of a name for one: the owner of each file,
+//! and the identity of each name.
 //!
 //! The file system is one of the fixture's own, over FUSE. Needs root.
 
@@ -17,7 +17,7 @@ use crate::fixture::device::{Fuse, Memory};
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Site, files};
 
-/// Upper and lower case are one, and characters that show nothing are none.
+/// The fold of a name: upper and lower case are the same, and invisible characters are left out.
 fn fold(name: &[u8]) -> Vec<u8> {
     String::from_utf8_lossy(name).to_lowercase().replace(['\u{ad}', '\u{200d}'], "").into_bytes()
 }
@@ -85,8 +85,8 @@ fn what_one_client_left_unfinished_another_neither_sees_nor_forges_where_names_f
     tree::assert_same(&Tree::of(alice.path("f")), &Tree::of(root.join("f")), "what alice resumed");
 }
 
-/// Sends small files one page after the other, each when what came before has its outcome; gives
-/// the outcomes.
+/// Sends small files one page after the other, each when the earlier ones have their outcome.
+/// Returns the outcomes.
 fn send_in_turn(client: &mut Client, names: &[(&str, &[u8])]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for (n, (name, bytes)) in names.iter().enumerate() {

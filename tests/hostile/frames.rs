@@ -1,8 +1,8 @@
 //! A meddler that understands `safe` lanes: skips the join, shows each header and the payload
 //! behind it to an editor.
 //!
-//! It follows the honest headers, whatever the editor makes of them, so that only what is meant to
-//! be altered is.
+//! It follows the honest headers, whatever the editor changes, so that only the intended bytes are
+//! altered.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ pub(super) enum Part<'a> {
     Payload { piece: &'a Piece, bytes: &'a mut [u8] },
 }
 
-/// Edits what goes over the lanes of a session, all of them.
+/// Edits the bytes of all lanes of a session.
 pub(super) type Editor = Arc<Mutex<dyn FnMut(Part<'_>) + Send>>;
 
 /// An editor from a closure.
@@ -45,7 +45,7 @@ struct Frames {
     /// Bytes of the join that are still to pass.
     preamble: usize,
     header: Vec<u8>,
-    /// The unit whose payload passes, and how much of it has.
+    /// The unit whose payload passes, and the bytes of it that have passed.
     payload: Option<(Piece, u64)>,
     editor: Editor,
 }
@@ -62,7 +62,7 @@ impl Meddler for Frames {
 }
 
 impl Frames {
-    /// Passes what belongs together at the front of `rest`; gives how much that was.
+    /// Passes the next part at the front of `rest`. Returns its length.
     fn next(&mut self, rest: &mut [u8], out: &mut Vec<u8>) -> usize {
         if self.preamble > 0 {
             let taken = rest.len().min(self.preamble);
@@ -97,5 +97,5 @@ impl Frames {
     }
 }
 
-/// The dialler's proof.
+/// The length of the dialler's proof.
 const MAC_BYTES: usize = 32;

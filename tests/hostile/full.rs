@@ -48,13 +48,13 @@ impl Drop for Small {
     }
 }
 
-/// Space that can be had on the file system of `path`, in bytes.
+/// Free space on the file system of `path`, in bytes.
 fn free(path: &Path) -> u64 {
     let stat = rustix::fs::statvfs(path).unwrap();
     stat.f_bavail * stat.f_frsize
 }
 
-/// Nothing is left, and the space is free again.
+/// Fails unless no file is left and the space is free again.
 #[track_caller]
 fn assert_given_back(small: &Small, before: u64, context: &str) {
     assert_eq!(tree::leftovers(&small.mount), [""; 0], "{context}");
@@ -62,10 +62,10 @@ fn assert_given_back(small: &Small, before: u64, context: &str) {
     assert!(free(&small.mount) + (64 << 10) >= before, "{context}: {} of {before} bytes are free", free(&small.mount));
 }
 
-/// Makes something to send.
+/// Makes the files to send.
 type Load = fn(&Path);
 
-/// What does not fit: one file in chunks; many files in bundles.
+/// Loads that do not fit: one file in chunks; many files in bundles.
 const LOADS: [(&str, Load); 2] = [
     ("one large file", |path| files::make(path, 1, 40 << 20)),
     ("many small files", |path| (0..300).for_each(|n| files::make(path.join(n.to_string()), n, 128 << 10))),
@@ -89,7 +89,7 @@ fn a_full_disk_ends_the_transfer_as_unable_and_keeps_only_what_can_be_continued(
                 if target.exists() {
                     fs::remove_dir_all(&target).unwrap();
                 }
-                // What is kept is there to be continued; the rest of the space is free.
+                // The kept partial can be continued; the rest of the space is free.
                 assert_eq!(tree::orphans(&small.mount), [""; 0], "{context}");
                 for kept in tree::leftovers(&small.mount).iter().filter(|path| !path.contains('/')) {
                     let path = small.path(kept);
@@ -101,10 +101,10 @@ fn a_full_disk_ends_the_transfer_as_unable_and_keeps_only_what_can_be_continued(
     }
 }
 
-/// A command that moves what was made to `f` on a small file system, and the hosts at its ends.
+/// A command that moves the made files to `f` on a small file system, and the hosts at its ends.
 struct Filling {
     client: Host,
-    /// Where the daemon's configuration lies.
+    /// The host with the daemon's configuration.
     _server: Host,
     daemon: Daemon,
     verb: &'static str,
@@ -151,7 +151,7 @@ impl Filling {
     }
 }
 
-/// Moves what `make` makes to `f` on the small file system.
+/// Moves the files that `make` makes to `f` on the small file system.
 fn fill(small: &Small, verb: &'static str, mode: Mode, make: Load) -> Outcome {
     Filling::new(small, verb, mode, make).run()
 }
@@ -166,7 +166,7 @@ fn a_full_disk_that_is_freed_takes_the_rest() {
             let ballast = small.path("ballast");
             // Of a longer file blocks are reserved ahead.
             let filling = Filling::new(&small, verb, mode, |path| files::make(path, 1, 15 << 20));
-            // There is room for it when it is begun. Then somebody else takes that.
+            // There is room for it when it is begun. Then another file takes that room.
             let running = filling.command().args(["--rate", "4MB/s"]).start();
             running.wait_event(|event| event["bytes_durable"].as_u64().filter(|bytes| *bytes > 0));
             let mut other = fs::File::create(&ballast).unwrap();
@@ -191,8 +191,7 @@ fn a_full_disk_that_is_freed_takes_the_rest() {
     }
 }
 
-/// The one fault for want of room says on which file system of which host, and `what`; it is said
-/// once.
+/// Fails unless one fault for want of room names the file system, the host and `what`, once.
 #[track_caller]
 fn assert_named(outcome: &Outcome, what: &str, context: &str) {
     let faults = outcome.events_of("fault");
@@ -203,7 +202,7 @@ fn assert_named(outcome: &Outcome, what: &str, context: &str) {
     assert!(named, "{context}: {outcome}");
 }
 
-/// Room for three files of nine megabytes, and not for a fourth.
+/// The disk has room for three files of nine megabytes, and not for a fourth.
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn of_files_that_do_not_all_fit_those_that_do_are_committed_and_one_line_says_why_the_rest_is_not() {
@@ -272,7 +271,7 @@ fn a_file_system_without_inodes_is_named_once_and_keeps_what_it_took() {
     }
 }
 
-/// Whatever small files were committed before the disk was full are whole.
+/// Fails unless all small files that were committed before the disk was full are whole.
 fn assert_committed_whole(small: &Small, target: &Path, context: &str) {
     let Ok(entries) = fs::read_dir(target) else { return };
     for entry in entries {

@@ -18,7 +18,7 @@ use super::proxy::{Gate, Kind, Way, hold_after};
 use super::{Direction, Wired, assert_serves, daemon_addr};
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files, tree};
 
-/// What the dialler of a `safe` lane says until it is joined: magic, opening, proof.
+/// The bytes that the dialler of a `safe` lane says until it is joined: magic, opening, proof.
 const JOIN_BYTES: usize = SAFE_MAGIC.len() + OPENING_BYTES + 32;
 
 #[test]
@@ -46,7 +46,7 @@ fn a_recorded_join_is_good_for_no_second_connection() {
     wired.assert_copied(Direction::Push, "after a replay");
 }
 
-/// Says `bytes` to the daemon and hears it out.
+/// Says `bytes` to the daemon and reads its answer to the end.
 fn dialogue(site: &Site, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(daemon_addr(site)).unwrap();
     stream.write_all(bytes).unwrap();
@@ -80,13 +80,14 @@ fn proof(client: &Client, reply: &[u8; REPLY_BYTES]) -> [u8; 32] {
     JoinKey(client.speech.control.exporter).prove(Prover::Dialer, &claim)
 }
 
-/// Shows a proof; whether the daemon closed the lane without a word.
+/// Shows a proof. Returns whether the daemon closed the lane silently.
 fn is_closed(mut stream: TcpStream, proof: &[u8]) -> bool {
     stream.write_all(proof).unwrap();
     stream.read(&mut [0]).unwrap_or(0) == 0
 }
 
-/// Shows a proof, and ends the lane in order; the daemon says over control that it stood.
+/// Shows a proof, and ends the lane in order. Returns whether the daemon says over control that it
+/// stood.
 fn joins(client: &mut Client, mut stream: TcpStream, proof: &[u8]) -> bool {
     stream.write_all(proof).unwrap();
     stream.write_all(&Header::End.encode()).unwrap();

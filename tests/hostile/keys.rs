@@ -1,5 +1,5 @@
-//! Who may not: keys that are unknown or changed, roots that are not there, rights that are not
-//! given. Exit 4, nothing written.
+//! Clients without permission: keys that are unknown or changed, roots that do not exist, rights
+//! that are not given. Exit 4, nothing written.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use longhaul_net::Identity;
 
 use crate::fixture::{DaemonConfig, Host, Outcome, Site, files, tree};
 
-/// A denied run told why, and changed nothing at the daemon.
+/// Fails unless a denied run told why, and changed nothing at the daemon.
 #[track_caller]
 fn assert_denied(outcome: &Outcome, before: &tree::Tree, root: &std::path::Path) {
     assert_eq!(outcome.code, 4, "{outcome}");

@@ -1,5 +1,5 @@
 //! Transfers that are cut off in the middle and not tried again: control connections that break,
-//! ends that die, users who give up. (What is tried again stands in `links` at the top.)
+//! ends that die, users who give up. (Transfers that are tried again are in `links` at the top.)
 //!
 //! The proxy holds the payload, so that "in the middle" is a state and not a moment.
 
@@ -25,14 +25,14 @@ fn held(direction: Direction) -> (Wired, Gate) {
     (wired, gate)
 }
 
-/// All ways in which the tests below run.
+/// The ways in which the tests below run.
 fn ways() -> impl Iterator<Item = (Direction, &'static str, &'static str)> {
     // Every pair of directions and protections, the engines in turn.
     let pairs = Direction::BOTH.into_iter().flat_map(|direction| PROTECTIONS.map(|protect| (direction, protect)));
     pairs.zip(engines().iter().cycle()).map(|((direction, protect), engine)| (direction, protect, *engine))
 }
 
-/// What stands at the receiving end while the gate is closed: one temporary, and not the final
+/// Fails unless the receiving end, while the gate is closed, has one temporary, and not the final
 /// name.
 fn assert_under_way(wired: &Wired, direction: Direction) {
     let to = wired.end(direction, End::To);

@@ -1,4 +1,4 @@
-//! Listings without end: whoever looks sees names as they come, and holds none of them.
+//! Listings without end: the client prints names as they come, and holds none of them.
 
 use std::fs;
 use std::thread;
@@ -21,7 +21,7 @@ fn a_listing_of_any_length_is_printed_as_it_comes_and_not_held() {
             let mut speech = server.accept_control();
             speech.hear();
             (0..PAGES).for_each(|page| tell(&mut speech, page, false));
-            // What was said is with the client, but for what sockets hold.
+            // The pages are with the client, except those that sockets hold.
             let peak = peak_kibibytes(pid.get());
             tell(&mut speech, PAGES, true);
             peak

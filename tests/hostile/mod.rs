@@ -1,9 +1,9 @@
-//! What the world does to a transfer: peers that lie, links that break, disks that fill up, sources
-//! that move.
+//! Attacks and failures around a transfer: peers that lie, links that break, disks that fill up,
+//! sources that move.
 //!
 //! Takes hosts and daemons from the fixture and puts something between or in place of them: a
-//! [`proxy`] on the way, a [`peer`] that follows no rules. Whatever happens, no wrong file may
-//! stand, and the daemon serves on.
+//! [`proxy`] on the way, a [`peer`] that follows no rules. In every case no wrong file may stand,
+//! and the daemon continues to serve.
 
 mod adversary;
 mod bench;
@@ -45,7 +45,7 @@ pub(crate) struct Wired {
     pub(crate) proxy: Proxy,
 }
 
-/// Which way a transfer goes: from the client's `f` to the daemon's, or back.
+/// The direction of a transfer: from the client's `f` to the daemon's, or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Push,
@@ -68,8 +68,7 @@ impl Wired {
         Wired { site, proxy }
     }
 
-    /// Puts `f` at the sending end: a file of `len` bytes, or whatever `make` makes under that
-    /// path.
+    /// Puts `f` at the sending end: the files that `make` makes under that path.
     pub(crate) fn source(&self, direction: Direction, make: impl FnOnce(&std::path::Path)) {
         make(&self.end(direction, End::From));
     }
@@ -77,7 +76,7 @@ impl Wired {
     /// Moves `f` through the proxy: one lane, chunks of 1 MiB, one try, events told.
     pub(crate) fn run(&self, direction: Direction, protect: &str, engine: &str) -> Run {
         let far = format!("lh://{}/data/f", self.proxy.addr());
-        // What lies in a directory, so that it stands under the same name at both ends.
+        // The content of a directory, so that it stands under the same name at both ends.
         let slash = if self.end(direction, End::From).is_dir() { "/" } else { "" };
         let (verb, from, to) = match direction {
             Direction::Push => ("push", format!("f{slash}"), far),
@@ -94,7 +93,7 @@ impl Wired {
         ])
     }
 
-    /// Where `f` stands, or will, at one end.
+    /// The path of `f` at one end.
     pub(crate) fn end(&self, direction: Direction, end: End) -> std::path::PathBuf {
         match (direction, end) {
             (Direction::Push, End::From) | (Direction::Pull, End::To) => self.site.client.path("f"),
@@ -102,7 +101,7 @@ impl Wired {
         }
     }
 
-    /// Fails if the target holds anything else than an exact copy, or if anything temporary is left
+    /// Fails if the destination holds anything else than an exact copy, or if a temporary is left
     /// at either end.
     #[track_caller]
     pub(crate) fn assert_copied(&self, direction: Direction, context: &str) {
@@ -111,7 +110,7 @@ impl Wired {
         self.assert_clean(context);
     }
 
-    /// Fails if anything stands under the final name, or anything temporary is left at either end.
+    /// Fails if a file stands under the final name, or if a temporary is left at either end.
     #[track_caller]
     fn assert_absent(&self, direction: Direction, context: &str) {
         let to = self.end(direction, End::To);
@@ -143,7 +142,7 @@ pub(crate) enum End {
 impl Direction {
     pub(crate) const BOTH: [Direction; 2] = [Direction::Push, Direction::Pull];
 
-    /// The way in which payload goes.
+    /// The way of the payload.
     pub(crate) fn way(self) -> Way {
         match self {
             Direction::Push => Way::ToDaemon,
@@ -175,10 +174,10 @@ fn at_once<T: Send>(n: usize, cases: impl IntoIterator<Item = T>, run: impl Fn(T
     });
 }
 
-/// What a client of the tests' own does, and the code of the refusal that it gets.
+/// An abuse by a client of the tests' own, and the code of the refusal that it gets.
 type Abuse = (&'static str, fn(&mut peer::Client), &'static str);
 
-/// A site with something to read in it.
+/// A site with files to read.
 fn stocked() -> Site {
     let site = Site::new();
     files::make(site.root().join("stands"), 1, (3 << 20) + 5);
@@ -186,12 +185,12 @@ fn stocked() -> Site {
     site
 }
 
-/// A client of the tests' own, with the key of the site's.
+/// A client of the tests' own, with the key of the site's client.
 fn client(site: &Site) -> peer::Client {
     peer::Client::dial(daemon_addr(site), identity(&site.client))
 }
 
-/// Where a site's daemon listens.
+/// The address where a site's daemon listens.
 pub(crate) fn daemon_addr(site: &Site) -> SocketAddr {
     site.daemon.addr().parse().unwrap()
 }
@@ -208,7 +207,7 @@ fn assert_sane(site: &Site, context: &str) {
     assert!(!site.daemon.log().contains("panicked"), "{context}: {}", site.daemon.log());
 }
 
-/// Fails unless the daemon of `site` still serves whoever means well.
+/// Fails unless the daemon of `site` still serves honest clients.
 #[track_caller]
 fn assert_serves(site: &Site, context: &str) {
     let name = format!("honest-{}", context.replace(|c: char| !c.is_alphanumeric(), "-"));

@@ -1,5 +1,5 @@
-//! Connections that are none: rubbish, other protocols, half a handshake, silence, by the hundred.
-//! Who means well gets in.
+//! Connections that are no sessions: rubbish, other protocols, half a handshake, silence, by the
+//! hundred. Honest clients get in.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use super::proxy::{Kind, Proxy, Way};
 use super::{assert_serves, daemon_addr};
 use crate::fixture::{Site, files};
 
-/// What is said on a connection, and whether it is cut off after that.
+/// The bytes that are said on a connection; it is cut off after some of them.
 fn noises() -> Vec<(&'static str, Vec<u8>)> {
     let hello = client_hello();
     let mut broken = hello.clone();
@@ -42,7 +42,7 @@ fn noises() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What an honest client says first.
+/// The first bytes of an honest client.
 pub(super) fn client_hello() -> Vec<u8> {
     let site = Site::new();
     let (said, hear) = std::sync::mpsc::channel();
@@ -82,8 +82,8 @@ fn who_does_not_speak_longhaul_is_cut_off_in_time_and_hurts_nobody() {
     assert_serves(&site, "noise that hangs up");
 }
 
-/// So many connections are more than the daemon greets at once, and more than a runtime has threads
-/// to wait with.
+/// The number of connections: more than the daemon greets at once, and more than a runtime has
+/// threads to wait with.
 const CROWD: usize = 700;
 
 #[test]
@@ -106,7 +106,7 @@ fn a_stranger_is_refused_before_anything_that_it_says_is_looked_at() {
     let mut honest = stranger();
     honest.speech.say(&hello(Request::Roots));
     assert_eq!(honest.speech.end(), "denied");
-    // No message begins so: who looked at it would speak of a broken protocol.
+    // No message begins so: a daemon that looked at it would report a broken protocol.
     for rubbish in [&[0xff; 4][..], &[0; 4], &[1, 0, 0, 0, 0xee], &files::bytes(5, 100_000)] {
         let mut odd = stranger();
         odd.speech.say_bytes(rubbish);
@@ -156,10 +156,10 @@ fn lanes_of_strangers_are_hung_up_on_at_once_and_take_no_thread() {
     assert!(after <= before + 2, "{before} threads, and {after} then");
 }
 
-/// More than the daemon sends away at a time.
+/// The number of strangers: more than the daemon sends away at a time.
 const STRANGERS: usize = 80;
 
-/// A crowd needs more descriptors than a process has by default.
+/// Raises the limit of descriptors: a crowd needs more than a process has by default.
 pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();

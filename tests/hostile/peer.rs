@@ -40,12 +40,12 @@ impl Speech {
         Speech { runtime, control }
     }
 
-    /// Says a message; whether the other side still listens is seen by what it answers.
+    /// Says a message. Only the answer tells whether the other side still listens.
     pub(super) fn say(&mut self, message: &Message) {
         self.say_bytes(&message.encode());
     }
 
-    /// Says anything at all.
+    /// Says any bytes.
     pub(super) fn say_bytes(&mut self, bytes: &[u8]) {
         let writer = &mut self.control.writer;
         let said = async {
@@ -55,8 +55,8 @@ impl Speech {
         let _ = self.runtime.block_on(said);
     }
 
-    /// Says anything at all, and says whether it was taken: not if the other side has ended the
-    /// connection, or reads nothing before `until`.
+    /// Says any bytes. Returns whether they were taken: they are not if the other side has ended
+    /// the connection, or reads nothing before `until`.
     pub(super) fn force(&mut self, bytes: &[u8], until: Instant) -> bool {
         let writer = &mut self.control.writer;
         let said = async {
@@ -67,7 +67,7 @@ impl Speech {
         Instant::now() < until && matches!(self.runtime.block_on(said), Ok(Ok(())))
     }
 
-    /// The next message; none when the other side has ended the connection.
+    /// The next message. `None` when the other side has ended the connection.
     pub(super) fn hear(&mut self) -> Option<Message> {
         loop {
             match self.hear_next()? {
@@ -90,7 +90,7 @@ impl Speech {
         self.runtime.block_on(async { tokio::time::timeout(HEAR_MAX, heard).await.expect("an answer in time") })
     }
 
-    /// Hears until `wanted` finds what it looks for; none if the connection ends first.
+    /// Reads messages until `wanted` takes one. `None` if the connection ends first.
     pub(super) fn hear_until<T>(&mut self, mut wanted: impl FnMut(Message) -> Option<T>) -> Option<T> {
         loop {
             if let Some(found) = wanted(self.hear()?) {
@@ -99,8 +99,8 @@ impl Speech {
         }
     }
 
-    /// Hears out the session and gives the name of the code it was refused with, or what it ended
-    /// with instead.
+    /// Reads the session to its end. Returns the name of the code it was refused with, or a
+    /// description of another end.
     pub(super) fn end(&mut self) -> String {
         let mut last = "nothing";
         let refused = self.hear_until(|message| match message {
@@ -121,7 +121,7 @@ pub(super) struct Client {
     session: [u8; 16],
     lanes: GrantedLanes,
     lane: Option<LaneStream>,
-    /// Files whose chunks are wanted, as far as heard.
+    /// Files whose chunks are wanted, as far as messages told.
     wanted: Vec<FileId>,
 }
 
@@ -171,7 +171,7 @@ impl Client {
         stream
     }
 
-    /// As [`send_unit`], on this client's lane.
+    /// Like [`send_unit`], on this client's lane.
     pub(super) fn send_unit(&mut self, piece: Piece, payload: &[u8], digest: &Hash32) {
         send_unit(self.lane(), piece, payload, digest);
     }
@@ -266,7 +266,7 @@ impl Server {
     }
 }
 
-/// What opens a lane without a trial of its path.
+/// The opening of a lane without a trial of its path.
 pub(super) fn plain_opening(session: [u8; 16], lane: LaneId, nonce: &Nonce) -> [u8; OPENING_BYTES] {
     Opening { session, lane, nonce: *nonce, trial: 0 }.encode()
 }
@@ -284,9 +284,9 @@ fn dialled(
     stream.set_deadline(Some(HEAR_MAX))
 }
 
-/// Sends a unit: what its header says, its payload, and the digest behind it.
+/// Sends a unit: its header, its payload, and the digest behind it.
 pub(super) fn send_unit(lane: &mut LaneStream, piece: Piece, payload: &[u8], digest: &Hash32) {
-    // A lane that was closed at the other end is noticed by what is heard over control.
+    // A lane that was closed at the other end is noticed by messages over control.
     let _ = lane.send(&[&Header::Piece(piece).encode(), payload, digest]);
 }
 
@@ -342,7 +342,7 @@ pub(super) fn hello(request: Request) -> Message {
     Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps: 0, request })
 }
 
-/// What a client says that wants to send into `root`.
+/// The transfer of a client that wants to send into `root`.
 pub(super) fn push_to(root: &str, path: &str) -> Transfer {
     let far = Far::Destination {
         root: word(root),
@@ -373,7 +373,7 @@ pub(super) fn transfer(role: Role, far: Far) -> Transfer {
     }
 }
 
-/// What a client says that wants these sources, less what the rules leave out.
+/// The transfer of a client that wants these sources, without the entries that the rules leave out.
 pub(super) fn pull(sources: Vec<FarSource>, rules: Vec<Rule>) -> Transfer {
     transfer(Role::Receiver, Far::Sources { sources, rules, follows: Follows::Nothing })
 }
@@ -398,18 +398,18 @@ pub(super) fn entry(path: &str, kind: EntryKind) -> Entry {
     Entry { path: rel(path), kind, meta: Meta { mode: 0o644, mtime: Mtime { secs: 1_000_000_000, nanos: 0 } } }
 }
 
-/// A name that can be one.
+/// A valid name.
 pub(super) fn word(text: &str) -> Word {
     Word::try_from(text).expect("a word")
 }
 
-/// A path that can be one.
+/// A valid path.
 pub(super) fn rel(path: &str) -> RelPath {
     RelPath::new(path).expect("a path")
 }
 
-/// A message in which the bytes `from` were exchanged for `to`, of the same length: what no encoder
-/// of ours would say.
+/// A message in which the bytes `from` were exchanged for `to`, of the same length: no encoder of
+/// ours would make it.
 pub(super) fn forged(message: &Message, from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len(), "lengths stand before the bytes");
     let mut bytes = message.encode();
@@ -424,5 +424,5 @@ pub(super) const CHUNK: ChunkSize = match ChunkSize::from_log2(20) {
     None => panic!("one MiB is a chunk size"),
 };
 
-/// Answers take at most the 30 s of a silent session, and then some.
+/// The longest wait for an answer: at most the 30 s of a silent session, and then some.
 const HEAR_MAX: Duration = Duration::from_secs(60);

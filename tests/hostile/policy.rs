@@ -1,4 +1,4 @@
-//! What a client says of modes and links, within what the administrator of a root lets in.
+//! Modes and links of a client, within the bounds that the administrator of a root sets.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use super::peer::{entry, file, page, push_to};
 use crate::fixture::tree::Tree;
 use crate::fixture::{DaemonConfig, Site, files};
 
-/// What a directory of this mode says at its begin and its end.
+/// The entries of a directory of this mode, at its begin and its end.
 fn dir(path: &str, mode: u32) -> [Entry; 2] {
     let meta = Meta { mode, mtime: Mtime { secs: 1_000_000_000, nanos: 0 } };
     let kinds = [EntryKind::Dir, EntryKind::DirEnd];
@@ -74,7 +74,7 @@ fn a_mask_of_the_root_takes_away_what_it_leaves_out() {
             assert_eq!(modes, [dir, file, file], "{line}: {top}");
         }
         assert_eq!((mode("small"), fs::metadata(site.root()).unwrap().mode()), (file, before), "{line}");
-        // What is the same gets no more than what is new.
+        // A file that is the same gets no more bits than a new one.
         site.client.run(["push", "--if-exists", "verify", "d/", &site.url("")]).succeed();
         assert_eq!(mode("small"), file, "{line}: verified");
     }

@@ -1,8 +1,8 @@
 //! A TCP proxy between a client and a daemon: knows control connections from lanes, shows bytes to
 //! a meddler, cuts lines.
 //!
-//! The client dials it for everything. What it changes is decided by the tests; it knows nothing of
-//! files or sessions.
+//! The client dials it for everything. The tests decide what it changes; it knows nothing of files
+//! or sessions.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use longhaul_net::SAFE_MAGIC;
 
-/// What a connection is, by its first bytes.
+/// The kind of a connection, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Control,
@@ -20,27 +20,27 @@ pub(crate) enum Kind {
     SafeLane,
 }
 
-/// Which way bytes go.
+/// The way of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     ToDaemon,
     ToClient,
 }
 
-/// Sees everything that goes one way over one connection. What it leaves in `bytes` goes on; while
-/// it does not return, nothing does.
+/// Sees all bytes that go one way over one connection. The bytes that it leaves in `bytes` go on;
+/// nothing goes on until it returns.
 pub(crate) trait Meddler: Send {
     fn pass(&mut self, bytes: &mut Vec<u8>);
 }
 
-/// Any closure will do.
+/// A closure is a meddler.
 impl<F: FnMut(&mut Vec<u8>) + Send> Meddler for F {
     fn pass(&mut self, bytes: &mut Vec<u8>) {
         self(bytes);
     }
 }
 
-/// Makes the meddler of one way of one connection; none lets it pass.
+/// Makes the meddler of one way of one connection. `None` lets it pass.
 type Make = dyn Fn(Kind, Way) -> Option<Box<dyn Meddler>> + Send + Sync;
 
 /// The running proxy; dropping it cuts everything.
@@ -62,7 +62,7 @@ struct Link {
     kind: Kind,
     client: TcpStream,
     daemon: TcpStream,
-    /// The daemon is not told that the client is gone.
+    /// Whether the daemon is not told that the client is gone.
     deserted: Arc<AtomicBool>,
 }
 
@@ -89,15 +89,14 @@ impl Proxy {
                     return;
                 }
                 let shared = accepting.clone();
-                // A connection that breaks is what the tests are about: both ends notice for
-                // themselves.
+                // The tests are about broken connections: both ends notice for themselves.
                 std::thread::spawn(move || drop(carry(&shared, stream)));
             }
         });
         Proxy { addr, shared }
     }
 
-    /// Where the client dials.
+    /// The address that the client dials.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -121,7 +120,7 @@ impl Proxy {
         }
     }
 
-    /// Waits until so many connections of a kind were dialled, at all.
+    /// Waits until `count` connections of a kind were dialled in all.
     pub(crate) fn wait_count(&self, kind: Kind, count: usize) {
         let links = self.shared.links.lock().expect("links");
         let enough = |links: &mut Vec<Link>| links.iter().filter(|link| link.kind == kind).count() < count;
@@ -129,7 +128,7 @@ impl Proxy {
         assert!(!waited.expect("links").1.timed_out(), "no {count} connections in {REACHED_MAX:?}");
     }
 
-    /// How many connections of a kind there were.
+    /// The number of connections of a kind so far.
     pub(crate) fn count(&self, kind: Kind) -> usize {
         self.shared.links.lock().expect("links").iter().filter(|link| link.kind == kind).count()
     }
@@ -168,7 +167,7 @@ fn carry(shared: &Arc<Shared>, mut client: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads until it is clear what the connection is; gives what was read.
+/// Reads until the kind of the connection is clear. Returns the bytes read, too.
 fn recognise(client: &mut TcpStream) -> std::io::Result<(Kind, Vec<u8>)> {
     let mut first = Vec::new();
     let holds = |bytes: &[u8], name: &[u8]| bytes.windows(name.len()).any(|w| w == name);
@@ -190,8 +189,8 @@ fn recognise(client: &mut TcpStream) -> std::io::Result<(Kind, Vec<u8>)> {
     }
 }
 
-/// Passes on what comes `from` one end, and its end too; while the daemon is `deserted`, nothing
-/// and no end.
+/// Passes on the bytes `from` one end, and its end too. While the daemon is `deserted`, it passes
+/// neither.
 fn pump(
     first: Vec<u8>,
     mut from: TcpStream,
@@ -236,7 +235,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// The meddler has come here and waits; for ever only if the test died, which ends the process.
+    /// Waits at the gate. It waits for ever only if the test died, which ends the process.
     pub(crate) fn pass(&self) {
         let (state, changed) = &*self.0;
         let mut state = state.lock().expect("gate");
@@ -284,5 +283,5 @@ pub(crate) fn flip_at(at: u64) -> Box<dyn Meddler> {
     })
 }
 
-/// Longer than any machine needs that still works.
+/// The longest wait: longer than any working machine needs.
 const REACHED_MAX: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! Receivers that want what they may not, or judge what was not sent: the daemon ends that session
-//! and serves on.
+//! Receivers that want units they may not have, or judge units that were not sent: the daemon ends
+//! that session and continues to serve.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ENTRIES_UNSETTLED_MAX, PAGE_ENTRIES_MAX};
@@ -30,7 +30,7 @@ fn offer(c: &mut Client) {
     c.speech.say(&Message::Offer(Offer { pages: 8, renamed: None, base: "".into() }));
 }
 
-/// Offers, hears all pages, and wants everything that has content. Gives the id of the file that
+/// Offers, reads all pages, and wants everything that has content. Returns the id of the file that
 /// comes in chunks.
 fn wanting(c: &mut Client) -> FileId {
     offer(c);
@@ -172,7 +172,7 @@ fn a_receiver_without_measure_gets_no_more_than_a_window() {
         client.lane();
         client.speech.say(&Message::Offer(Offer { pages: u64::MAX, renamed: None, base: "".into() }));
         let mut heard = 0;
-        // Whatever comes is answered, and nothing is ever settled, until nothing more comes.
+        // Every unit is answered, and no entry is ever settled, until no more units come.
         while let Some(message) = client.speech.hear() {
             match message {
                 Message::Page(page) => {

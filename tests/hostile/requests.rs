@@ -1,5 +1,5 @@
-//! Requests that contradict themselves or ask for what there is not: the daemon refuses them and
-//! serves on.
+//! Requests that contradict themselves or ask for things that do not exist: the daemon refuses them
+//! and continues to serve.
 
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{ChunkSize, Role};

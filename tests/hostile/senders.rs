@@ -1,5 +1,5 @@
-//! Senders that speak well-formed words against the rules: the daemon ends that session, keeps
-//! nothing of it, and serves on.
+//! Senders of well-formed messages against the rules: the daemon ends that session, keeps nothing
+//! of it, and continues to serve.
 
 use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::{

@@ -15,7 +15,7 @@ use super::peer::{CHUNK, Server, Speech, entry, file, forged, page, send_bundle}
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Host, Outcome, files};
 
-/// Runs the client's `pull` of `source` to `got/` against a server that does `serve` with its
+/// Runs the client's `pull` of `source` to `got/` against a server that runs `serve` with its
 /// control connection.
 fn pull(host: &Host, words: &[&str], source: &str, serve: impl FnOnce(&Server, Speech) + Send) -> Outcome {
     let server = Server::start();
@@ -31,7 +31,7 @@ fn pull(host: &Host, words: &[&str], source: &str, serve: impl FnOnce(&Server, S
     })
 }
 
-/// As a daemon that means well would, up to the first page.
+/// Acts as an honest daemon, up to the first page.
 pub(super) fn welcome(server: &Server, speech: &mut Speech) -> LaneStream {
     speech.hear();
     speech.say(&Message::Welcome(fair()));
@@ -39,7 +39,7 @@ pub(super) fn welcome(server: &Server, speech: &mut Speech) -> LaneStream {
     server.accept_lane(speech, fair().session)
 }
 
-/// What agrees to what a client of these tests asks for.
+/// The welcome that agrees to the request of a client of these tests.
 pub(super) fn fair() -> Welcome {
     Welcome {
         version: 1,
@@ -54,7 +54,7 @@ pub(super) fn fair() -> Welcome {
     }
 }
 
-/// Offers these entries, and sends those that are wanted, which must be empty files.
+/// Offers these entries, and sends the wanted ones, which must be empty files.
 fn offering(entries: Vec<Entry>) -> impl FnOnce(&Server, Speech) + Send {
     move |server, mut speech| {
         let mut lane = welcome(server, &mut speech);
@@ -194,7 +194,7 @@ fn a_server_that_goes_away_at_the_end_takes_nothing_back() {
     let outcome = pull(&host, &[], "d/", |server, mut speech| {
         let _lane = welcome(server, &mut speech);
         speech.say(&page(0, vec![link("a", "b")]));
-        // Hears that all is settled, and is gone without a word.
+        // Reads that all is settled, and closes silently.
         speech.hear_until(|message| matches!(message, Message::Complete(_)).then_some(()));
     });
     assert_eq!(outcome.code, 0, "all is committed: {outcome}");

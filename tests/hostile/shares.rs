@@ -1,5 +1,5 @@
-//! Clients that take and do not use: what one key holds leaves room for others, and what does not
-//! move ends.
+//! Clients that take and do not use: the share of one key leaves room for others, and idle sessions
+//! end.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,15 @@ use super::peer::{Client, hello, push_to};
 use super::{assert_serves, client, daemon_addr, identity};
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files};
 
-/// A site with further lines in its configuration, and another host whose key may do all as well.
+/// A site with further lines in its configuration, and another host whose key has all rights as
+/// well.
 fn shared(lines: &str) -> (Site, Host) {
     let other = Host::new();
     let config = DaemonConfig::default().line(lines).client("other", other.key(), &[("data", ALL_RIGHTS)]);
     (Site::with(config), other)
 }
 
-/// Sessions of one key that carry nothing, each with a lane, as many as are welcome up to `most`;
+/// Sessions of one key that carry nothing, each with a lane, as many as are welcome up to `most`,
 /// and the code of the refusal.
 fn idle_sessions(site: &Site, host: &Host, most: usize, transfer: &Transfer) -> (Vec<Client>, Option<String>) {
     let mut held = Vec::new();

@@ -13,7 +13,7 @@ fn a_lone_lane_that_is_held_in_the_middle_of_a_chunk_is_replaced() {
     at_once(4, cases, |(protect, direction)| {
         let gate = Gate::default();
         let holding = Mutex::new(Some(gate.clone()));
-        // The first lane only, for ever: whatever is sent into it is acknowledged and kept.
+        // The first lane only, for ever: all bytes sent into it are acknowledged and kept.
         let wired = Wired::new(move |kind, way| {
             let mut take = || holding.lock().unwrap().take();
             let held = (kind != Kind::Control && way == direction.way()).then(&mut take)?;

@@ -12,11 +12,11 @@ use super::proxy::{Gate, Kind, hold_after};
 use super::{Direction, End, Wired};
 use crate::fixture::{PROTECTIONS, engines, files, tree};
 
-/// More than sockets and the sender's buffers hold, so that the reading is not over when the gate
-/// closes.
+/// The length of the source: more than sockets and the sender's buffers hold, so that the reading
+/// is not over when the gate closes.
 const LEN: usize = 32 << 20;
 
-/// What happens to a source.
+/// A change of a source.
 type Change = (&'static str, fn(&Path));
 
 const CHANGES: &[Change] = &[
@@ -78,13 +78,13 @@ fn a_source_that_changes_while_it_is_sent_is_not_committed() {
 #[test]
 fn a_source_that_vanishes_before_it_is_opened_fails_alone() {
     for &engine in engines() {
-        // Which of several files the receiver begins first is nobody's choice.
+        // The order in which the receiver begins several files is not fixed.
         assert!((0..TRIES).any(|_| vanishes_unopened(engine)), "engine {engine}: 'late' was always opened first");
     }
 }
 
-/// Removes a source while another is being read; false if it was open by then, which is another
-/// case.
+/// Removes a source while another is being read. Returns false if it was open by then, which is
+/// another case.
 fn vanishes_unopened(engine: &str) -> bool {
     let (wired, gate) = holding(Direction::Push);
     let client = &wired.site.client;
@@ -111,5 +111,5 @@ fn vanishes_unopened(engine: &str) -> bool {
     true
 }
 
-/// In about one of ten runs the small files are begun before the large one.
+/// The number of tries: in about one of ten runs the small files are begun before the large one.
 const TRIES: usize = 10;

@@ -1,5 +1,5 @@
-//! Words of a daemon: whatever it says, it writes on no terminal but what it is, and passes for no
-//! word of ours.
+//! Words of a daemon: in every case they are shown as text that acts on no terminal, and they do
+//! not pass for words of ours.
 
 use std::thread;
 

@@ -1,5 +1,5 @@
-//! What of a tree has come to a destination for good, as the disk has it: final names, which must
-//! be right, and chunks that journals speak of.
+//! The part of a tree that has come to a destination for good, as the disk has it: final names,
+//! which must be right, and journalled chunks.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,9 +10,9 @@ use longhaul_proto::journal::replay;
 /// Bytes that a later run need not send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
-    /// Of files that stand under their final names.
+    /// Bytes of files that stand under their final names.
     standing: u64,
-    /// Of files that do not, in chunks that are journalled.
+    /// Bytes of other files, in journalled chunks.
     journalled: u64,
 }
 
@@ -22,11 +22,10 @@ impl Kept {
     }
 }
 
-/// Looks at `dest`, which is to become `source`; fails if any final name holds anything but what it
-/// is to hold.
+/// Reads `dest`, which is to become `source`. Fails if any final name has a wrong content.
 ///
-/// Journals first: a file that is committed meanwhile is then found under its name, and counted as
-/// that.
+/// Journals are read first: a file that is committed meanwhile is then found under its name, and
+/// counted there.
 #[track_caller]
 pub(crate) fn kept(source: &Path, dest: &Path) -> Kept {
     let held = held_in(dest);
@@ -37,8 +36,8 @@ pub(crate) fn kept(source: &Path, dest: &Path) -> Kept {
     Kept { standing, journalled }
 }
 
-/// The chunks that the journals hold of each file, by path beneath the journal's directory; the
-/// most of any of them.
+/// The chunks that the journals hold of each file, by path beneath the journal's directory. If
+/// several journals have a file, the largest number counts.
 fn held_in(dest: &Path) -> Vec<(String, u64)> {
     let mut held: Vec<(String, u64)> = Vec::new();
     for shelf in [dest.join(".longhaul"), dest.parent().unwrap().join(".longhaul")] {
@@ -58,7 +57,7 @@ fn held_in(dest: &Path) -> Vec<(String, u64)> {
     held
 }
 
-/// Compares everything beneath `dest` that is no temporary with what is beneath `source`.
+/// Compares every file beneath `dest` that is no temporary with the one beneath `source`.
 #[track_caller]
 fn visit(source: &Path, dest: &Path, standing: &mut u64) {
     let Ok(entries) = fs::read_dir(dest) else { return };

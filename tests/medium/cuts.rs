@@ -1,10 +1,10 @@
 //! Power that is cut at random moments of a push, again and again, while the disk holds writes in a
 //! volatile cache.
 //!
-//! After every cut, as the medium has it: each final name is absent or holds exactly what the
-//! source does; whatever was said to be committed stands, and whatever was said to be durable
-//! stands or is journalled. Then the same command completes, whatever the next cut does to it.
-//! `CUTS` says how many cuts each file system has, `CUTS_SEED` which ones.
+//! After every cut, as the medium has it: each final name is absent or has exactly the content of
+//! the source; all files that were told to be committed stand, and all bytes that were told to be
+//! durable stand or are journalled. Then the same command completes, whatever the next cut does to
+//! it. `CUTS` sets the number of cuts of each file system, `CUTS_SEED` their moments.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ struct Outage {
     volume: Volume,
     random: Random,
     mode: [&'static str; 4],
-    /// What runs since the destination was empty have said to stand.
+    /// The files that runs have told to stand, since the destination was empty.
     promised: BTreeSet<String>,
     cuts: u64,
 }
@@ -61,8 +61,8 @@ impl Outage {
         self.volume.disk().cut(percent, &mut self.random);
     }
 
-    /// Runs the command until a moment at which the power is cut, or a little after its end; true
-    /// if it had ended well.
+    /// Runs the command until a moment at which the power is cut, or a little after its end.
+    /// Returns true if it had ended well.
     fn run_and_cut(&mut self) -> bool {
         let rate = *self.random.one_of(&["12MB/s", "20MB/s", "40MB/s"]);
         let longest = *self.random.one_of(&[100, 300, 800, 1600]);
@@ -86,8 +86,8 @@ impl Outage {
         outcome.code == 0
     }
 
-    /// Runs the command to its end, which is a good one; what it made outlives a cut right after
-    /// it. Then begins anew.
+    /// Runs the command to its end, which is a good one; its files outlive a cut right after it.
+    /// Then begins anew.
     fn complete(&mut self) {
         let outcome = self.finish();
         let context = format!("{:?}, after cut {}: {}", self.mode, self.cuts, outcome.stderr);
@@ -95,8 +95,8 @@ impl Outage {
         self.cut();
         self.volume.reopen();
         tree::assert_same(&self.source.clone().beneath(), &standing(&self.dest()).beneath(), &context);
-        // The removal of a journal that nobody needs is not synced: if it comes back, the next run
-        // removes it again.
+        // The removal of a journal that is not needed any more is not synced: if it comes back, the
+        // next run removes it again.
         let again = self.finish();
         assert_eq!(again.counts().0, 0, "{context}, and again: {again}");
         std::fs::remove_dir_all(self.dest()).unwrap();
@@ -114,7 +114,7 @@ impl Outage {
     }
 }
 
-/// Some large files, some of a few chunks, many small ones in directories, and links.
+/// Makes some large files, some of a few chunks, many small ones in directories, and links.
 fn make_source(top: &Path) {
     let mut random = Random(7);
     let small = (0..600).map(|n| (format!("many/{}/{}/{n}", n % 9, n % 3), 1 + random.below(9000)));
@@ -129,10 +129,11 @@ fn make_source(top: &Path) {
 
 const AUTO: [&str; 4] = ["--engine", "auto", "--io", "auto"];
 const THREADS: [&str; 4] = ["--engine", "threads", "--io", "auto"];
-/// What is not synced is in the page cache alone, and no flush of another file takes it along.
+/// Options for buffered I/O: unsynced data is in the page cache alone, and no flush of another file
+/// takes it along.
 const BUFFERED: [&str; 4] = ["--engine", "threads", "--io", "buffered"];
 
-/// So many cuts, and in the end the command without any.
+/// Plays `cuts` cuts, and in the end the command without any.
 fn survive(kind: Kind, mode: [&'static str; 4], cuts: u64) {
     if !kind.is_there() {
         return;

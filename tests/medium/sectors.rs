@@ -1,9 +1,9 @@
-//! Sectors that take no write: the errors of written-back pages come late, once, and to whoever
-//! asks first.
+//! Sectors that take no write: the errors of written-back pages come late, once, and to the first
+//! that asks.
 //!
-//! Whatever is said to be committed is on the medium all the same; and once the disk is healed the
-//! same command brings the rest, and is not misled by files of the right size and time that hold
-//! zeros.
+//! All files that are told to be committed are on the medium all the same; and once the disk is
+//! healed the same command brings the rest, and is not misled by files of the right size and time
+//! that hold zeros.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,15 +15,16 @@ use crate::fixture::{Host, Outcome, files};
 use super::{assert_kept, promised, standing};
 
 const FILE_BYTES: usize = 4096;
-/// Where the fault lasts, one file in so many has a bad sector.
+/// The distance of bad files if the fault lasts: one file in this many has a bad sector.
 const LASTING_EVERY: usize = 200;
-/// Where it passes, all files from this one on do, in the order in which they are sent: these are
-/// staged while the batch before them is made durable, and written back with it.
+/// The first bad file if the fault passes: all files from this one on have a bad sector, in the
+/// order in which they are sent. They are staged while the batch before them is made durable, and
+/// written back with it.
 const PASSING_FROM: usize = 1200;
-/// How fast files come: two seconds for 4000 of them, a quarter of which makes a batch.
+/// The rate of files: two seconds for 4000 of them, a quarter of which makes a batch.
 const RATE: &str = "8MB/s";
 
-/// What a push goes to.
+/// The target of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     /// The file system itself.
@@ -33,19 +34,19 @@ enum Target {
 }
 
 impl Target {
-    /// How many files are sent. An overlay has each of them synced by itself, which takes the disk
-    /// many writes.
+    /// The number of files that are sent. An overlay has each of them synced by itself, which takes
+    /// the disk many writes.
     fn files(self) -> usize {
         if self == Target::Overlay { 1000 } else { 4000 }
     }
 
-    /// What each write takes the disk: on the volume batches are to meet.
+    /// The time that each write takes the disk: on the volume batches must meet.
     fn write_delay(self) -> Duration {
         Duration::from_millis(if self == Target::Overlay { 0 } else { 2 })
     }
 }
 
-/// Files of which some begin with what the disk does not take.
+/// Makes files, some of which begin with bytes that the disk does not take.
 fn make_source(top: &Path, files: usize, fault: Fault) {
     for n in 0..files {
         files::make(top.join(format!("{:02}/{n:04}", n / 500)), n as u64, FILE_BYTES);
@@ -63,7 +64,7 @@ fn make_source(top: &Path, files: usize, fault: Fault) {
     }
 }
 
-/// What is in a directory, as the file system lists it: the order in which it is sent.
+/// The entries of a directory, as the file system lists them: the order in which they are sent.
 fn in_order(dir: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
 }

@@ -1,5 +1,5 @@
-//! File systems that hear of each sync by itself: over FUSE nobody is told that a whole file system
-//! was synced.
+//! File systems that hear of each sync by itself: over FUSE they are not told that a whole file
+//! system was synced.
 
 use crate::fixture::device::{Fuse, Memory};
 use crate::fixture::tree::{self, Tree};

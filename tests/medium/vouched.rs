@@ -1,5 +1,5 @@
-//! What journals vouch for: each chunk that one has is in the temporary that it names, or the file
-//! stands.
+//! The records of journals: each journalled chunk is in the temporary that its journal names, or
+//! the file stands.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,8 @@ use longhaul_proto::journal::{JournalledPartial, replay};
 
 use crate::fixture::tree::{Kind, Tree};
 
-/// Fails if a journal beneath `dest`, which is to become `source`, has a chunk that is not there.
+/// Fails if a journal beneath `dest`, which is to become `source`, has a chunk that is not on the
+/// disk.
 #[track_caller]
 pub(super) fn assert_vouched(source: &Tree, dest: &Path, context: &str) {
     for journal in std::fs::read_dir(dest.join(".longhaul")).into_iter().flatten().flatten() {

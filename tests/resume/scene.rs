@@ -1,8 +1,8 @@
 //! A transfer that is stopped in its middle: held at a gate once part of it is durable, ended in
 //! one of several ways, and run again.
 //!
-//! Takes sites and proxies from the fixture and from `hostile`; gives [`Scene`] and what is
-//! asserted of a continued run.
+//! Takes sites and proxies from the fixture and from `hostile`; gives [`Scene`] and the asserts
+//! about a continued run.
 
 use rustix::process::Signal;
 
@@ -11,9 +11,9 @@ use crate::fixture::{Daemon, Outcome, Run, Running};
 use crate::hostile::proxy::{Gate, Kind, hold_after};
 use crate::hostile::{Direction, End, Wired};
 
-/// More than the lanes let through before they are held, in chunks of 1 MiB.
+/// The length of a file: more than the lanes let through before they are held, in chunks of 1 MiB.
 pub(crate) const LEN: usize = (24 << 20) + 17;
-/// What each of two lanes lets through.
+/// The bytes that each of two lanes lets through.
 const HELD_AFTER: u64 = 6 << 20;
 
 /// A client and a daemon with a proxy between them whose lanes are held until the gate is opened.
@@ -25,7 +25,7 @@ pub(crate) struct Scene {
     again: Option<Daemon>,
 }
 
-/// How a transfer is ended in its middle.
+/// The way in which a transfer is ended in its middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
     ClientKilled,
@@ -56,7 +56,7 @@ impl Death {
         matches!(self, Death::DaemonKilled | Death::DaemonTerminated)
     }
 
-    /// What the client exits with.
+    /// The exit code of the client.
     fn exit(self) -> i32 {
         match self {
             Death::ClientKilled => 137,
@@ -68,12 +68,12 @@ impl Death {
 }
 
 impl Scene {
-    /// Lanes are held behind 6 MiB each.
+    /// A scene whose lanes are held behind 6 MiB each.
     pub(crate) fn new(direction: Direction) -> Scene {
         Scene::held_after(direction, HELD_AFTER)
     }
 
-    /// Lanes are held behind so many bytes each.
+    /// A scene whose lanes are held behind `bytes` bytes each.
     pub(crate) fn held_after(direction: Direction, bytes: u64) -> Scene {
         let gate = Gate::default();
         let holding = gate.clone();
@@ -95,8 +95,8 @@ impl Scene {
         run.args(["--lanes", "2", "--chunk-size", "1MiB", "--memory", "16MiB"])
     }
 
-    /// Starts it, and waits until more than `beyond` bytes are durable; gives how many the client
-    /// was told of.
+    /// Starts a run, and waits until more than `beyond` bytes are durable. Returns the number that
+    /// the client was told.
     pub(crate) fn start(&self, run: Run, beyond: u64) -> (Running, u64) {
         let running = run.start();
         self.gate.wait_reached();
@@ -104,7 +104,7 @@ impl Scene {
         (running, durable)
     }
 
-    /// Ends the transfer; the daemon, if it was its death, is started again on the same port.
+    /// Ends the transfer. If the daemon died, it is started again on the same port.
     pub(crate) fn end(&mut self, running: Running, death: Death) -> Outcome {
         if !death.is_of_daemon() {
             running.signal(death.signal());
@@ -120,7 +120,7 @@ impl Scene {
         outcome
     }
 
-    /// Kills the daemon and starts it again, `between` in between.
+    /// Kills the daemon, runs `between`, and starts the daemon again.
     pub(crate) fn restart(&mut self, between: impl FnOnce()) {
         self.daemon().kill();
         between();
@@ -131,14 +131,15 @@ impl Scene {
         self.again.as_ref().unwrap_or(&self.wired.site.daemon)
     }
 
-    /// Starts the transfer of `f`, ends it; gives what the client was told to be durable.
+    /// Starts the transfer of `f` and ends it. Returns the bytes that the client was told to be
+    /// durable.
     pub(crate) fn die(&mut self, run: Run, death: Death) -> u64 {
         let (running, durable) = self.start(run, 0);
         self.end(running, death);
         durable
     }
 
-    /// The same tree stands at both ends, and nothing else does.
+    /// Fails unless the same tree stands at both ends, and nothing else does.
     #[track_caller]
     pub(crate) fn assert_same(&self, from: &str, to: &str, context: &str) {
         let site = &self.wired.site;
@@ -152,7 +153,7 @@ impl Scene {
         assert_eq!(tree::leftovers(site.client.dir()), [""; 0], "{context}");
     }
 
-    /// At the receiving end no directory stands at or beneath `name` but these.
+    /// Fails if, at the receiving end, other directories than these stand at or beneath `name`.
     #[track_caller]
     pub(crate) fn assert_only(&self, name: &str, dirs: &[&str], context: &str) {
         let site = &self.wired.site;
@@ -179,7 +180,7 @@ impl Scene {
         last(outcome, counter)
     }
 
-    /// It ended well, took what was durable as it was, and moved the rest and no more.
+    /// Fails unless the run ended well, kept the durable bytes, and moved the rest and no more.
     #[track_caller]
     pub(crate) fn assert_continued(&self, outcome: &Outcome, total: u64, durable: u64, context: &str) {
         assert_eq!(outcome.code, 0, "{context}: {outcome}\n{}", self.log());
@@ -189,7 +190,7 @@ impl Scene {
         assert_eq!(moved, total - resumed, "{context}: of {total}, {resumed} resumed: {outcome}");
     }
 
-    /// It ended well and moved everything.
+    /// Fails unless the run ended well and moved everything.
     #[track_caller]
     pub(crate) fn assert_anew(&self, outcome: &Outcome, total: u64, context: &str) {
         assert_eq!(outcome.code, 0, "{context}: {outcome}\n{}", self.log());
@@ -201,7 +202,7 @@ impl Scene {
     }
 }
 
-/// Waits until a run says that more than `beyond` bytes are durable; gives how many.
+/// Waits until a run says that more than `beyond` bytes are durable. Returns how many.
 pub(crate) fn wait_durable(running: &Running, beyond: u64) -> u64 {
     running.wait_event(|event| event["bytes_durable"].as_u64().filter(|bytes| *bytes > beyond))
 }
@@ -211,7 +212,7 @@ pub(crate) fn last(outcome: &Outcome, counter: &str) -> u64 {
     outcome.events_of("progress").last().and_then(|event| event[counter].as_u64()).unwrap_or(0)
 }
 
-/// What a run found done by an earlier one.
+/// The bytes that a run found done by an earlier one.
 pub(crate) fn resumed(outcome: &Outcome) -> u64 {
     outcome.summary()["bytes_resumed"].as_u64().unwrap()
 }

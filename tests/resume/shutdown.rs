@@ -16,7 +16,7 @@ struct Xfs {
 }
 
 impl Xfs {
-    /// Mounted on a directory. (XFS is never smaller than 300 MiB.)
+    /// Makes an XFS and mounts it on a directory. (XFS is never smaller than 300 MiB.)
     fn on(mount: &Path) -> Xfs {
         let xfs = Xfs { mount: mount.to_owned(), host: Host::new() };
         std::fs::File::create(xfs.image()).unwrap().set_len(320 << 20).unwrap();
@@ -37,8 +37,8 @@ impl Xfs {
         tool("umount", &[self.mount.to_str().unwrap()]);
     }
 
-    /// From now on nothing is written any more, the log that was not yet written neither; every
-    /// operation fails.
+    /// Shuts the file system down: from now on nothing is written, not even the log that was not
+    /// yet written; every operation fails.
     fn shut_down(&self) {
         tool("xfs_io", &["-x", "-c", "shutdown", self.mount.to_str().unwrap()]);
     }
@@ -67,7 +67,7 @@ fn a_file_system_that_is_shut_down_in_mid_write_takes_the_rest_when_it_is_back()
             }
             Direction::Pull => Xfs::on(&scene.wired.site.client.make_dir("to")),
         };
-        // What lies below the mount, on whichever side.
+        // The directory below the mount, on either side.
         let to = if direction == Direction::Push { "f" } else { "to/f" };
         let (running, durable) = scene.start(scene.run("f", to), 0);
         xfs.shut_down();

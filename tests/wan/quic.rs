@@ -1,5 +1,5 @@
-//! Lanes over QUIC on long paths: what they survive, the rate that they keep, and when the program
-//! goes over to them by itself.
+//! Lanes over QUIC on long paths: the failures that they survive, the rate that they keep, and when
+//! the program goes over to them by itself.
 
 use super::*;
 
@@ -96,12 +96,12 @@ fn where_udp_does_not_pass_quic_says_so_and_auto_does_without() {
     assert_eq!(push(&[]).code, 0, "{}", far.daemon.log());
 }
 
-/// Hosts whose buffers hold each TCP connection at a hundredth of the path.
+/// Hosts whose buffers limit each TCP connection to a hundredth of the path.
 fn narrow_hosts(path: &str) -> Far {
     Far::over(wan(path, &[("net.ipv4.tcp_wmem", "4096 16384 65536")]), "")
 }
 
-/// So that more lanes over TCP do not take long to be tried.
+/// Options for few lanes, so that trying more lanes over TCP does not take long.
 const FEW_LANES: [&str; 2] = ["--memory", "96MiB"];
 
 fn decision(running: &Running, changes: &[&str]) {

@@ -1,7 +1,7 @@
 //! `cargo xtask cuts`: the end-to-end tests that cut the power of a disk at random moments, with as
 //! many cuts as one likes.
 //!
-//! Runs the tests, which need root; must not know what they assert.
+//! Runs the tests, which need root; must not know their asserts.
 
 use std::process::Command;
 

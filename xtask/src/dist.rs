@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Builds both.
+/// Builds both files.
 pub(crate) fn run() -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args([

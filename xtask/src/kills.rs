@@ -1,7 +1,7 @@
 //! `cargo xtask kills`: the end-to-end test that kills either end at random moments, with as many
 //! kills as one likes.
 //!
-//! Runs the test; must not know what it asserts.
+//! Runs the test; must not know its asserts.
 
 use std::process::Command;
 

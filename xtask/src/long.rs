@@ -1,7 +1,7 @@
 //! `cargo xtask long`: every check that is played from seeds, for as long as a night allows and
 //! with seeds that were not played before.
 //!
-//! Runs the other chores one after the other; must not know what they assert.
+//! Runs the other chores one after the other; must not know their asserts.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -37,10 +37,10 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
 }
 
-/// Two minutes on 2 cores.
+/// Worlds of `medium`: two minutes on 2 cores.
 const WORLDS: u64 = 5_000;
-/// An hour on 2 cores in a debug build, a quarter of that with `--release`.
+/// Seeds of `sim`: an hour on 2 cores in a debug build, a quarter of that with `--release`.
 const SEEDS: u64 = 200_000;
 const KILLS: u64 = 100;
-/// On each file system. They need root.
+/// Cuts on each file system. They need root.
 const CUTS: u64 = 400;

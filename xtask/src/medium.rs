@@ -1,7 +1,7 @@
 //! `cargo xtask medium`: the engine's worlds on a medium that loses, tears and fails, as many as
 //! one likes.
 //!
-//! Runs the test; must not know what it asserts.
+//! Runs the test; must not know its asserts.
 
 use std::process::Command;
 

@@ -39,9 +39,10 @@ pub(crate) struct PeersArgs {
 /// A tool in the comparison.
 struct Peer<'a> {
     name: &'static str,
-    /// What protects a byte from its disk to the other one, by default and in these settings.
+    /// The checks that protect a byte from its disk to the other one, by default and in these
+    /// settings.
     checks: &'static str,
-    /// Loads its programs and does nothing.
+    /// A command that loads its programs and does nothing.
     warm_up: Vec<String>,
     push: Push<'a>,
 }

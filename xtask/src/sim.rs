@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: plays worlds of the simulator, each from one seed, and prints what happened
 //! in one that fails.
 //!
-//! Must not know what is checked.
+//! Must not know the checks.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
     Ok(())
 }
 
-/// One world after the other, with all that happens.
+/// Plays one world after the other, and prints all that happens.
 fn told(args: &SimArgs) -> Result<()> {
     for seed in args.from..args.from.saturating_add(args.seeds) {
         match play(seed, Options { trace: true, ..Options::default() }) {

@@ -1,7 +1,7 @@
 //! The servers of XRootD and GridFTP on loopback, in settings that their users would find sane, and
 //! their clients.
 //!
-//! What was learnt about them the hard way stands beside the option it explains.
+//! Comments beside the options give facts about them that were learnt by trial.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Xrootd {
         setup::open_to_all(&home)?;
         let config = home.join("config");
         let (admin, export) = (plain(&home)?, plain(dir)?);
-        // It listens on all addresses, so it is told whom to hear.
+        // It listens on all addresses, so it is told which clients to accept.
         let text = format!(
             "all.export {export}\nall.adminpath {admin}\nall.pidpath {admin}\nxrd.port {port}\nxrd.allow host localhost\n\
              xrd.allow host 127.0.0.1\n"
@@ -69,7 +69,7 @@ impl Xrootd {
 }
 
 impl GridFtp {
-    /// Serves whatever `nobody` may write to.
+    /// Serves all files that the user `nobody` may write to.
     pub(crate) fn start() -> Result<GridFtp> {
         let port = free_port()?;
         let mut command = Command::new("globus-gridftp-server");

@@ -1,5 +1,4 @@
-//! What has to be there before anything is compared: the other tools, and a release build of our
-//! own.
+//! The requirements of the comparison: the other tools, and a release build of our own.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +19,7 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("globus-url-copy", "globus-gass-copy-progs"),
 ];
 
-/// Installs what is missing, if this is root.
+/// Installs missing programs, if this is root.
 pub(crate) fn install() -> Result<()> {
     let missing: Vec<&str> =
         PROGRAMS.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
@@ -35,7 +34,7 @@ pub(crate) fn install() -> Result<()> {
     apt_get(&[&["install", "-y", "-qq", "--no-install-recommends"][..], &missing].concat())
 }
 
-/// Where cargo builds.
+/// The directory in which cargo builds.
 pub(crate) fn target_dir() -> Result<PathBuf> {
     #[derive(serde::Deserialize)]
     struct Metadata {
@@ -45,7 +44,7 @@ pub(crate) fn target_dir() -> Result<PathBuf> {
     Ok(serde_json::from_str::<Metadata>(&ran.out)?.target_directory)
 }
 
-/// Builds the program for release, and says where it is.
+/// Builds the program for release. Returns its path.
 pub(crate) fn build(target_dir: &Path) -> Result<PathBuf> {
     let status = cargo().args(["build", "--release", "--package", "longhaul", "--bin", "longhaul"]).status()?;
     ensure!(status.success(), "longhaul does not build");
@@ -57,7 +56,7 @@ pub(crate) fn open_to_all(dir: &Path) -> Result<()> {
     fs::set_permissions(dir, Permissions::from_mode(0o777)).with_context(|| format!("cannot open {}", dir.display()))
 }
 
-/// What is compared, with versions, as Debian names them.
+/// The compared tools with their versions, as Debian names them.
 pub(crate) fn versions() -> Result<Vec<String>> {
     let packages = ["coreutils", "rsync", "xrootd-server", "globus-gridftp-server-progs"];
     let ran =
