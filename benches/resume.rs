@@ -1,6 +1,6 @@
-//! `resume`: from the start of a push that goes on with an interrupted one to its first new byte of
-//! payload on a lane: a file of 1 TiB of which all but the end is journalled, and a tree of
-//! 1,000,000 small files of which half stand.
+//! `resume`: the time from the start of a push that continues an interrupted one to its first new
+//! byte of payload on a lane: for a file of 1 TiB, journalled except its end, and for a tree of
+//! 1,000,000 small files, half of which stand.
 //!
 //! See docs/BENCHMARKS.md.
 

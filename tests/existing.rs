@@ -20,7 +20,7 @@ fn same_size_and_time_is_skipped_without_comparing_and_everything_else_replaced(
             files::make(stands.join(name), 99, size);
             files::set_mtime(stands.join(name), secs, nanos);
         };
-        // Other content under the same size and time: that it is not noticed is what was promised.
+        // Other content under the same size and time is not noticed, as documented.
         stand_otherwise("same", 1000, 1_500_000_000, 123_456_789);
         stand_otherwise("other-size", 1001, 1_500_000_000, 123_456_789);
         stand_otherwise("other-time", 1000, 1_500_000_000, 123_456_788);

@@ -132,7 +132,7 @@ fn a_destination_beneath_a_file_is_refused_and_the_file_stays() {
 fn a_daemon_that_is_away_is_5() {
     let host = Host::new();
     files::make(host.path("f"), 1, 10);
-    // A port that was free a moment ago: nobody accepts there.
+    // A port that was free a moment ago: no program accepts there.
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let outcome = host.run(["push", "--json", "f", &format!("lh://{addr}/data/")]).fail(5);
     assert_eq!(outcome.events_of("fault")[0]["retry"], true, "{outcome}");

@@ -82,7 +82,7 @@ fn a_file_whose_content_is_asked_for_is_no_directory_and_nothing_is_in_its_way()
         let outcome = trip.run(&[], &["f/"], "new/").fail(23);
         assert!(outcome.stderr.contains("src/f' is not a directory"), "{trip}: {outcome}");
         assert!(!outcome.stderr.contains("out of the way"), "{trip}: {outcome}");
-        // Of what a daemon cannot send it gives the reason alone.
+        // For a file that a daemon cannot send, it gives the reason alone.
         assert!(trip.way() == Way::Pull || outcome.stderr.contains("leave the slash"), "{trip}: {outcome}");
     }
 }

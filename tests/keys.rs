@@ -110,7 +110,7 @@ fn an_unknown_daemon_key_off_a_terminal_is_4_with_the_line_to_paste() {
     assert!(outcome.stderr.contains("longhaul key show --identity FILE"), "{outcome}");
     assert!(outcome.summary()["files_committed"] == 0 && !site.root().join("f").exists(), "{outcome}");
     assert!(!host.config("known_hosts").exists(), "{outcome}");
-    // The line does what it says: from now on only the client's own key is in the way.
+    // The printed line works: from now on only the client's own key is in the way.
     host.run(line.split(' ').skip(1)).succeed();
     let outcome = host.run(["push", "f", &site.url("")]).fail(4);
     assert!(outcome.stderr.contains("does not know the key"), "{outcome}");

@@ -103,7 +103,7 @@ fn the_longest_files_are_listed() {
     }
 }
 
-/// Whether a line begins unsafe code: the word alone, followed by what it can apply to. Line
+/// Whether a line begins unsafe code: the word alone, followed by a word that it can apply to. Line
 /// comments do not count.
 fn opens_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();

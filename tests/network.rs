@@ -32,7 +32,7 @@ fn plain(outcome: &Outcome) {
 fn a_host_that_does_not_exist_is_3_and_a_port_without_a_daemon_is_5() {
     let host = host_with_a_file();
     let outcome = host.run(["push", "--json", "--retry-for", "0", "f", "lh://no-such-host.invalid/data/"]).finish();
-    // Where no server of names can be asked that is what is said, and it is temporary.
+    // If no name server can be asked, the message says that, and the failure is temporary.
     let (is_told, code) = match outcome.stderr.contains("there is no host no-such-host.invalid") {
         true => (true, 3),
         false => (outcome.stderr.contains("no-such-host.invalid"), 5),

@@ -35,7 +35,7 @@ impl Net {
         for (end, addr) in [(&net.near, NEAR), (&net.far, FAR)] {
             tool("ip", &["-n", end, "addr", "add", &format!("{addr}/24"), "dev", "wire"]);
             tool("ip", &["-n", end, "link", "set", "wire", "up"]);
-            // The burst holds what the kernel hands over as one packet.
+            // The burst holds the bytes that the kernel hands over as one packet.
             let shape = ["dev", "wire", "root", "tbf", "rate", RATE, "burst", "256kb", "latency", "50ms"];
             tool("tc", &[&["-n", end, "qdisc", "add"], &shape[..]].concat());
         }

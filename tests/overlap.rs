@@ -73,7 +73,7 @@ fn beside_or_above_itself_a_directory_is_copied_as_ever() {
         host.run(["copy"]).args(args).succeed();
         assert!(host.path(expected).exists(), "{args:?}");
     }
-    // The link itself is sent, not what it points to.
+    // The link itself is sent, not its target.
     host.run(["copy", "link", "d/"]).succeed();
     assert_eq!(fs::read_link(host.path("d/link")).unwrap(), std::path::Path::new("d"));
 }

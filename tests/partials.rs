@@ -181,7 +181,7 @@ fn the_config_says_after_how_long_a_partial_is_abandoned() {
     left(1, &key, "hours").lay_aged(&closed, 3 * 3600);
     left(1, &key, "hour").lay_aged(&offered, 3600);
     left(2, &key, "hours").lay_aged(&offered, 3 * 3600);
-    // Roots are looked at by name: the one that nobody may write to comes first.
+    // Roots are looked at by name: the one that no client may write to comes first.
     let config = DaemonConfig::default().line("limits = { partials = '2h' }");
     let config = config.root("a-closed", &closed, "read").root("b-offered", &offered, ALL_RIGHTS);
     let daemon = config.client("tester", client.key(), &[]).start(&server);

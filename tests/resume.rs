@@ -84,7 +84,7 @@ fn an_interrupted_run_prints_the_command_that_continues_it() {
         let ended = scene.end(running, death);
         let outcome = printed(&scene.wired.site.client, &ended).finish();
         scene.assert_continued(&outcome, LEN as u64, durable, &context);
-        // A daemon that was killed said nothing of what it holds.
+        // A daemon that was killed did not tell the bytes that it holds.
         if death != Death::DaemonKilled {
             let held = ended.summary()["bytes_held"].as_u64().unwrap();
             assert_eq!(held, resumed(&outcome), "{context}: {ended}");
@@ -137,7 +137,7 @@ fn a_tree_goes_on_after_the_death_of_either_end() {
         scene.end(running, death);
         let outcome = scene.run("f/", "f/").finish();
         assert_eq!(outcome.code, 0, "{context}: {outcome}");
-        // What was committed is skipped, what is partial goes on.
+        // Committed files are skipped, partials are continued.
         let skipped: u64 = outcome.events_of("file").iter().filter(|file| file["status"] == "skipped").map(bytes).sum();
         let resumed = resumed(&outcome);
         assert!(resumed > 0 && resumed + skipped >= durable, "{context}: of {durable}, {resumed}: {outcome}");

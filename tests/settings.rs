@@ -50,7 +50,8 @@ fn lanes_that_do_not_fit_the_memory_are_left_out_and_that_is_said() {
         files::make(trip.source().join("f"), 1, 3 << 20);
         let outcome = trip.send(&["--lanes", "64", "--memory", "16MiB"], &["f"], "g");
         let start = &outcome.events()[0];
-        // Lanes hold a chunk each, of half of what this side (in a copy: each half of it) has.
+        // Lanes hold a chunk each, out of half of this side's memory (in a copy: of each half's
+        // memory).
         let lanes = start["lanes"].as_u64().unwrap();
         assert!((1..=8).contains(&lanes), "{trip}: {outcome}");
         assert!(start["notes"].to_string().contains("instead of 64"), "{trip}: {outcome}");

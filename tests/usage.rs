@@ -90,7 +90,7 @@ fn verbose_twice_says_what_happens_inside_in_the_programs_voice() {
 fn a_clients_warning_is_in_its_own_voice() {
     let host = Host::new();
     files::make(host.path("d/f"), 1, 10);
-    // A file that has the name of a journal and is none is worth a warning, and stays.
+    // A file that has the name of a journal but is not one is worth a warning, and stays.
     files::write(host.make_dir("new/.longhaul").join("0123456789abcdef.journal"), [7; 9000]);
     files::set_mode(host.path("new/.longhaul"), 0o700);
     let outcome = host.run(["copy", "d", "new/"]).succeed();

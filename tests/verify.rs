@@ -51,8 +51,8 @@ fn chunks_are_read_back_past_the_page_cache_under_their_temporary_name() {
                 |line: &&str| line.split_once(' ').is_some_and(|(_, rest)| rest.trim_start().starts_with(call));
             trace.lines().filter(begins).filter(|line| line.contains("/.longhaul-")).collect::<Vec<_>>()
         };
-        // Three whole chunks, the tail and the small file; whatever else is read of temporaries is
-        // the end of one.
+        // Three whole chunks, the tail and the small file; any other read of a temporary is the end
+        // of one.
         let reads = of_temporaries("pread64(");
         assert!(reads.len() >= 5, "engine {engine}: {reads:?}");
         let direct = of_temporaries("fcntl(").iter().filter(|line| line.contains("O_DIRECT")).count();

@@ -250,7 +250,7 @@ type Limiting<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [&'a str], usize, &'
 #[ignore = "needs root: run by .ci/run"]
 fn what_of_the_network_limits_is_named_at_either_end() {
     const QUICK: &str = "rate=1Gbit/s,rtt=60ms,loss=0";
-    // A daemon sets by name what every user may, of which reno always is.
+    // A daemon sets by name the controls that every user may choose; reno is always among them.
     let cases: &[Limiting] = &[
         ("rate=80Mbit/s,rtt=20ms,loss=0", &[], &[], 40, "network:rate"),
         (QUICK, &[], &["--rate", "80Mbit/s"], 40, "network:rate"),

@@ -60,7 +60,7 @@ impl Longhaul {
         Ok(longhaul)
     }
 
-    /// A command of it, free of what the caller's environment and config would change.
+    /// A command of the program, free of the caller's environment and config.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"LONGHAUL_")).for_each(

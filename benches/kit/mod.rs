@@ -2,8 +2,8 @@
 //! raw records.
 //!
 //! Also compiled into `xtask` for its comparison with other tools. Takes programs to run and
-//! amounts to move; gives medians and raw lines. Must not know the engine: a bench itself measures
-//! whatever is not a process or a file.
+//! amounts to move; gives medians and raw lines. Must not know the engine: a bench measures the
+//! engine itself, beyond processes and files.
 
 #![allow(dead_code, unused_imports, reason = "each bench uses its part")]
 #![allow(clippy::disallowed_methods, reason = "benches set up and count their own scratch files")]

@@ -18,20 +18,20 @@ pub(crate) struct Options {
     /// beneath target/]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// What cargo says to a bench.
+    /// The flag that cargo gives to a bench.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 impl Options {
-    /// The options, or none when this is no `cargo bench`: `cargo test --all-targets` runs benches
+    /// The options. `None` when this is no `cargo bench`: `cargo test --all-targets` runs benches
     /// too, and means no measurement.
     pub(crate) fn parse() -> Option<Options> {
         let options = <Options as Parser>::parse();
         options.is_bench().then_some(options)
     }
 
-    /// Likewise, for a bench that parses further options besides.
+    /// Whether this is `cargo bench`, for a bench that parses further options besides.
     pub(crate) fn is_bench(&self) -> bool {
         if !self.bench {
             eprintln!("not a measurement: run it with `cargo bench -p longhaul --bench NAME`");
@@ -39,7 +39,7 @@ impl Options {
         self.bench
     }
 
-    /// How many rounds to run.
+    /// The number of rounds to run.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
     }

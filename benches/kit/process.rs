@@ -167,7 +167,7 @@ fn text(file: &File) -> Result<String> {
 
 /// USER_HZ: 100 on every Linux there is.
 const TICKS_PER_S: f64 = 100.0;
-/// Between two looks at a child: short against what is measured, long against the look.
+/// The time between two looks at a child: short against the measured time, long against the look.
 const POLL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

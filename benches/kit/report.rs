@@ -1,4 +1,4 @@
-//! Tables for people: medians of runs, ratios to limits.
+//! Tables for users: medians of runs, ratios to limits.
 
 use super::rounds::Run;
 use super::stats::{median, ratios};

@@ -14,7 +14,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// How many times as fast `what` was as `limit`, round by round.
+/// The ratios of the speed of `what` to that of `limit`, round by round.
 pub(crate) fn ratios(runs: &[Run], what: &str, limit: &str) -> Vec<f64> {
     let seconds = |round: usize, name: &str| {
         runs.iter().find(|run| run.round == round && run.what == name).map(|run| run.seconds)

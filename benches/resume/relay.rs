@@ -97,5 +97,5 @@ const JOIN_BYTES: usize = 8 + 36 + 32;
 const PAYLOAD_AT: usize = JOIN_BYTES + 64;
 /// The bytes of a bundle's table that matter here: count, place, and the first entry's id.
 const TABLE_BYTES: usize = 16;
-/// Far more than any target.
+/// The longest wait: far more than any target.
 const WITHIN: Duration = Duration::from_secs(240);

@@ -14,7 +14,7 @@ use longhaul_proto::{Message, Sender};
 
 fuzz_target!(|bytes: &[u8]| {
     obeyed(bytes);
-    // Entries, orders for a window of chunks, and what the messages themselves take.
+    // Entries, orders for a window of chunks, and the memory of the messages themselves.
     within((4 << 20) + 256 * bytes.len(), || stuck(bytes));
 });
 

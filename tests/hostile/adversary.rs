@@ -1,5 +1,5 @@
 //! Peers that only take. They never read messages and never take the payload of a lane, and they
-//! say whatever makes the other side remember most.
+//! say the messages that make the other side remember most.
 //!
 //! Each attack goes on for five seconds against a real daemon or a real client of its own. The
 //! victim must stay small in every case, and a daemon continues to serve its honest clients. A test

@@ -168,7 +168,7 @@ fn bytes_that_are_promised_or_sent_and_never_come_do_not_hang_the_session() {
             // The lane was given up, and the bytes that it kept went over another.
             0 if !what.ends_with("longer") => wired.assert_copied(direction, &context),
             5 => wired.assert_absent(direction, &context),
-            // Where another unit follows, its bytes fill what was promised: that is damage, each
+            // If another unit follows, its bytes fill the promised length: that is damage, each
             // time over another lane.
             6 if what.ends_with("longer") => wired.assert_absent(direction, &context),
             _ => panic!("{context}"),

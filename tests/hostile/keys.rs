@@ -89,7 +89,7 @@ fn a_root_that_is_not_there_is_denied_like_one_that_is_not_ones_own() {
 
 #[test]
 fn what_the_rights_do_not_grant_is_denied_and_nothing_is_written() {
-    // The root's rights, the client's, what is asked for.
+    // The root's rights, the client's rights, the request.
     for (root_may, client_may, words) in [
         ("read", "read,create,modify", &["push", "f", "URL/new"][..]),
         ("read,create,modify", "read", &["push", "f", "URL/new"]),

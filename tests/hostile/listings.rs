@@ -52,5 +52,5 @@ fn name(n: u64) -> String {
 }
 
 const PAGE: u64 = 200;
-/// With [`PAGE`], some 58 MiB of names.
+/// The number of pages: with [`PAGE`], some 58 MiB of names.
 const PAGES: u64 = 1250;

@@ -77,7 +77,7 @@ fn who_does_not_speak_longhaul_is_cut_off_in_time_and_hurts_nobody() {
         assert!(!timed_out, "{what} is still connected after the deadline");
         assert!(heard.len() < 4096, "{what} was told {} bytes", heard.len());
     }
-    // Those that hang up at once, in the middle of whatever they say.
+    // Clients that hang up at once, in the middle of a message.
     noises.iter().for_each(|(_, words)| drop(dial(&site, words)));
     assert_serves(&site, "noise that hangs up");
 }

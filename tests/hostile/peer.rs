@@ -1,5 +1,5 @@
-//! Peers that speak the protocol but not its rules: a control connection that says what a test
-//! wants, lanes that carry it.
+//! Peers that speak the protocol but not its rules: a control connection with the messages that a
+//! test chooses, and lanes with its payload.
 //!
 //! Built on the crates, not on the program. [`Speech`] is either end's control channel; [`Client`]
 //! is one that dialled.

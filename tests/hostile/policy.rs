@@ -63,7 +63,7 @@ fn a_mask_of_the_root_takes_away_what_it_leaves_out() {
         }
         files::set_mode(site.client.path("d"), 0o777);
         let before = fs::metadata(site.root()).unwrap().mode();
-        // Below the root, what is made on the way included, and onto the root.
+        // Below the root, with directories made on the way, and onto the root.
         for dest in ["new/deeper/", "contents/"] {
             site.client.run(["push", "d", &site.url(dest)]).succeed();
         }

@@ -1,6 +1,6 @@
 //! A daemon that lies to a client that pulls from it: names that were not asked for, ways out of
 //! the destination, numbers that cannot be, silence. The client ends in bounded time, and writes
-//! only what it asked for, where it asked for it.
+//! only the requested files, at the requested places.
 
 use std::fs;
 use std::thread;

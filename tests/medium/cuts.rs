@@ -54,7 +54,7 @@ impl Outage {
         run.args(self.mode).args(["--sync-interval", "100ms"])
     }
 
-    /// Cuts the power of the disk, and has it back with what the medium kept.
+    /// Cuts the power of the disk, and gives it back with the content that the medium kept.
     fn cut(&mut self) {
         let percent = *self.random.one_of(&[0, 30, 50, 90, 100]);
         self.cuts += 1;

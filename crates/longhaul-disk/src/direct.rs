@@ -27,7 +27,7 @@ pub enum DirectMode {
     Buffered,
 }
 
-/// How a file is really read or written.
+/// The way in which a file is really read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoMode {
     /// Past the page cache.

@@ -184,7 +184,7 @@ pub enum DiskError {
     Bounds {
         /// The file.
         path: PathText,
-        /// Where the request starts, in bytes.
+        /// The offset where the request starts, in bytes.
         offset: u64,
         /// Its length in bytes.
         len: usize,

@@ -77,9 +77,9 @@ pub struct Descriptor {
 /// Whether a final name that is taken may be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Replace {
-    /// Yes, atomically; never a directory.
+    /// It may be replaced, atomically; a directory never is.
     Allowed,
-    /// No: that is an error.
+    /// It may not be replaced: that is an error.
     Never,
 }
 

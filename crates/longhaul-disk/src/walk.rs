@@ -278,7 +278,7 @@ fn clock_of_type(file_system_type: u64) -> Clock {
     }
 }
 
-/// From `linux/magic.h`.
+/// The file system types, from `linux/magic.h`.
 const EXT4: u64 = 0xEF53;
 const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683E;

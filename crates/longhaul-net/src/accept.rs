@@ -116,7 +116,7 @@ pub enum Greeted {
 }
 
 /// Finds out what an accepted connection is. A lane comes back blocking and without deadline: set
-/// one for what it still has to prove.
+/// one for the proof that is still to come.
 ///
 /// # Errors
 /// [`NetError::NotLonghaul`], [`NetError::Tls`], [`NetError::Truncated`], [`NetError::Lost`];
@@ -156,7 +156,7 @@ struct Greeting {
     deadline: Instant,
 }
 
-/// How a connection begins.
+/// The beginning of a connection, by its first bytes.
 enum First {
     SafeLane {
         opening: Vec<u8>,
@@ -235,8 +235,8 @@ impl Greeting {
     }
 }
 
-/// Reads what a connection is, and waits for leave to spend something on it: a connection that goes
-/// away before has cost next to nothing.
+/// Reads the kind of a connection, and waits for leave to spend something on it: a connection that
+/// goes away before has cost next to nothing.
 async fn first_words(stream: &mut TcpStream, tls: &ServerTls, source: Source, peer: &str) -> Result<First, NetError> {
     let first = first_bytes(stream, peer).await?;
     if first == SAFE_MAGIC {
@@ -248,7 +248,7 @@ async fn first_words(stream: &mut TcpStream, tls: &ServerTls, source: Source, pe
     Ok(First::Hello(Box::new(hello), tls.turns.take(source, Stage::New).await))
 }
 
-/// Waits until so many bytes have come, and looks at them; they stay to be received.
+/// Waits until `len` bytes have come, and looks at them; they stay to be received.
 async fn opening(stream: &TcpStream, len: usize, peer: &str) -> Result<Vec<u8>, NetError> {
     let mut opening = vec![0; len];
     if len == 0 {

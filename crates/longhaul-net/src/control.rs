@@ -189,8 +189,8 @@ fn reached(addr: &str, dialled: &[SocketAddr]) -> String {
     }
 }
 
-/// Where to connect from and to, in the order of the paths. A path to the route's own address takes
-/// those of its family.
+/// The pairs of addresses to connect from and to, in the order of the paths. A path to the route's
+/// own address takes those of its family.
 fn candidates(paths: &[NetPath], resolved: &[SocketAddr]) -> Vec<Candidate> {
     let port = resolved.first().map_or(0, SocketAddr::port);
     let of_path = |path: &NetPath| -> Vec<Candidate> {

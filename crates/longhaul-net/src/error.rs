@@ -13,7 +13,8 @@ use thiserror::Error;
 
 use crate::public_key::{BadKey, PublicKey};
 
-/// Why a connection could not be made or went away, or why a key or a key file cannot be used.
+/// The reason why a connection could not be made or went away, or why a key or a key file cannot be
+/// used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetError {
@@ -67,7 +68,7 @@ pub enum NetError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// Nobody accepts connections there, or no route leads there.
+    /// No program accepts connections there, or no route leads there.
     #[error("cannot connect to {peer}")]
     Unreachable {
         /// The address dialled.

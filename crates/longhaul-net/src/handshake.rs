@@ -26,7 +26,7 @@ pub(crate) struct Handshake {
     early: Vec<u8>,
 }
 
-/// Which end this is.
+/// The end of the handshake that this side is.
 pub(crate) enum Side {
     Client(UnbufferedClientConnection),
     Server(UnbufferedServerConnection),
@@ -74,8 +74,8 @@ impl Handshake {
         self.received.extend_from_slice(bytes);
     }
 
-    /// Goes as far as it can. Whatever the result, `say` then holds bytes for the peer (an alert,
-    /// if it failed).
+    /// Goes as far as it can. In each case `say` then holds bytes for the peer (an alert, if it
+    /// failed).
     pub(crate) fn advance(&mut self, say: &mut Vec<u8>) -> Result<HandshakeTurn, rustls::Error> {
         loop {
             let (discard, next) = match &mut self.side {
@@ -112,7 +112,7 @@ impl Handshake {
         Ok(Secured { records, peer_key, early: self.early, leftover: self.received })
     }
 
-    /// For measurements of rustls's own records.
+    /// The rustls connection, for measurements of rustls's own records.
     #[cfg(test)]
     pub(crate) fn into_side(self) -> Side {
         self.side

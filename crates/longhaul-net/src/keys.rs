@@ -56,7 +56,7 @@ impl Identity {
     /// [`NetError::IdentityKind`] and [`NetError::IdentityFormat`] if it is something else.
     pub fn load(path: &Path) -> Result<Identity, NetError> {
         let failed = |source| NetError::KeyFile { path: path.to_owned(), doing: "read the identity", source };
-        // Opening a pipe would wait for somebody who writes.
+        // Opening a pipe would wait for a writer.
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(NetError::IdentityKind { path: path.to_owned() });
         }

@@ -18,7 +18,7 @@ use crate::quic::{self, QuicListener, QuicStream};
 use crate::tls::{LANE, PeerCheck, client_config};
 use crate::wire::{Congestion, LaneOptions, More, Want, Wire};
 
-/// How a lane protects what it carries, in GridFTP's words.
+/// The protection of a lane's payload, in GridFTP's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protection {
     /// Encrypted and authenticated.
@@ -133,7 +133,7 @@ impl LaneStream {
     /// # Errors
     /// [`NetError::Truncated`] if the stream ends before, in good order or not; [`NetError::Lost`],
     /// [`NetError::Closed`], [`NetError::TimedOut`], [`NetError::Tls`], [`NetError::KeyRefused`].
-    /// The lane is then of no more use, and what stands in `buf` means nothing.
+    /// The lane is then of no more use, and the content of `buf` is undefined.
     pub fn recv_exact(&mut self, buf: &mut [u8]) -> Result<(), NetError> {
         match self.recv_or_end(buf)? {
             true => Ok(()),
@@ -233,8 +233,8 @@ impl LaneStream {
         }
     }
 
-    /// From now on, all sending and receiving together must be over within `left`, however slowly
-    /// bytes trickle; `None` takes the limit away. Meant for handshakes: it costs system calls.
+    /// Sets the time in which all further sending and receiving must be over, however slowly bytes
+    /// trickle; `None` takes the limit away. Meant for handshakes: it costs system calls.
     ///
     /// # Errors
     /// [`NetError::Socket`] if the kernel refuses it.
@@ -259,7 +259,7 @@ impl LaneStream {
         NetError::Truncated { peer: self.peer().to_owned() }
     }
 
-    /// For tests that put bytes past the protection.
+    /// The socket, for tests that put bytes past the protection.
     #[cfg(test)]
     pub(crate) fn wire(&self) -> &Wire {
         match &self.0 {
@@ -268,7 +268,7 @@ impl LaneStream {
         }
     }
 
-    /// For tests that renew keys early.
+    /// The state of a private lane, for tests that renew keys early.
     #[cfg(test)]
     pub(crate) fn private_mut(&mut self) -> Option<&mut Private> {
         match &mut self.0 {

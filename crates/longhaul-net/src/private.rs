@@ -200,7 +200,7 @@ impl Private {
         NetError::record(wire.peer(), error)
     }
 
-    /// For tests that renew keys early.
+    /// The records, for tests that renew keys early.
     #[cfg(test)]
     pub(crate) fn records(&mut self) -> &mut Records {
         &mut self.records

@@ -16,7 +16,7 @@ use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, ExtractedSecrets, InvalidMessage, PeerMisbehaved};
 
-/// Both directions of one lane.
+/// The record protection of both directions of one lane.
 pub(crate) struct Records {
     tx: Direction,
     rx: Direction,
@@ -51,7 +51,7 @@ pub(crate) enum Heard {
 pub(crate) struct Opened {
     /// The kind of content: [`PAYLOAD`] or one that [`Records::absorb`] understands.
     pub(crate) kind: u8,
-    /// Its length, from the start of the place it was opened into.
+    /// The length of the content, from the start of the place it was opened into.
     pub(crate) len: usize,
 }
 
@@ -88,8 +88,8 @@ impl Records {
         self.tx.seal(ALERT, &[level, u8::from(alert)], out)
     }
 
-    /// Opens a record straight into `into`, which is at least `body.len() - TAG_BYTES` long.
-    /// If it fails, what stands in `into` means nothing.
+    /// Opens a record straight into `into`, which is at least `body.len() - TAG_BYTES` long. If it
+    /// fails, the content of `into` is undefined.
     pub(crate) fn open_into(
         &mut self,
         header: [u8; HEADER_BYTES],
@@ -163,7 +163,7 @@ impl Records {
         self.renew(out)
     }
 
-    /// How many records the present key has sealed.
+    /// The number of records that the present key has sealed.
     #[cfg(test)]
     pub(crate) fn sealed(&self) -> u64 {
         self.tx.seq
@@ -262,7 +262,7 @@ const KEY_UPDATE: &[u8] = &[KEY_UPDATE_TYPE, 0, 0, 1, 0];
 pub(crate) const HEADER_BYTES: usize = 5;
 /// The tag behind each record.
 pub(crate) const TAG_BYTES: usize = 16;
-/// Most payload of one record.
+/// The most payload of one record.
 pub(crate) const FRAGMENT_BYTES_MAX: usize = 1 << 14;
 /// The bytes that a record adds to its payload: header, inner kind, tag.
 pub(crate) const OVERHEAD: usize = HEADER_BYTES + 1 + TAG_BYTES;

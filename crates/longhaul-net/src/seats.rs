@@ -99,7 +99,7 @@ impl Loss {
     }
 }
 
-/// How often something happened, in all and by source.
+/// Counts of an occurrence, in all and by source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     total: u64,
@@ -110,8 +110,8 @@ impl Tally {
     /// Counts one more occurrence.
     pub fn add(&mut self, source: Source) {
         self.total += 1;
-        // Those that come when so many are known already count in the total alone: an attacker has
-        // as many addresses as it likes.
+        // A source that comes when this many are known already counts in the total alone: an
+        // attacker has as many addresses as it likes.
         if self.by_source.len() < SOURCES_COUNTED_MAX || self.by_source.contains_key(&source) {
             *self.by_source.entry(source).or_default() += 1;
         }

@@ -61,10 +61,10 @@ mod tests {
         for (segment_bytes, timeouts, unacknowledged, quiet, rtt, want) in [
             (8948, 2, Some(1500), 1500, 20, true),
             (8948, 3, Some(1499), 1499, 20, false),
-            // One loss, and another of what was sent again.
+            // One loss, and another of the repeated data.
             (8948, 1, Some(1900), 1900, 900, false),
             (8948, 2, Some(2700), 2700, 600, true),
-            // It has what was said and does not answer.
+            // It has the data and does not answer.
             (1448, 0, None, 3100, 20, true),
             (1448, 0, None, 3100, 30, false),
             (1448, 0, None, 5400, 600, true),

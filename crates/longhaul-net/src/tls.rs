@@ -1,9 +1,9 @@
 //! The one way in which longhaul uses TLS: version 1.3, raw public keys on both sides (RFC 7250),
 //! no tickets, no early data.
 //!
-//! Owns the configurations of rustls, the check of the peer's key, and what a server needs to
-//! greet. Takes an [`Identity`] and a [`PeerCheck`]; gives configurations to `control`, `accept`
-//! and `handshake`. Must not touch sockets.
+//! Owns the configurations of rustls, the check of the peer's key, and a server's limits of
+//! greetings. Takes an [`Identity`] and a [`PeerCheck`]; gives configurations to `control`,
+//! `accept` and `handshake`. Must not touch sockets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub enum PeerCheck {
     Observe,
 }
 
-/// Limits of what a server spends on peers that it does not know yet.
+/// Limits of a server's effort for peers that it does not know yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GreetLimits {
     /// The time from the accepted connection to the known peer. Default: 10 s.

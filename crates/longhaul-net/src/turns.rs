@@ -34,7 +34,7 @@ struct TurnsState {
 pub(crate) enum Stage {
     /// The first computation of a handshake.
     New,
-    /// Any later computation of it.
+    /// Any later computation of a handshake.
     Begun,
 }
 
@@ -99,7 +99,7 @@ impl Drop for Turn {
             next
         };
         if let Some(next) = next {
-            // Whoever gives up waiting at this moment drops the turn that it was sent, which passes
+            // A waiter that gives up at this moment drops the turn that it was sent, which passes
             // it on.
             let _ = next.send(Turn(self.0.clone()));
         }
@@ -219,7 +219,7 @@ mod tests {
         let mut ring = Ring::default();
         let drip = |ring: &mut Ring<u32>| ring.push(dripping, Stage::Begun, 0);
         (0..2048).for_each(|_| drip(&mut ring));
-        // One dials from elsewhere, and one from beside whoever drips.
+        // One dials from elsewhere, and one from beside the client that drips.
         ring.push(honest, Stage::New, 1);
         ring.push(dripping, Stage::New, 2);
         let order: Vec<_> = (0..100)

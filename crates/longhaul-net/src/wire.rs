@@ -21,7 +21,7 @@ use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use crate::error::{NetError, Over};
 use crate::silence::Silence;
 
-/// How a lane's socket is set up.
+/// The options of a lane's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneOptions {
     /// TCP congestion control. Default: [`Congestion::Auto`].
@@ -46,7 +46,7 @@ impl Default for LaneOptions {
     }
 }
 
-/// Which TCP congestion control a socket uses.
+/// The TCP congestion control that a socket uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
     /// Cubic within this host, where it is offered: BBR paces even there, and halves the speed.
@@ -94,12 +94,12 @@ pub(crate) enum More {
     No,
 }
 
-/// How long a receive waits.
+/// The wait of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Until something is there.
+    /// It waits until there are bytes.
     Some,
-    /// Until the buffer is full, or the stream ends.
+    /// It waits until the buffer is full, or the stream ends.
     All,
 }
 
@@ -219,7 +219,7 @@ impl Wire {
         self.peer_addr.map_or(Ok(()), |peer| set_congestion(&self.socket, peer, congestion))
     }
 
-    /// From now on all calls must be over within `left`; `None` takes the limit away.
+    /// Sets the time in which all further calls must be over; `None` takes the limit away.
     pub(crate) fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
         self.deadline = left.map(|left| Instant::now() + left);
         match self.deadline {

@@ -78,11 +78,11 @@ impl Counters {
     }
 }
 
-/// Both directions of a link.
+/// The counters of both directions of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct LinkCounters {
-    /// From near to far.
+    /// The counters from near to far.
     pub forward: Counters,
-    /// From far to near.
+    /// The counters from far to near.
     pub backward: Counters,
 }

@@ -102,7 +102,8 @@ fn rewrite_tcp(header: &mut [u8], shape: &Shape, cut: &Cut) {
     }
 }
 
-/// Changes a bit of the payload (of the headers, where there is none) after the checksum was made.
+/// Changes a bit of the payload (or of the headers, if there is no payload) after the checksum was
+/// made.
 fn tell(frame: &mut [u8], shape: &Shape, bit: u32) {
     if shape.transport > 0 {
         complete(frame, shape);

@@ -7,13 +7,13 @@ use crate::path::{Loss, Path};
 /// The fate of one packet on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fate {
-    /// It vanishes; then nothing else happens to it.
+    /// Whether it vanishes; then nothing else happens to it.
     pub lost: bool,
     /// The bit that changes. `None`: no bit.
     pub damage: Option<Damage>,
-    /// It arrives twice.
+    /// Whether it arrives twice.
     pub duplicate: bool,
-    /// It is held back.
+    /// Whether it is held back.
     pub late: bool,
 }
 

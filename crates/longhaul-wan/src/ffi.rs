@@ -111,8 +111,8 @@ pub(crate) fn add_address6(socket: impl AsFd, device: u32, address: [u8; 16], pr
 
 /// Moves the calling thread into a network namespace of its own.
 pub(crate) fn leave_network() -> io::Result<()> {
-    // SAFETY: what is dangerous about unshare is descriptors that are no longer shared among
-    // threads; this flag leaves them.
+    // SAFETY: unshare is dangerous if descriptors are no longer shared among threads; this flag
+    // leaves them shared.
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?)
 }
 

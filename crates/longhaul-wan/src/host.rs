@@ -22,7 +22,7 @@ pub struct Host {
     addresses: Vec<(Ipv4Addr, Option<Ipv6Addr>)>,
 }
 
-/// How the kernel of an emulated host is set up.
+/// The settings of an emulated host's kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
     /// Lets TCP's buffers grow to 512 MiB, as on a host made ready for long paths; otherwise they

@@ -55,7 +55,7 @@ pub(crate) enum Protocol {
     Other,
 }
 
-/// How a packet is built. Offsets and lengths count from the start of the IP header.
+/// The structure of a packet. Offsets and lengths count from the start of the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) protocol: Protocol,

@@ -287,7 +287,7 @@ impl Limits {
 }
 
 impl<T> Piece<T> {
-    /// Its bytes as packets.
+    /// The bytes of the piece, as packets.
     fn bytes(&self) -> u64 {
         self.shape.bytes_of(self.cut.first, self.cut.count)
     }

@@ -15,12 +15,12 @@ use crate::{Change, Error, Path};
 /// The description of a network.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// From 1 to 200 links, each with a subnet of its own. Default: one that carries everything at
-    /// once.
+    /// The links: from 1 to 200, each with a subnet of its own. Default: one that carries
+    /// everything at once.
     pub links: Vec<Link>,
     /// The seed of all dice. Default: 1.
     pub seed: u64,
-    /// How the hosts' kernels are set up.
+    /// The settings of the hosts' kernels.
     pub tuning: Tuning,
 }
 

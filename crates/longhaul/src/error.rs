@@ -32,7 +32,7 @@ pub enum Error {
     /// An option has a value that cannot be used.
     #[error("{origin}: {flaw}")]
     Option {
-        /// Where the value was written.
+        /// The place where the value was written.
         origin: Origin,
         /// The flaw in it.
         flaw: Flaw,

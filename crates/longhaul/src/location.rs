@@ -50,7 +50,7 @@ pub struct DaemonPath {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocationFlaw {
-    /// Nothing is written.
+    /// The text is empty.
     #[error("a location must not be empty")]
     Empty,
     /// `host:path`.
@@ -68,7 +68,7 @@ pub enum LocationFlaw {
     /// `lh://user@host`.
     #[error("a daemon knows its clients by their keys, not by user names")]
     User,
-    /// Not a number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("its port is not a number from 1 to 65535")]
     Port,
     /// The daemon itself, where a path is needed.

@@ -58,11 +58,11 @@ pub struct Talk {
     pub quiet: bool,
     /// The level of detail. 1: each file; 2: log lines of the program.
     pub verbose: u8,
-    /// When labels are coloured.
+    /// The rule when labels are coloured.
     pub color: ColorWhen,
 }
 
-/// When labels on standard error are coloured.
+/// The rule when labels on standard error are coloured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorWhen {
     /// On a terminal that can, unless a variable says otherwise.

@@ -23,14 +23,14 @@ use rustix::io::Errno;
 use crate::kernel::Kernel;
 use crate::walk::Dir;
 
-/// How small files and names on a file system are made durable.
+/// The way in which small files and names on a file system are made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncMethod {
-    /// By `syncfs`, or one by one, whichever is less work: `syncfs` there was seen to wait for all
-    /// data and to report failures.
+    /// Synced by `syncfs`, or one by one, whichever is less work: `syncfs` there was seen to wait
+    /// for all data and to report failures.
     FileSystem,
-    /// By `fsync` of each file and directory: `syncfs` there was seen to do nothing, or was never
-    /// tried.
+    /// Synced by `fsync` of each file and directory: `syncfs` there was seen to do nothing, or was
+    /// never tried.
     Each,
 }
 
@@ -236,7 +236,7 @@ const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683E;
 /// A tmpfs, which keeps nothing over a crash anyway.
 const TMPFS: u64 = 0x0102_1994;
-/// No second of any clock.
+/// The value of `began` before a first file: no clock shows this second.
 const NOTHING_YET: i64 = i64::MAX;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(crate) struct DirHandle {
     kernel: Kernel,
 }
 
-/// How a directory could be opened.
+/// The way in which a directory could be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     /// It is open for reading: the ordinary case.

@@ -46,9 +46,9 @@ pub(crate) struct Body {
 /// The content of a file when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Began {
-    /// Nothing: it is new.
+    /// The file is new and empty.
     Empty,
-    /// Anything: an earlier session wrote to it.
+    /// An earlier session wrote to the file: any range may hold data.
     Written,
 }
 
@@ -65,7 +65,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// How far blocks are reserved.
+/// The extent of the reserved blocks.
 #[derive(Debug, Default)]
 struct Reserved {
     end: u64,
@@ -136,7 +136,7 @@ impl TargetFile {
         Place { target: TargetId(0), offset }
     }
 
-    /// How it is really written.
+    /// The way in which it is really written.
     pub fn mode(&self) -> IoMode {
         self.body.as_ref().map_or(IoMode::Buffered, |body| body.handle.mode())
     }

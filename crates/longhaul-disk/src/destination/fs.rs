@@ -359,7 +359,7 @@ impl TargetTree for FsTarget {
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         claim(&fd);
         device.made(&fd, b"");
-        // A failure here leaves nothing: the file is of no use to anybody.
+        // A failure here leaves nothing: the file is of no more use.
         let (handle, stat) = self.begin(path, len, fd, OFlags::empty()).inspect_err(|_| temp.discard())?;
         let opened = (handle, node_of_statx(&stat));
         Ok(Arc::new(TargetFile::new((path, len, sparse), opened, temp, (Began::Empty, mark))))

@@ -39,7 +39,7 @@ pub(crate) enum Content {
     Large(Arc<TargetFile>),
     /// A small file that is still open, as there are few of them.
     Small(HeldFd),
-    /// A small file among so many that the whole file system will be synced.
+    /// A small file, closed, as there are so many that the whole file system will be synced.
     Closed,
     /// A small file that was synced by itself.
     Synced,

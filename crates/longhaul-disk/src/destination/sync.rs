@@ -65,10 +65,10 @@ struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Noted {
-    /// Yes.
+    /// It will be synced with the others.
     Yes,
-    /// No: there is no room to remember it, and its file system cannot be synced as a whole. It
-    /// must be synced now.
+    /// It will not: there is no room to remember it, and its file system cannot be synced as a
+    /// whole. It must be synced now.
     Full,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Adds what the calling thread, always the same one, has spent since the last time.
+    /// Adds the time that the calling thread, always the same one, has spent since the last call.
     pub(crate) fn add(&mut self) {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let now = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;

@@ -197,7 +197,7 @@ impl<'j> Transfer<'j> {
     fn advance(&mut self, handle: &Handle, moved: usize) -> Result<(), DiskError> {
         let mut settled = self.settled + moved;
         if settled < self.len {
-            // A direct request must start aligned: what lies behind the last whole block moves
+            // A direct request must start aligned: the bytes behind the last whole block move
             // again.
             settled -= settled % self.align;
         }
@@ -244,8 +244,8 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(256).all(|piece| piece.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
-/// In sparse files, blocks of this size (aligned in the file) that are all zero are left as holes.
-/// Smaller would cut data into many requests; larger would fill more holes.
+/// The size of blocks (aligned in the file) that are left as holes in sparse files if they are all
+/// zero. A smaller size would cut data into many requests; a larger one would fill more holes.
 const HOLE_BYTES: u64 = 16 << 10;
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ async fn run(ring: &RingSlots, job: &Job, len: usize, mut slot: Slot) -> (Result
         Err(error) => return (Err(error), slot),
     };
     let Some(handle) = job.handle() else { return (Ok(()), slot) };
-    // tokio-uring wants to own (and close) what it works on; a duplicate costs a microsecond per
+    // tokio-uring wants to own (and close) its descriptor; a duplicate costs a microsecond per
     // chunk and shares the flags, so that leaving direct I/O works as everywhere.
     let file = match handle.as_fd().try_clone_to_owned() {
         Ok(fd) => File::from_std(std::fs::File::from(fd)),
@@ -173,7 +173,7 @@ async fn perform(ring: &RingSlots, file: &File, step: &Step, slot: Slot) -> (io:
     }
 }
 
-/// When and how many slots are registered with one ring.
+/// The rule when and how many slots are registered with one ring.
 ///
 /// Registering pins a slot's memory, used or not, so it starts when a transfer has shown to be
 /// worth it and covers the slots in use, doubling as higher ones turn up. Where the limit of locked

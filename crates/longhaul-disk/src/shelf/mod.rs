@@ -109,7 +109,7 @@ impl Shelf {
         Ok(Some(locked))
     }
 
-    /// Opens the journal of this tag, and locks it if nobody else has.
+    /// Opens the journal of this tag, and locks it if no other session has.
     ///
     /// # Errors
     /// The system's error; [`DiskError::NotAFile`] for anything but a regular file,
@@ -304,7 +304,7 @@ fn id_of(dir: &OwnedFd) -> Result<(u64, u64), DiskError> {
     Ok((identity.dev, identity.ino))
 }
 
-/// Refuses a file that another user owns: its content is what that user wants us to believe.
+/// Refuses a file that another user owns: its content is the choice of that user.
 fn ours(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     if stat.st_uid == geteuid().as_raw() { Ok(()) } else { Err(DiskError::Foreign { path }) }
 }

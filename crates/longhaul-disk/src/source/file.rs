@@ -60,7 +60,7 @@ impl SourceFile {
         self.identity.dev
     }
 
-    /// How it is really read.
+    /// The way in which it is really read.
     pub fn mode(&self) -> IoMode {
         self.handle.as_ref().map_or(IoMode::Buffered, Handle::mode)
     }
@@ -82,7 +82,7 @@ impl SourceFile {
     /// The system's error.
     pub fn data_in(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
         let Some(handle) = &self.handle else { return Ok(true) };
-        // Requests carry their own offsets, so moving the descriptor's disturbs nobody.
+        // Requests carry their own offsets, so moving the descriptor's disturbs no request.
         match seek(handle, SeekFrom::Data(offset)) {
             Ok(data) => Ok(data < offset.saturating_add(len)),
             Err(Errno::NXIO) => Ok(false),

@@ -2,7 +2,7 @@
 //!
 //! Takes the time, sizes of datagrams and a rate; says whether they may leave, or when. Opens
 //! nothing. (A generic cell rate algorithm, ITU-T I.371, as the engine's account of a whole session
-//! is: the account runs ahead of the clock by what was let through.)
+//! is: the account runs ahead of the clock by the bytes that were let through.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -48,7 +48,7 @@ pub(crate) fn client(
 pub(crate) fn server(tls: Arc<rustls::ServerConfig>) -> Result<ServerConfig, NetError> {
     let crypto = QuicServerConfig::try_from(tls).map_err(|_| NetError::Crypto { doing: "set QUIC up" })?;
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-    // They are taken up at once; quinn would hold 100 MiB of what comes before that.
+    // They are taken up at once; quinn would hold 100 MiB of earlier data.
     config.max_incoming(INCOMING_MAX).incoming_buffer_size(64 << 10).incoming_buffer_size_total(4 << 20);
     Ok(config)
 }

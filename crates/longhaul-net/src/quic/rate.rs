@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The measurements of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Round {
-    /// Its length, seconds.
+    /// The length of the round in seconds.
     pub(crate) seconds: f64,
     /// Bytes that were acknowledged in it.
     pub(crate) acked: u64,
@@ -94,7 +94,7 @@ impl RateControl {
         most + SLACK
     }
 
-    /// A round is over.
+    /// Takes the measurements of a round that is over.
     pub(crate) fn round(&mut self, round: &Round, ceiling: Option<f64>) {
         (self.rtt, self.min_rtt) = (round.rtt, round.min_rtt);
         let delivered = round.acked as f64 / round.seconds.max(1e-6);
@@ -107,7 +107,7 @@ impl RateControl {
         self.rate = self.rate.max(FLOOR);
     }
 
-    /// No packet came through for several round trips.
+    /// Slows down when no packet came through for several round trips.
     pub(crate) fn cut_off(&mut self) {
         self.delivered.clear();
         self.grown = (0.0, 0);
@@ -224,7 +224,8 @@ const TARGET_FLOOR: f64 = 0.1;
 const STARTUP: f64 = 2.8;
 const DOUBLING: f64 = 2.0;
 const DRAIN: f64 = 0.5;
-/// The path is full when what it delivers has not grown by a quarter for so many rounds.
+/// The path is full when its delivered rate has not grown by a quarter (`GROWTH`) for this many
+/// rounds.
 const GROWTH: f64 = 1.25;
 const FULL_AFTER: u32 = 3;
 const FULL_AFTER_QUEUED: u32 = 1;
@@ -260,7 +261,7 @@ const FLOOR: f64 = 32.0 * 1024.0;
 mod tests {
     use super::*;
 
-    /// A path of so many bytes/s that loses `loss` of all packets, with a queue of one BDP.
+    /// A path of `rate` bytes/s that loses `loss` of all packets, with a queue of one BDP.
     struct Line {
         rate: f64,
         loss: f64,
@@ -421,7 +422,7 @@ mod tests {
             Shared { line, lanes, heard: VecDeque::new(), steps: 0 }
         }
 
-        /// Parts of what the line carries in so many seconds that were delivered, and lost.
+        /// The delivered and the lost part of the bytes that the line carries in `seconds`.
         fn run(&mut self, seconds: f64) -> (f64, f64) {
             let (mut acked, mut lost) = (0.0, 0.0);
             for _ in 0..(seconds * 1e3) as usize {

@@ -104,7 +104,7 @@ impl AsyncUdpSocket for PacedSocket {
         fits.clamp(1, self.inner.max_transmit_segments())
     }
 
-    /// Segments in one receive. Together they are at most one IP packet: quinn makes room for so
+    /// Segments in one receive. Together they are at most one IP packet: quinn makes room for this
     /// many of the largest.
     fn max_receive_segments(&self) -> usize {
         self.inner.max_receive_segments().min(BATCH_BYTES_MAX.div_ceil(usize::from(PAYLOAD_MAX)))

@@ -309,7 +309,7 @@ impl QuicStream {
         if let Some((mut stream, _)) = self.sending.take() {
             let _ = stream.finish();
         }
-        // If the connection is gone, there is nobody to tell.
+        // If the connection is gone, the peer cannot be told.
         if let Ok(mut end) = self.open_block() {
             let _ = end.finish();
         }

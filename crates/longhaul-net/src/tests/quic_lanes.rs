@@ -224,8 +224,8 @@ fn a_receiver_that_takes_nothing_stops_the_sender_and_loses_nothing() {
         from.finish();
         from
     });
-    // It comes to stand: what is taken from the sender stays the same for as long as several round
-    // trips take.
+    // It comes to stand: the number of bytes taken from the sender stays the same for as long as
+    // several round trips take.
     let (mut last, mut same) = (0, 0);
     let begun = Instant::now();
     while same < 200 && begun.elapsed() < PATIENCE {

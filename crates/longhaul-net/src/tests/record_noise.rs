@@ -19,7 +19,7 @@ struct Sealed {
     renews: bool,
 }
 
-/// How the stream goes on behind a record.
+/// The state of the stream behind a record.
 #[derive(Debug, PartialEq, Eq)]
 enum Then {
     GoesOn,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_wan::{Change, Config, Counters, Link, Path, Wan};
 
-/// Long enough on any machine that is not broken.
+/// The longest wait of a test: long enough on any machine that is not broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn change(words: &str) -> Change {

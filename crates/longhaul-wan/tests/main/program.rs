@@ -77,7 +77,7 @@ fn who_may_not_make_networks_is_told_what_is_needed() {
     let ran = Command::new(&copy).args(["--", "id", "-u"]).uid(65_534).gid(65_534).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     if ran.status.success() {
-        // This kernel lets anybody make them: the command keeps its own user.
+        // This kernel lets every user make them: the command keeps its own user.
         assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), "65534");
     } else {
         assert_eq!(ran.status.code(), Some(2), "{said}");

@@ -102,7 +102,7 @@ fn check_identity(path: &Path) -> Result<(), Error> {
     check_strictly(path)
 }
 
-/// Warns of a daemon without clients: it is not wrong, but surely not what was meant.
+/// Warns of a daemon without clients: it is allowed, but surely not intended.
 fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
     if config.roots.is_empty() {
         talker.note("no roots are configured: there is nothing to serve (see --root)");

@@ -2,7 +2,7 @@
 //! be written to, which is not.
 //!
 //! In: the path of `--manifest`. Out: a [`ManifestPlace`] that takes the finished lines. Links are
-//! followed to what they name; a descriptor of this process is written to as it stands. Knows
+//! followed to their targets; a descriptor of this process is written to as it stands. Knows
 //! nothing of the content of lines.
 
 use std::fs::{self, File, OpenOptions};

@@ -226,7 +226,7 @@ struct PartialBody<'a> {
     in_use_by: Option<&'a str>,
 }
 
-/// A path as text, or in base64 when it is none.
+/// A path as text, or in base64 when it is no text.
 #[derive(Serialize)]
 enum Name<'a> {
     #[serde(rename = "path")]

@@ -1,4 +1,4 @@
-//! How fast bytes arrive, and how long the rest will take.
+//! The rate of arriving bytes, and the time that the rest will take.
 //!
 //! In: the engine's counters, about once a second. Out: [`Pace`] to the progress line and event.
 //! Looks at no clock: the counters carry their time.

@@ -46,7 +46,7 @@ pub struct Telling {
     pub stop: StopTrigger,
 }
 
-/// How a run ended.
+/// The end of a run.
 pub struct End<'a> {
     /// The engine's report.
     pub report: &'a Report,

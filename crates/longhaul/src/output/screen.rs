@@ -6,7 +6,7 @@
 //!
 //! The cursor rests at the bar's first column. A terminal that is made narrower may wrap the bar
 //! into several rows and moves the cursor with the text, so that everything from the cursor on is
-//! the bar's and is erased with the next draw; so is what the terminal echoes there (`^C`).
+//! the bar's and is erased with the next draw; so is text that the terminal echoes there (`^C`).
 
 use std::io::{self, Write};
 use std::sync::mpsc::sync_channel;

@@ -31,7 +31,7 @@ pub enum Flaw {
         /// The words that work.
         hint: &'static str,
     },
-    /// Not a whole number, or too small or large.
+    /// The text is not a whole number, or the number is too small or large.
     #[error("'{}' is not a whole number from {least} to {most}", Escaped(.given.as_bytes()))]
     Number {
         /// The text.
@@ -41,7 +41,7 @@ pub enum Flaw {
         /// The largest allowed number.
         most: u32,
     },
-    /// Not of the form that the option takes.
+    /// The text is not of the form that the option takes.
     #[error("'{}' is not {form}", Escaped(.given.as_bytes()))]
     Form {
         /// The text.
@@ -49,10 +49,10 @@ pub enum Flaw {
         /// The form.
         form: &'static str,
     },
-    /// Not a size.
+    /// The text is not a size.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// Not a rate.
+    /// The text is not a rate.
     #[error(transparent)]
     Rate(#[from] RateError),
     /// A rate at which a transfer would look dead.
@@ -71,7 +71,7 @@ pub enum Flaw {
         /// The size.
         given: ByteCount,
     },
-    /// Too few chunks fit.
+    /// The memory is too small for the least number of chunks.
     #[error("{given} is too little: 4 chunks must fit, which take {least}")]
     MemoryTooSmall {
         /// The size.
@@ -79,7 +79,7 @@ pub enum Flaw {
         /// The smallest for this chunk size.
         least: ByteCount,
     },
-    /// More than this host has.
+    /// The memory is more than this host has.
     #[error("{given} is more memory than this host has, which is {most}")]
     MemoryTooLarge {
         /// The size.
@@ -87,7 +87,7 @@ pub enum Flaw {
         /// The memory of this host.
         most: ByteCount,
     },
-    /// Not a public key.
+    /// The text is not a public key.
     #[error("'{}' is not a public key (lhk1:...)", Escaped(.given.as_bytes()))]
     Key {
         /// The text.

@@ -20,13 +20,13 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// The place where the text of an option was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// On the command line, as an argument of this name.
+    /// It was written on the command line, as an argument of this name.
     Argument(&'static str),
-    /// On the command line, as `--NAME`.
+    /// It was written on the command line, as `--NAME`.
     Flag(&'static str),
-    /// In this variable.
+    /// It was written in this variable.
     Variable(String),
-    /// In the config file.
+    /// It was written in the config file.
     File {
         /// The file.
         path: PathBuf,

@@ -1,6 +1,6 @@
 //! The directory of a measurement's files: a new one on the disk to measure, removed at the end.
 //!
-//! In: a directory. Out: paths for the engine. Makes and removes only what is in its own directory.
+//! In: a directory. Out: paths for the engine. Makes and removes files only in its own directory.
 //! Knows no runs.
 
 #![allow(

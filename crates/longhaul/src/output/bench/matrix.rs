@@ -1,5 +1,5 @@
 //! The cells of `bench matrix`: an object a run for scripts, a table of medians at the end for
-//! people.
+//! users.
 //!
 //! In: the engine's reports. Out: lines on standard output. The ratio of a cell is to
 //! memory-to-memory of the same protection in the same round; the table has its median.
