@@ -233,7 +233,7 @@ impl LaneStream {
         }
     }
 
-    /// Sets the time in which all further sending and receiving must be over, however slowly bytes
+    /// Gives all further sending and receiving together the time `left`, however slowly bytes
     /// trickle; `None` takes the limit away. Meant for handshakes: it costs system calls.
     ///
     /// # Errors

@@ -219,7 +219,7 @@ impl Wire {
         self.peer_addr.map_or(Ok(()), |peer| set_congestion(&self.socket, peer, congestion))
     }
 
-    /// Sets the time in which all further calls must be over; `None` takes the limit away.
+    /// Gives all further calls together the time `left`; `None` takes the limit away.
     pub(crate) fn set_deadline(&mut self, left: Option<Duration>) -> Result<(), NetError> {
         self.deadline = left.map(|left| Instant::now() + left);
         match self.deadline {

@@ -1,4 +1,5 @@
-//! Measures the cost of lanes. Not run by default; on a quiet machine:
+//! Measures the cost of lanes. Not run by default; on a quiet machine: `cargo test --release -p
+//! longhaul-net -- --ignored --nocapture --test-threads 1 speed`
 
 use std::hint::black_box;
 use std::net::{TcpListener, TcpStream};
