@@ -137,6 +137,7 @@ pub(super) fn root() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use super::super::source::Kind;
     use super::*;
 
     #[test]
@@ -150,6 +151,19 @@ mod tests {
         assert_eq!(module("crates/x/src/a/b.rs"), own("a::b"));
         assert_eq!(module("crates/x/tests/a.rs"), None);
         assert_eq!(module("tests/a.rs"), None);
+    }
+
+    #[test]
+    fn no_function_and_no_type_is_overlooked() {
+        for Product { file, code, .. } in products() {
+            let defined = |kind: &str| {
+                let pairs = code.tokens.windows(2);
+                pairs.filter(|pair| pair[0].is(kind) && pair[1].kind == Kind::Word).count()
+            };
+            for kind in ["fn", "struct", "enum", "trait"] {
+                assert_eq!(code.of_kind(&[kind]).count(), defined(kind), "{kind} in {}", file.path);
+            }
+        }
     }
 
     #[test]
