@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::filter::Filter;
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANE_STALL_SECONDS};
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LANE_STALL_SECONDS};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, LaneId, PathList, Role};
 use longhaul_disk::{EngineKind, ErrorKind, Shape, SourceTree, Tree};
 use longhaul_net::{Congestion, Control, PublicKey};
@@ -606,8 +606,6 @@ impl Daemon {
 
 /// How long a client that was refused in the middle of its request is heard.
 const HEARD_OUT: Duration = Duration::from_secs(5);
-/// The kernel's bound on the name of a congestion control, without its NUL (TCP_CA_NAME_MAX).
-const CONGESTION_NAME_BYTES_MAX: usize = 15;
 
 /// Counts for the log line at a session's end.
 #[derive(Default)]
