@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, PublicKey};
@@ -283,6 +283,3 @@ fn need_allowed(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> 
 pub(super) fn congestion(flow: &Flow) -> Congestion {
     if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.to_string()) }
 }
-
-/// The kernel's bound on the name of a congestion control, without its NUL (TCP_CA_NAME_MAX).
-const CONGESTION_NAME_BYTES_MAX: usize = 15;
