@@ -182,7 +182,7 @@ impl SessionBuffers {
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map {slots} buffers of {size}: {e}"))
                 .hint("lower --memory")
         })?;
-        let io = ChunkIo::start(engine, depth, &slab).map_err(|e| e.fault())?;
+        let io = ChunkIo::start(engine, depth, &slab)?;
         Ok(SessionBuffers { slab, io, depth })
     }
 }

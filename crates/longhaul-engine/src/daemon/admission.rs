@@ -24,7 +24,6 @@ use super::shares::{Full, Share};
 use super::side::{self, Side};
 use super::{ClientConfig, Daemon};
 use crate::budget::{self, MemoryPlan, SessionBuffers};
-use crate::faults::net_fault;
 use crate::journals::Principal;
 use crate::lanes::worker::pacer;
 use crate::random::nonce;
@@ -243,7 +242,7 @@ fn need_congestion(flow: &Flow) -> Result<(), Fault> {
         Transport::Tcp => congestion(flow).try_out_for_peer(),
         Transport::Quic => congestion(flow).try_over_quic(),
     };
-    tried.map_err(|e| net_fault(&e))
+    tried.map_err(Fault::from)
 }
 
 /// Checks the rights that a transfer needs, and its protection. Opens nothing.
