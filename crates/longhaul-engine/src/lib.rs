@@ -21,9 +21,9 @@ mod session;
 mod workers;
 
 pub use api::{
-    Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LanesTuned, Limited, LocalDest, LocalSource,
-    Observer, PathFigures, Progress, RATE_MIN, Redial, Remote, RemotePath, Report, Settings, Start, Stop, StopTrigger,
-    Transport, Trust, Verify,
+    Direction, Event, FileEvent, FileStatus, Job, JobDestination, JobSource, LaneKind, LanesChange, LanesTuned,
+    Limited, LocalDest, LocalSource, Observer, PathFigures, Progress, RATE_MIN, Reach, Redial, Remote, RemotePath,
+    Report, Settings, Start, Stop, StopTrigger, Transport, Trust, Verify,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
@@ -31,11 +31,12 @@ pub use client::{Observers, run, run_between, run_into};
 pub use daemon::{ClientConfig, RootConfig, ServeConfig, Service};
 pub use longhaul_core::Rights;
 pub use longhaul_disk::{
-    DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, ModePolicy, SourceTree, TargetTree, TreePolicy,
-    VoidSource, VoidTarget,
+    DirectMode, EngineKind, EngineReport, IoMode, LinkPolicy, ModePolicy, SourceTree, SyncMethod, TargetTree,
+    TreePolicy, VoidSource, VoidTarget,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;
+pub use longhaul_proto::wire::message::Limit;
 /// The version of the protocol that this build speaks.
 pub use longhaul_proto::wire::message::VERSION as PROTOCOL_VERSION;
 pub use longhaul_sys::ignores_hangup;

@@ -132,8 +132,8 @@ mod tests {
         let log = Arc::new(Log::default());
         let start = Start {
             session: String::new(),
-            direction: "push",
-            transport: "tcp",
+            direction: crate::api::Direction::Push,
+            transport: crate::api::LaneKind::Tcp,
             protect: Protection::Safe,
             lanes: 3,
             chunk: ChunkSize::DEFAULT,

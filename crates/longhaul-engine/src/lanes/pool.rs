@@ -22,7 +22,7 @@ use super::health::watch::LaneHealth;
 use super::lane::{EndingLane, StandingLane};
 use super::replace::Replacement;
 use super::shares::LaneShares;
-use super::tune::{LaneChange, LaneTask, Tuning, TuningRules};
+use super::tune::{LaneTask, Tuning, TuningRules, TuningStep};
 use super::worker::pacer::{LaneRates, Pacer};
 use super::worker::pulse::{Doing, Pulse};
 use crate::faults::system_fault;
@@ -249,7 +249,7 @@ impl Lanes {
 
     /// What the search for the number of lanes decides, once a second. `remaining` are bytes that
     /// lanes have not sent. Lanes that are to end are told already.
-    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<LaneChange> {
+    pub(crate) fn tune(&mut self, remaining: Option<u64>, hindered: bool) -> Vec<TuningStep> {
         let now = Instant::now();
         let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.tuned >= TUNE_EVERY) else { return Vec::new() };
         self.tuned = now;

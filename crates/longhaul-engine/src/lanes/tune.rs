@@ -1,7 +1,7 @@
 //! Lets the lanes of a sending side tune themselves: the kernel's counters of each go to `proto`'s
 //! search, and what that decides goes back to the lanes.
 //!
-//! In: handles of running lanes, once a second. Out: [`LaneChange`]s for the link to make. The
+//! In: handles of running lanes, once a second. Out: [`TuningStep`]s for the link to make. The
 //! search itself knows no sockets; this knows nothing of messages.
 
 use std::collections::HashMap;
@@ -13,6 +13,8 @@ use longhaul_proto::tuning::transport::{self, Carried, Choice, TransportDecision
 use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConfig};
 use longhaul_proto::wire::message::Transport;
 use longhaul_sys::tcp::ConnectionState;
+
+use crate::api::LanesChange;
 
 /// What the search is begun with.
 #[derive(Clone, Debug)]
@@ -65,10 +67,9 @@ pub(crate) struct RunningLane {
 
 /// What to do about the lanes, in words as well.
 #[derive(Debug)]
-pub(crate) struct LaneChange {
+pub(crate) struct TuningStep {
     pub(crate) task: LaneTask,
-    /// `+4`, `-4`, `2 to bbr`, `=`.
-    pub(crate) change: String,
+    pub(crate) change: LanesChange,
     pub(crate) reason: String,
 }
 
@@ -129,7 +130,7 @@ impl Tuning {
         rate: Option<u64>,
         remaining: Option<u64>,
         hindered: bool,
-    ) -> Vec<LaneChange> {
+    ) -> Vec<TuningStep> {
         let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
         self.last_looks.retain(|id, _| lanes.iter().any(|look| look.lane == *id));
         // Each is looked at, so that its speed is known when it counts: at the end, those that take
@@ -158,7 +159,7 @@ impl Tuning {
         lanes: &[RunningLane],
         remaining: Option<u64>,
         hindered: bool,
-    ) -> Option<Vec<LaneChange>> {
+    ) -> Option<Vec<TuningStep>> {
         let choice = self.choice.as_mut()?;
         let is_quic = |lane: LaneId| lanes.iter().any(|look| look.lane == lane && look.handle.is_quic());
         let delivered = |quic| samples.iter().filter(|s| is_quic(s.lane) == quic).map(|s| s.acked).sum();
@@ -174,7 +175,9 @@ impl Tuning {
         let verdict = choice.second(&carried);
         let of = |quic| lanes.iter().filter(|look| look.handle.is_quic() == quic).map(|look| look.lane).collect();
         let (what, change, why) = match verdict {
-            Some(TransportDecision::Try(count, why)) => (LaneTask::AddQuic(count), format!("+{count} over quic"), why),
+            Some(TransportDecision::Try(count, why)) => {
+                (LaneTask::AddQuic(count), LanesChange::AddedOverQuic(count), why)
+            }
             Some(TransportDecision::Keep(alone, why)) => {
                 let ends: Vec<_> = if alone { of(false) } else { Vec::new() };
                 // More lanes over QUIC carry no more: what is left of the search is to look after
@@ -182,19 +185,19 @@ impl Tuning {
                 let count = (lanes.len() - ends.len()) as u32;
                 let config = TuningConfig { start: count, max: count, unit: self.unit, algorithms: Vec::new() };
                 (self.tuner, self.choice) = (Some(Tuner::new(config)), None);
-                let change = if alone { "quic" } else { "tcp and quic" };
-                (LaneTask::Settle(Transport::Quic, ends), change.to_owned(), why)
+                let change = if alone { LanesChange::Quic } else { LanesChange::TcpAndQuic };
+                (LaneTask::Settle(Transport::Quic, ends), change, why)
             }
             Some(TransportDecision::Drop(why)) => {
                 self.choice = None;
                 // The lanes that stay have had to share with those that end.
                 self.tuner.iter_mut().for_each(Tuner::disturbed);
-                (LaneTask::Settle(Transport::Tcp, of(true)), "tcp".to_owned(), why)
+                (LaneTask::Settle(Transport::Tcp, of(true)), LanesChange::Tcp, why)
             }
             None if choice.is_trying() => return Some(Vec::new()),
             None => return None,
         };
-        Some(vec![LaneChange { task: what, change, reason: why.to_string() }])
+        Some(vec![TuningStep { task: what, change, reason: why.to_string() }])
     }
 
     fn sample(&mut self, look: &RunningLane, elapsed: Duration) -> Option<LaneSample> {
@@ -215,24 +218,28 @@ impl Tuning {
         Some(sample)
     }
 
-    fn change(&mut self, decision: LaneDecision, lanes: &[RunningLane]) -> LaneChange {
+    fn change(&mut self, decision: LaneDecision, lanes: &[RunningLane]) -> TuningStep {
         let (what, change, why) = match decision {
-            LaneDecision::Add(count, why) => (LaneTask::Add(count), format!("+{count}"), why),
+            LaneDecision::Add(count, why) => (LaneTask::Add(count), LanesChange::Added(count), why),
             LaneDecision::Retire(lanes, why) => {
-                let change = if lanes.is_empty() { "=".to_owned() } else { format!("-{}", lanes.len()) };
+                let change = match lanes.len() as u32 {
+                    0 => LanesChange::Unchanged,
+                    count => LanesChange::Retired(count),
+                };
                 (LaneTask::Retire(lanes), change, why)
             }
             LaneDecision::Lose(lanes, why) => {
-                let change = format!("lose {}", lanes.len());
+                let change = LanesChange::GivenUp(lanes.len() as u32);
                 (LaneTask::Lose(lanes), change, why)
             }
             LaneDecision::Switch(ids, place, why) => {
                 let switched = lanes.iter().filter(|look| ids.contains(&look.lane) && self.switch(look, place)).count();
-                (LaneTask::Nothing, format!("{switched} to {}", self.algorithms[place]), why)
+                let name = self.algorithms[place].clone();
+                (LaneTask::Nothing, LanesChange::Congestion { lanes: switched as u32, name }, why)
             }
-            LaneDecision::Stay(why) => (LaneTask::Nothing, "=".to_owned(), why),
+            LaneDecision::Stay(why) => (LaneTask::Nothing, LanesChange::Unchanged, why),
         };
-        LaneChange { task: what, change, reason: why.to_string() }
+        TuningStep { task: what, change, reason: why.to_string() }
     }
 
     fn switch(&mut self, look: &RunningLane, place: usize) -> bool {

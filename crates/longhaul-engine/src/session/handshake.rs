@@ -173,11 +173,10 @@ pub(crate) fn source_is_directory(caps: u64) -> bool {
 }
 
 /// How the receiver makes small files and names durable, as it is heard; none if nothing is said.
-pub(crate) fn sync_said(caps: u64) -> Option<&'static str> {
-    let method = match caps {
-        caps if caps & CAP_SYNCS_EACH != 0 => SyncMethod::Each,
-        caps if caps & CAP_SYNCS_FILE_SYSTEM != 0 => SyncMethod::FileSystem,
-        _ => return None,
-    };
-    Some(method.name())
+pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
+    match caps {
+        caps if caps & CAP_SYNCS_EACH != 0 => Some(SyncMethod::Each),
+        caps if caps & CAP_SYNCS_FILE_SYSTEM != 0 => Some(SyncMethod::FileSystem),
+        _ => None,
+    }
 }

@@ -23,7 +23,7 @@ use super::idle::{Doings, Idle, moves};
 use super::inbox::{Inbound, Inbox, read_all};
 use super::outbox::{Gauge, Outbox, Uptake, too_far_behind};
 use super::overhead::Overhead;
-use crate::api::{self, Observer, Stop};
+use crate::api::{self, LanesChange, Observer, Stop};
 use crate::cpu::StageTimes;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
@@ -31,7 +31,7 @@ use crate::lanes::bottleneck::{Limiter, WaitsFor};
 use crate::lanes::event::LaneEnd;
 use crate::lanes::event::LaneListener;
 use crate::lanes::pool::{LaneControls, LaneRules, Lanes};
-use crate::lanes::tune::{LaneChange, LaneTask};
+use crate::lanes::tune::{LaneTask, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
 
 /// What a session is made of once the handshake is over.
@@ -389,7 +389,7 @@ impl ControlLink {
     fn tune(&mut self) {
         let by = self.limiter.limited().map(|limited| limited.by);
         let hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
-        for LaneChange { task: what, change, reason } in self.lanes.tune(self.remaining, hindered) {
+        for TuningStep { task: what, change, reason } in self.lanes.tune(self.remaining, hindered) {
             if let LaneTask::Lose(lanes) = &what {
                 self.to_lose.extend(lanes);
             }
@@ -401,7 +401,7 @@ impl ControlLink {
         }
     }
 
-    fn tell_lanes(&self, change: String, reason: String) {
+    fn tell_lanes(&self, change: LanesChange, reason: String) {
         let lanes = self.lanes.count() as u32;
         tracing::info!(target: "longhaul::lanes", lanes, %change, %reason, "lanes");
         self.observer.event(api::Event::Lanes(api::LanesTuned { seconds: self.seconds(), lanes, change, reason }));
@@ -412,7 +412,7 @@ impl ControlLink {
         let Some(bytes) = bytes.filter(|bytes| self.reported_segment.is_none_or(|told| *bytes < told)) else { return };
         self.reported_segment = Some(bytes);
         let reason = "larger packets vanish on the way and nobody says so: something there keeps ICMP messages back";
-        self.tell_lanes(format!("to segments of {bytes} bytes"), reason.to_owned());
+        self.tell_lanes(LanesChange::Segments(bytes), reason.to_owned());
     }
 
     /// Dials the lanes that were granted; false if this side never dials.
