@@ -1,4 +1,4 @@
-//! Listings and their readers: places by client, memory, and who does not read.
+//! Tests of listings: claims by client, memory, and readers that do not read.
 
 use std::fs;
 
