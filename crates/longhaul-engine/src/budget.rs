@@ -70,7 +70,7 @@ pub fn host_memory() -> ByteCount {
     ByteCount((system.totalram as u64).saturating_mul(u64::from(system.mem_unit)))
 }
 
-/// Refuses buffers that this host cannot have.
+/// Refuses buffers that are larger than the memory of this host.
 ///
 /// # Errors
 /// [`FaultCode::Usage`].

@@ -53,7 +53,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.queue = None;
         let here = std::thread::current().id();
-        // A job may have been the last to hold the pool: its own thread ends behind it.
+        // A job may have been the last to hold the pool: its own thread ends after it.
         for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
             let _ = thread.join();
         }

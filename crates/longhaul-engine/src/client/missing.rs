@@ -1,8 +1,8 @@
-//! Ends runs none of whose sources exists: each source is named and counted as a failure, no
+//! Ends runs whose sources are all missing: each source is named and counted as a failure, no
 //! session begins, and no destination is made.
 //!
-//! In: the shape of the sources, or a daemon's refusal. Out: the totals of such a run. It asks no
-//! daemon and makes no file.
+//! In: the shape of the sources, or a daemon's refusal. Out: the totals of such a run. It knows no
+//! connection and makes no file.
 
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, RelPath};
 use longhaul_disk::Shape;

@@ -2,7 +2,7 @@
 //!
 //! In: how each attempt ended, and when it last moved anything. Out: a pause, or the end. The waits
 //! double from 0.2 s to 15 s; the patience is counted from the last progress. It dials nothing
-//! itself.
+//! itself and knows no addresses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -101,7 +101,7 @@ impl Observer for StartEvent {
     }
 }
 
-/// Events that wait for a lane at most. Where so many entries can be settled without one, it is no
+/// Events that are held back at most. After this many entries were settled without a lane, it is no
 /// longer waited for.
 const HELD_MAX: usize = 16 << 10;
 
@@ -113,7 +113,7 @@ mod tests {
 
     use crate::api::Start;
 
-    /// Writes down what it hears.
+    /// Records the events that it hears.
     #[derive(Default)]
     struct Log(Mutex<Vec<String>>);
 

@@ -1,9 +1,9 @@
 //! Hears the rest of a pull's request: sources and names that did not fit its hello, part by part.
 //!
-//! In: messages behind a hello. Out: all sources, the list of names, and the claim of the memory
-//! that they take, out of the daemon's for as long as the session runs. Each part is claimed before
-//! it is kept, comes within its time, and the number of all is bounded, so that no client makes a
-//! daemon grow beyond its share. It opens no files.
+//! In: messages behind a hello. Out: all sources, the list of names, and the claim on the daemon's
+//! memory for them, which lasts as long as the session. Each part is claimed before it is kept and
+//! must come within its time, and the number of sources and names is bounded, so that no client
+//! makes a daemon grow beyond its share. It opens no files and knows no rights.
 
 use std::time::Duration;
 

@@ -172,7 +172,7 @@ impl RunSeat {
     }
 }
 
-/// Forgets the oldest run of the key that has most.
+/// Forgets the oldest run of the client key that has most.
 fn forget_one(lost: &mut VecDeque<(Name, CommittedVersions)>) {
     let mut count: HashMap<PublicKey, usize> = HashMap::new();
     lost.iter().for_each(|((key, _), _)| *count.entry(*key).or_default() += 1);
@@ -285,7 +285,8 @@ mod tests {
         let now = Instant::now();
         assert!(runs.most_idle(newcomer, now + EVICTED_AFTER / 2).is_none(), "all may be at something");
         let later = now + 2 * EVICTED_AFTER;
-        // What moves is left alone, and so is a client with fewer, though it is idle for longest.
+        // A session that moves is left alone, and so is a client with fewer, though it is idle for
+        // longest.
         let moves_at = |place: &RunSeat, at| {
             Idle::new(None, place.activity()).look(at, Doings { moved: 1, at_work: false, peer_stalls: false })
         };

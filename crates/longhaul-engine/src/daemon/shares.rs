@@ -1,4 +1,4 @@
-//! Divides among the clients of a daemon what it has of something: sessions, memory, listings.
+//! Divides among the clients of a daemon its sessions, its memory or its listings.
 //!
 //! In: claims by client key. Out: a [`Share`] that gives back its amount when it is dropped, or the
 //! limit that stands in the way. A quarter is kept free for clients that have nothing of it yet, so

@@ -45,7 +45,7 @@ pub(super) enum Looked {
     Own(Outline),
     /// A journal of another principal whose session lives.
     Foreign(Outline),
-    /// A journal of names in doubt, whoever wrote it.
+    /// A journal of names in doubt, of any principal.
     Doubts(Vec<RelPath>),
     /// A journal that never promised anything.
     Unopened,

@@ -1,6 +1,5 @@
-//! Finds the part that limits a transfer: from several looks a second at what the lanes do, from
-//! the kernel's counters of each, from the use of processor time, and from what the other side
-//! reports.
+//! Finds the part that limits a transfer, from four sources: several looks a second at the lanes,
+//! the kernel's counters of each, the processor time, and the other side's reports.
 //!
 //! In: looks at the lanes, and once a second their handles. Out: the part that limited the second,
 //! as `proto` names it. It knows no messages and no disks: the session loop says what an idle lane
@@ -44,7 +43,7 @@ pub(crate) struct Limiter {
     cpu: CpuSeen,
     /// The other side's last report, and when it came. `None` before the first.
     peer_limit: Option<(Instant, Option<Limited>)>,
-    /// The part that limited the last second. `None` if too little was seen.
+    /// The part that limited the last second. `None` if it is not known, as in an outage.
     limited: Option<Limited>,
     spent: Spent,
 }
@@ -115,8 +114,8 @@ impl Limiter {
         times: &StageTimes,
     ) -> Option<Option<Limited>> {
         let now = Instant::now();
-        // In an outage nothing is slow, because nothing is there. Lanes to look at may be missing
-        // too.
+        // In an outage nothing is slow, because nothing moves. There may be no lanes to look at
+        // either.
         let is_silent = self.peer_limit.is_some_and(|(at, _)| now.saturating_duration_since(at) >= SILENT_AFTER);
         if is_silent {
             self.limited = None;
@@ -160,7 +159,7 @@ impl Limiter {
         self.since
     }
 
-    /// The part that limited the last second. `None` if too little was seen.
+    /// The part that limited the last second. `None` if it is not known, as in an outage.
     pub(crate) fn limited(&self) -> Option<Limited> {
         self.limited
     }

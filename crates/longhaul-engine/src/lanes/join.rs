@@ -145,5 +145,5 @@ pub(crate) fn confirm(stream: &mut LaneStream) -> Result<(), Fault> {
     stream.send(&[&[JOINED]]).map_err(|e| net_fault(&e))
 }
 
-/// Stands for the acceptor's nonce where there is none.
+/// The nonce in the proof where the acceptor sends none.
 const NO_NONCE: Nonce = [0; 16];

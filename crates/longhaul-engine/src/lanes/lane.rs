@@ -1,4 +1,4 @@
-//! Owns one lane that stands: its thread, its connection, and what each look found it doing.
+//! Owns one lane that stands: its thread, its connection, and the counts of looks at it.
 //!
 //! In: a started thread, and the pulse on which it beats. Out: readings for the search for the
 //! number of lanes and for the watch over them. It knows no other lane.
@@ -124,7 +124,7 @@ impl StandingLane {
         still && self.handle.quiet().is_some_and(|quiet| quiet >= after)
     }
 
-    /// Closes this side's end; the thread ends soon. Also returns what the lane had moved by then.
+    /// Closes this side's end; the thread ends soon. Also returns the counters at that time.
     pub(crate) fn close(self) -> (EndingLane, PulseReading) {
         self.handle.close();
         self.pulse.close();

@@ -1,5 +1,5 @@
-//! Owns a lane's whole life: who dials it, how it joins, its thread, how many lanes there are, what
-//! each waits for, and when one is given up.
+//! Owns the whole life of lanes: how one is dialled and joins, its thread, the number of lanes, the
+//! search for what limits them, and when one is given up.
 //!
 //! `dial` chooses paths and segments; `join` proves to which session a lane belongs; `registry`
 //! brings accepted lanes to their sessions. `worker` is a lane's thread, `lane` is one lane that

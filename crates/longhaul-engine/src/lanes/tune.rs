@@ -151,7 +151,7 @@ impl Tuning {
     }
 
     /// The changes that the choice between TCP and QUIC asks for, empty during a trial. `None` if
-    /// it has no say now.
+    /// it asks for none.
     fn choose(
         &mut self,
         elapsed: Duration,

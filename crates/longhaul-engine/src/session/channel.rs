@@ -1,7 +1,7 @@
 //! Owns the control channel: framed messages over any byte stream, read and written by two tasks.
 //!
 //! In: messages from a session loop, by way of its [`Outbox`]. Out: messages to the reader's
-//! caller. It knows nothing of what the messages mean.
+//! caller. It does not know the meaning of messages.
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_proto::Message;

@@ -1,4 +1,5 @@
-//! Finds out whether a session still moves, by what this side sees and does and by its clock alone.
+//! Finds out whether a session still moves, by what this side itself receives, does and reads off
+//! its clock.
 //!
 //! In: a count of everything that moved, whether this side's own disk is at work, and when the
 //! other side last reported that its disk stalls. Out: the fault that ends the session; and to

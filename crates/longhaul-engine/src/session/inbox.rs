@@ -3,8 +3,8 @@
 //!
 //! In: the control channel. Out: messages in the loop's queue of events, each with the room that it
 //! takes there. The reader waits for the loop, which waits for nobody, and at a receiver for an
-//! [`Outbox`](super::outbox::Outbox) that holds more than may follow from its requests. It knows
-//! nothing of what messages mean.
+//! [`Outbox`](super::outbox::Outbox) that holds more than may follow from its requests. It does not
+//! know the meaning of messages.
 
 use std::sync::Arc;
 

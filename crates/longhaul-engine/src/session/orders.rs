@@ -5,7 +5,8 @@
 //! waits for buffers. A file at its end takes its chunks with it, and its place in a bundle; the
 //! bundle stays, as the machine counts it until it hears of its outcome. So there are never more
 //! chunks and bundles than the machine has outstanding, and no more names than those of files
-//! without outcome, whatever a receiver says of files whose turn has not come. It reads nothing.
+//! without outcome, whatever a receiver says of files whose turn has not come. It reads nothing and
+//! knows no messages.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

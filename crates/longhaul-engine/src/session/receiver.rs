@@ -58,7 +58,7 @@ pub(crate) struct Receiving {
     pub(crate) journal: Option<Arc<SessionJournal>>,
 }
 
-/// The receiving side of a session: it owns the machine and is the only one who changes it.
+/// The receiving side of a session. It owns the machine, and nothing else changes that.
 ///
 /// Lanes, the destination's workers and the control connection run elsewhere and report through one
 /// queue of events, so that one thing happens at a time here and no lock is needed. A round of the

@@ -58,18 +58,18 @@ pub(crate) struct Sending {
     pub(crate) timed: bool,
 }
 
-/// The sending side of a session: it owns the machine and is the only one who changes it.
+/// The sending side of a session. It owns the machine, and nothing else changes that.
 ///
 /// Lanes, the source's workers and the control connection run elsewhere and report through one
 /// queue of events, so that one thing happens at a time here and no lock is needed. A round of the
 /// loop has three steps:
 ///
 /// 1. [`ControlLink::wait`] waits for an event or the next second, and beside it the scan for its
-///    next entry, while there is room for one. Neither changes anything, and whichever loses is
-///    waited for again.
+///    next entry, while there is room for one. Neither changes anything, so the one that is
+///    cancelled loses nothing and is waited for again.
 /// 2. [`SenderLoop::absorb`] takes an event in: a message goes to the machine's `handle_message`, a
 ///    lane's report to `handle_sent`, a worker's to the `handle_*` of its name.
-///    [`SenderLoop::take_ready`] takes what else is there already, and offers entries.
+///    [`SenderLoop::take_ready`] takes further events that are there already, and offers entries.
 /// 3. [`SenderLoop::settle`] has the machine's actions done until it orders no more: messages
 ///    leave, chunks and bundles are read. It tells observers how far the session is.
 ///

@@ -85,7 +85,7 @@ impl Moving {
 pub(crate) struct Moved {
     /// Seconds that it lasted.
     pub(crate) seconds: f64,
-    /// Payload handed to lanes.
+    /// Payload bytes handed to lanes.
     pub(crate) sent: u64,
     /// Payload bytes taken from lanes and verified.
     pub(crate) received: u64,
@@ -93,7 +93,7 @@ pub(crate) struct Moved {
     pub(crate) durable: u64,
     /// Bytes that an earlier session had brought.
     pub(crate) resumed: u64,
-    /// Bytes of holes that came.
+    /// Bytes of holes that arrived.
     pub(crate) holes: u64,
     /// Durable bytes of files that it did not commit, as far as it came to them.
     pub(crate) held: u64,
@@ -103,7 +103,7 @@ pub(crate) struct Moved {
     pub(crate) misread: u64,
     /// Bytes of skipped files that the receiver read.
     pub(crate) digested: u64,
-    /// Payload that was sent again within the session.
+    /// Payload bytes that were sent again within the session.
     pub(crate) resent: u64,
     /// Payload bytes sent in vain, as their file was not committed.
     pub(crate) lost: u64,
@@ -356,7 +356,7 @@ impl Totals {
             bytes_arrived: before.bytes_durable.saturating_add(session.bytes_arrived),
             bytes_resumed: self.resumed_with(session.bytes_resumed),
             bytes_durable: before.bytes_durable.saturating_add(session.bytes_durable),
-            // The receiver's own count runs ahead of the outcomes heard.
+            // The receiver's own count runs ahead of the outcomes that the sender has heard.
             bytes_committed: self.bytes_committed.max(before.bytes_committed.saturating_add(session.bytes_committed)),
             files_committed: self.files_committed.max(before.files_committed.saturating_add(session.files_committed)),
             files_total: self.files_total,
@@ -370,7 +370,7 @@ impl Totals {
         }
     }
 
-    /// The report of a run of which this is the observed side.
+    /// The report of a run, on the side that was observed.
     pub(crate) fn into_report(self, seconds: f64) -> Report {
         let cpu = |us: Option<u64>| us.map(|us| us as f64 / 1e6);
         Report {

@@ -1,7 +1,7 @@
 //! Describes the faults of a run: which calls fail, when the power goes, which sectors cannot be
 //! written, the type of file system, and the planted bug.
 //!
-//! It is plain data; `model` plays it.
+//! In: a random generator. Out: plain data, which `model` plays. It knows no medium.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -15,9 +15,9 @@ use super::rng::Rng;
 pub(crate) struct Faults {
     /// The power goes at this call, counted from 1.
     pub(crate) cut_at: Option<u64>,
-    /// At this call ...
+    /// The call, counted from 1, at which `failure` happens.
     pub(crate) fail_at: Option<u64>,
-    /// ... this happens.
+    /// How that call fails.
     pub(crate) failure: Failure,
     /// Whether syncs after the first rename fail, other than those of data.
     pub(crate) fail_behind_rename: bool,
@@ -87,17 +87,17 @@ pub(crate) enum SyncFs {
 pub(crate) enum Mutant {
     /// Directories are not synced.
     DirsNotSynced,
-    /// `fdatasync` of a temporary is not made.
+    /// `fdatasync` of a temporary is left out.
     DataNotSynced,
     /// The journal is not synced.
     JournalNotSynced,
-    /// Nothing is synced before it is renamed.
+    /// Files are renamed without a sync.
     NoBarrier,
     /// The bytes between a partial's new version and its first write are not synced.
     RevisionNotSynced,
     /// A journal that is taken over is not written again.
     NotReasserted,
-    /// A rename that must not replace does.
+    /// A rename replaces a name that it must not replace.
     ReplacesAnyway,
     /// The error of a sync of a temporary's data is ignored.
     SyncErrorIgnored,

@@ -1,5 +1,5 @@
-//! Plants bugs: calls of the disk crate are left out or falsified, and worlds must find each by the
-//! promise that it breaks. A test that did not would not find the bug in the crate either.
+//! Plants bugs: calls of the disk crate are left out or falsified. Worlds must find each bug by the
+//! promise that it breaks; a test that missed it would miss the same bug in the crate.
 
 use super::faults::Mutant;
 use super::promise::Promise;

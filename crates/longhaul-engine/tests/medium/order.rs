@@ -1,7 +1,7 @@
 //! Checks the order of calls on which durability rests, in one transfer.
 //!
 //! In: the steps that the medium recorded. A sync counts only if it ended well, a write as soon as
-//! it was seen.
+//! it was seen. It knows no contents.
 
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //! watched.
 //!
 //! In: a source, a medium, settings. Out: the report, and every promise that was broken at the time
-//! of a report.
+//! of a report. It knows no faults.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -64,7 +64,7 @@ pub(crate) enum Doing {
     Nothing,
 }
 
-/// A call that was made, or something else that happened.
+/// A call that was made, or another event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) what: What,

@@ -171,7 +171,7 @@ fn receive(
     Ok(Some((Some(slot), hasher.finish())))
 }
 
-/// A digest that no file has, where there is none.
+/// A digest that no file has, in place of one that was not computed.
 fn zero_digest(kind: DigestKind) -> Digest {
     match kind {
         DigestKind::Root => Digest::Root([0; 32]),

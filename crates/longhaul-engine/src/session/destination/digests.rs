@@ -3,8 +3,8 @@
 //!
 //! In: files that stand and are not sent. Out: the bytes read so far, and each file's root. A file
 //! that is written to while it is read has none. Long jobs never take all threads, so that a short
-//! one does not wait for hours. It compares nothing, and is broken off when nobody wants the roots
-//! any more.
+//! one does not wait for hours. It compares nothing, stops when nobody wants the roots any more,
+//! and knows no messages.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 //! own. `standing` reads standing files with the same threads.
 //!
 //! In: synced chunks and durable small files. Out: their digests, for the machine to compare. It
-//! judges nothing.
+//! judges nothing and knows no messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

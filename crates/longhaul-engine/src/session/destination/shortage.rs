@@ -1,8 +1,8 @@
 //! Names what is short where a file does not fit: the host, the file system, and whether it is
 //! space, inodes or a quota.
 //!
-//! In: faults of the disk, from wherever they come. Out: the same faults; those for want of room
-//! say where and what. It knows no files.
+//! In: faults of the disk, from any job. Out: the same faults; those for want of room name the
+//! place and the shortage. It knows no files.
 
 use longhaul_core::{ByteCount, Fault, FaultCode, PlainText, RelPath};
 use longhaul_disk::TargetTree;

@@ -3,7 +3,7 @@
 //! In: orders of the receiver's machine. Out: digests, and chunks that are written. A piece is
 //! read, hashed and, if it is to be copied and still has its digest, written from the same buffer
 //! of the reserve. Everything that is read of an entry must be of one version of one file. It
-//! judges nothing else.
+//! judges only that, and knows no messages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

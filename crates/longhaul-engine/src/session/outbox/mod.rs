@@ -2,9 +2,9 @@
 //! in bytes.
 //!
 //! In: messages from a session loop, which never waits. Out: bytes for the writer, the urgent class
-//! first, and a [`Gauge`] for the session: a peer that does not read stops first the work begun for
-//! it, then the reading of its messages, and at last ends the session. It knows nothing of streams,
-//! and of messages only of which kinds the latest alone counts.
+//! first, and a [`Gauge`] for the session. A peer that does not read stops first the work begun for
+//! it, then the reading of its messages, and at last ends the session. It knows no streams, and of
+//! messages only the kinds of which the latest alone counts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
