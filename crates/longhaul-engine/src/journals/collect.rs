@@ -28,7 +28,7 @@ impl RootJournals {
             return Ok(());
         };
         let before = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-        for tag in self.shelf.list().map_err(|e| e.fault())? {
+        for tag in self.shelf.list()? {
             if let Err(fault) = self.collect_one(tree, tag, before) {
                 tracing::warn!(target: "longhaul::journal", %tag, %fault, "an abandoned partial cannot be removed");
             }
@@ -37,8 +37,8 @@ impl RootJournals {
     }
 
     fn collect_one(&self, tree: &Tree, tag: SessionTag, before: i64) -> Result<(), Fault> {
-        let Some(looked) = self.shelf.look(tag).map_err(|e| e.fault())? else { return Ok(()) };
-        if looked.written().map_err(|e| e.fault())?.secs >= before || looked.is_live().map_err(|e| e.fault())? {
+        let Some(looked) = self.shelf.look(tag)? else { return Ok(()) };
+        if looked.written()?.secs >= before || looked.is_live()? {
             return Ok(());
         }
         // A session of this process that begins meanwhile must not take our lock for that of a
@@ -48,9 +48,9 @@ impl RootJournals {
         if open.strong_count() > 0 {
             return Ok(());
         }
-        let Shelved::Free(journal) = self.shelf.open(tag).map_err(|e| e.fault())? else { return Ok(()) };
-        // A session may have continued it, and left it again, since the first look.
-        if journal.written().map_err(|e| e.fault())?.secs >= before {
+        let Shelved::Free(journal) = self.shelf.open(tag)? else { return Ok(()) };
+        // Somebody may have gone on with it, and left it again, since it was looked at.
+        if journal.written()?.secs >= before {
             return Ok(());
         }
         remove(tree, &self.shelf, journal)
@@ -63,8 +63,8 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
     let tag = journal.tag();
     let replayed = match replay(&journal)? {
         Ok(replayed) => replayed,
-        // The journal never promised anything.
-        Err(JournalError::Unopened) => return journal.remove().and_then(|()| shelf.sync()).map_err(|e| e.fault()),
+        // It never promised anything.
+        Err(JournalError::Unopened) => return journal.remove().and_then(|()| shelf.sync()).map_err(Fault::from),
         Err(error) => {
             tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
             return Ok(());
@@ -84,8 +84,8 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
             Err(error) => return Err(error.fault()),
         };
     }
-    // The temporaries are removed durably.
-    journal.remove().and_then(|()| shelf.sync()).map_err(|e| e.fault())?;
+    // What is said to be gone is gone for good.
+    journal.remove().and_then(|()| shelf.sync())?;
     let (owner, principal) = (&replayed.opened.owner, &replayed.opened.principal);
     let files = replayed.files.len();
     let held: u64 = replayed.files.values().map(|partial| partial.held.bytes(partial.file.map)).sum();

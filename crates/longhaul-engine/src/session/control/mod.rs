@@ -116,6 +116,7 @@ pub(crate) struct ControlLink {
 /// The reason for which a session loop woke. It is not taken in yet: [`ControlLink::absorb`] does
 /// that.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most wakes are events, and a box would cost each an allocation")]
 pub(crate) enum Wake {
     /// The next event of the session's queue.
     Event(SessionEvent),
