@@ -15,10 +15,10 @@ use longhaul_disk::{ChunkIo, EngineKind};
 use longhaul_net::QUIC_FIRST_WINDOW_BYTES;
 use longhaul_sys::Slab;
 
-/// Buffers of a session side when nobody says otherwise.
+/// Bytes of buffers of a session side by default.
 pub const MEMORY_DEFAULT: ByteCount = ByteCount(MEMORY_BYTES_DEFAULT);
-/// Lanes when nobody says otherwise: the number that filled a loopback in the prototype (research:
-/// 1 to 4 within noise).
+/// Lanes by default: the number that filled a loopback in the prototype (research: 1 to 4 within
+/// noise).
 pub const LANES_DEFAULT: u32 = 4;
 /// Lanes at first by default on a long path: each connection begins with ten segments, so twice as
 /// many lanes are a round trip ahead.
@@ -29,15 +29,15 @@ pub(crate) const LANES_QUIC: u32 = 4;
 /// Lanes that a transfer may come to use by default: a connection that a loss of 0.1 % keeps at a
 /// thirtieth of the path then still fills it with the others.
 pub(crate) const LANES_AUTO_MAX: u32 = 32;
-/// From this round trip on a path is long.
+/// A path is long from this round trip on.
 pub(crate) const FAR: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
-/// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its
-/// memory: one is filled while the other is hashed.
+/// Slots of a receiver that reads back written files or compares standing ones, besides its memory:
+/// one is filled while the other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
 /// Threads that read skipped files for their roots, with a buffer each: enough to keep a fast disk
 /// busy while as many cores hash.
 pub(crate) const DIGEST_SLOTS: usize = 4;
-/// More than these no slab has.
+/// The largest number of slots of a slab.
 const SLOTS_MAX: u64 = 1 << 16;
 
 /// The slots that `memory` holds.

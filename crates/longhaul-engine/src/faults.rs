@@ -22,8 +22,8 @@ pub(crate) fn dial_fault(error: &NetError, again: bool) -> Fault {
     }
 }
 
-/// The error of a lane that was joined as a fault: what breaks its protection then is damage on the
-/// way.
+/// The error of a lane that was joined as a fault: an error of its protection is damage on the
+/// path.
 pub(crate) fn lane_fault(error: &NetError) -> Fault {
     let fault = Fault::from(error);
     match error.kind() {

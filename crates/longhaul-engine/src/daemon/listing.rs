@@ -230,7 +230,7 @@ fn partials(
 ) -> Result<Vec<Listed>, Fault> {
     let partials = store.partials_within(principal, path, room)?;
     if partials.is_empty() && tree.stat(path)?.is_none() {
-        // Says so as for any other listing.
+        // Fails as any other listing of this path does.
         Lister::new(tree, path)?;
     }
     Ok(partials)

@@ -49,7 +49,7 @@ impl RootJournals {
             return Ok(());
         }
         let Shelved::Free(journal) = self.shelf.open(tag)? else { return Ok(()) };
-        // Somebody may have gone on with it, and left it again, since it was looked at.
+        // A session may have continued it, and left it again, since the first look.
         if journal.written()?.secs >= before {
             return Ok(());
         }
@@ -63,7 +63,7 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
     let tag = journal.tag();
     let replayed = match replay(&journal)? {
         Ok(replayed) => replayed,
-        // It never promised anything.
+        // The journal never promised anything.
         Err(JournalError::Unopened) => return journal.remove().and_then(|()| shelf.sync()).map_err(Fault::from),
         Err(error) => {
             tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
@@ -84,7 +84,7 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
             Err(error) => return Err(error.fault()),
         };
     }
-    // What is said to be gone is gone for good.
+    // The temporaries are removed durably.
     journal.remove().and_then(|()| shelf.sync())?;
     let (owner, principal) = (&replayed.opened.owner, &replayed.opened.principal);
     let files = replayed.files.len();

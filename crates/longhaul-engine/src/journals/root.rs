@@ -131,7 +131,7 @@ impl RootJournals {
     pub(super) fn outlines(&self, author: &Author) -> Result<Outlines, Fault> {
         let whose = Whose { principal: author.opened.principal.clone(), run: author.origin.run };
         let tags = self.shelf.list().map_err(Fault::from).or_else(|fault| match fault.code {
-            // Another user's: it says nothing of ours.
+            // The shelf is another user's: it has no journals of ours.
             FaultCode::Denied => Ok(Vec::new()),
             _ => Err(fault),
         });

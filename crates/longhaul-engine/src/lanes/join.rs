@@ -124,7 +124,8 @@ pub(crate) fn accept(
             claim.acceptor_nonce = nonce()?;
             let proof = key.prove(Prover::Acceptor, &claim);
             stream.send(&[&claim.acceptor_nonce, &proof])?;
-            // In a segment of its own, so that the dialler hears the proof even where this is lost.
+            // The trial is a segment of its own, so that the dialler hears the proof even where the
+            // trial is lost.
             stream.send(&[&trial])?;
             stream.recv_exact(&mut mac)?;
             if !key.accepts(Prover::Dialer, &claim, &mac) {
@@ -132,7 +133,7 @@ pub(crate) fn accept(
             }
         }
     }
-    // The lane's id is good until its trial is over: the dialler may have to dial again.
+    // The lane's id is good until the trial is over: the dialler may have to dial again.
     stream.recv_exact(&mut trial)?;
     stream.set_deadline(None)?;
     Ok((session, lane))

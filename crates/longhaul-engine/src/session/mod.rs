@@ -1,16 +1,17 @@
 //! Holds one side of a session: one loop that owns one machine, hears all events, and has the
 //! machine's actions carried out.
 //!
-//! `sender` and `receiver` are the two loops. `source` and `destination` carry out on disks what
-//! the machines order. `control` is the part that both loops share: heartbeats, silence, the way to
-//! an end, over the messages of `channel`, which begin with a `handshake`. `outbox` bounds messages
-//! that the other side has not read yet, `inbox` messages of the other side that the loop has not
-//! dealt with, `bare` arrivals without payload, and `overhead` the memory of all these. `orders`
-//! are chunks to read; `dirs` are directories to offer again; `unsent` words the entries that are
-//! not sent; `allowed` checks a manifest against the request; `idle` finds a session that moves
-//! nothing; `timed_source` ends a source with a time limit. `course` outlives a session, `totals`
-//! is the base of the report, and `settled` reports one entry. It knows no sockets of its own and
-//! no daemon.
+//! `sender` and `receiver` are the two loops; each is started from a `plan`, a receiver with an
+//! `opened` destination. `source` and `destination` carry out on disks what the machines order.
+//! `control` is the part that both loops share: heartbeats, silence, the way to an end, over the
+//! messages of `channel`, which begin with a `handshake`. `outbox` bounds messages that the other
+//! side has not read yet, `inbox` messages of the other side that the loop has not dealt with,
+//! `bare` arrivals without payload, and `overhead` the memory of all these. `orders` are chunks to
+//! read; `dirs` are directories to offer again; `unsent` words the entries that are not sent;
+//! `allowed` checks a manifest against the request; `idle` finds a session that moves nothing;
+//! `timed_source` ends a source with a time limit. `course` outlives a session, `totals` is the
+//! base of the report, and `settled` reports one entry. It knows no sockets of its own and no
+//! daemon.
 
 pub(crate) mod allowed;
 mod bare;

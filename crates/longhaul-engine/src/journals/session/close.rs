@@ -146,8 +146,9 @@ impl SessionJournal {
         if !book.is_finished() {
             return Ok(());
         }
-        // Also what was removed before: a power cut must not bring a temporary back that no journal
-        // knows any more, and file systems need not keep changes of two directories in their order.
+        // This includes temporaries that were removed before: a power cut must not bring a
+        // temporary back that no journal knows any more, and file systems need not keep changes of
+        // two directories in their order.
         tree.sync_names(&looked)?;
         book.append(&left)
     }
