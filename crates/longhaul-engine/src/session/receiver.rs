@@ -1,9 +1,8 @@
 //! Owns the receiver's session loop: one machine, one destination side, and the lanes that fill it.
 //!
-//! In: events of the control link, of lanes and of the destination's workers. Out: orders to those
-//! workers, messages to the sender, events to observers. `wait` changes nothing, `absorb` is
-//! synchronous, `settle` has the machine's actions carried out. It knows no sockets and no system
-//! calls.
+//! In: events of the control link, of lanes and of workers. Out: orders, messages to the sender,
+//! events to observers. `wait` changes nothing, `absorb` is synchronous, `settle` has the machine's
+//! actions carried out. It knows no sockets and no system calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,8 +83,7 @@ struct ReceiverLoop<'a> {
     holes: Holes,
     chunk: ChunkSize,
     arrival_deadline: ArrivalDeadline,
-    /// Bounds arrivals without a buffer; the passes are those of arrivals that are being dealt
-    /// with.
+    /// Bounds arrivals without a buffer. The passes are of those being dealt with.
     gate: Gate,
     bare: Vec<Pass>,
     allowed: Allowed,
@@ -175,8 +173,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         let timeout = this.machine.poll_timeout();
         let wake = this.link.wait(timeout).await;
         this.absorb(wake);
-        // Events that are there already are taken in before anything is ordered, so that verdicts
-        // leave together.
+        // Events that are there are taken in before anything is ordered: verdicts leave together.
         for _ in 0..EVENTS_AT_ONCE {
             match this.link.try_next() {
                 Some(wake) => this.absorb(wake),
@@ -192,8 +189,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
 
 /// Events absorbed before their consequences are ordered.
 const EVENTS_AT_ONCE: usize = 64;
-/// How often this side reports its limit and its counters: the sender, which reports the whole once
-/// a second, is to know them by then.
+/// How often this side reports limit and counters, for the sender's report each second.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 
 impl ReceiverLoop<'_> {
@@ -229,9 +225,9 @@ impl ReceiverLoop<'_> {
                 self.bare.extend(pass);
             }
             Incoming::Event(SessionEvent::Wrote(report)) => self.absorb_report(report),
-            // Everything is settled and sent, so it changes nothing that the sender ends without a
-            // word. (Its last message may be among the events absorbed just now: then the machine
-            // is over and reports it.)
+            // All is settled and sent: an end of the sender without a word changes nothing. (If its
+            // last message was among the events absorbed just now, the machine is over and reports
+            // it.)
             Incoming::Event(SessionEvent::ControlEnded(_)) if !self.machine.is_over() => {
                 self.verdict = Some(Ok(Ending::default()))
             }
@@ -280,9 +276,8 @@ impl ReceiverLoop<'_> {
         self.slab.set_limit(if self.link.any_quic() { budget::beside_windows(slots) } else { slots });
     }
 
-    /// Gives up lanes that stand still: units that the sender reports as sent must come, over
-    /// another lane if need be. If no unit came since lanes were last given up, the lanes are not
-    /// the cause.
+    /// Gives up lanes that stand still: units reported as sent must come, over another lane if need
+    /// be. If no unit came since lanes were last given up, lanes are not the cause.
     fn watch_lanes(&mut self) {
         let stalled = self.link.stalled_lanes(|| self.machine.lanes_owing());
         if !stalled.is_empty() && self.stalled_at.replace(self.arrived) == Some(self.arrived) {
@@ -420,8 +415,7 @@ impl ReceiverLoop<'_> {
             ReceiverAction::WriteBundle { ticket, files } => self.workers.write_bundle(ticket, files),
             ReceiverAction::ReadStanding(files) => self.workers.read_standing(files),
             ReceiverAction::DigestSkipped(files) => {
-                // Entries that an earlier session reported are not reported again, and need not be
-                // read again.
+                // Entries that an earlier session reported need no report and no reading.
                 let (told, files): (Vec<_>, Vec<_>) =
                     files.into_iter().partition(|held| self.course.was_told(&held.entry));
                 if !files.is_empty() {

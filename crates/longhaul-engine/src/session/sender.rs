@@ -1,10 +1,10 @@
 //! Owns the sender's session loop: one machine, one source side, and the lanes that empty it.
 //!
-//! In: events of the control link, of lanes, of the source's workers and of the scan. Out: orders
-//! to those workers, messages to the receiver, events to observers. `wait` changes nothing,
-//! `absorb` is synchronous, `settle` has the machine's actions carried out. Scanned entries are
-//! taken only while the machine has room, so that the scan goes no faster than the receiver's
-//! credit. It knows no sockets and no system calls.
+//! In: events of the control link, lanes, workers and the scan. Out: orders, messages to the
+//! receiver, events to observers. `wait` changes nothing, `absorb` is synchronous, `settle` has the
+//! machine's actions carried out. Scanned entries are taken only while the machine has room, so
+//! that the scan goes no faster than the receiver's credit. It knows no sockets and no system
+//! calls.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -163,8 +163,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
 }
 
 impl SenderLoop<'_> {
-    /// Whether another entry can be offered: the number of offered entries is bounded, and so is
-    /// the work that follows from them.
+    /// Whether another entry can be offered: offered entries and their work are bounded.
     fn has_room(&self) -> bool {
         self.machine.has_room() && self.names_bytes < NAMES_BYTES_MAX && !self.workers.is_swamped()
     }
@@ -182,8 +181,7 @@ impl SenderLoop<'_> {
         {
             self.offer_again(known);
         }
-        // No more than a page or two: in between the loop checks whether the receiver takes them
-        // in.
+        // A page or two: in between the loop checks if the receiver takes them in.
         for _ in 0..ENTRIES_AT_ONCE {
             let Some(scan) = self.has_room().then(|| self.course.scan()).flatten() else { break };
             match scan.try_recv() {
@@ -245,8 +243,7 @@ impl SenderLoop<'_> {
         held
     }
 
-    /// The path to which the receiver says it puts an entry. The entry's own path if it does not
-    /// say.
+    /// Where the receiver says it puts an entry, or the entry's own path.
     fn place(&mut self, entry: &Entry) -> RelPath {
         self.landing.place(&entry.path).unwrap_or_else(|_| entry.path.clone())
     }
@@ -455,8 +452,7 @@ impl SenderLoop<'_> {
         let outcome = match (outcome, known.source) {
             (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
             (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
-            // The file did not stand there before: an earlier session committed it and was lost
-            // before its sender heard that.
+            // An earlier session committed it, and was lost before its sender heard that.
             (Outcome::Skipped, _) if begun => {
                 self.course.totals.was_committed_before(bytes);
                 Outcome::Committed(None)

@@ -39,8 +39,7 @@ pub(crate) struct Totals {
     bytes_misread: u64,
     /// Whether an earlier session of the run is over.
     is_resumed: bool,
-    /// The sum of the sessions that are over, and the bytes of the last one that will have to be
-    /// sent again if there is another.
+    /// The sum of earlier sessions, and the bytes of the last one that another would resend.
     earlier_sessions: Progress,
     bytes_lost: u64,
     bytes_skipped: u64,
@@ -52,8 +51,7 @@ pub(crate) struct Totals {
     pub(crate) stages: Vec<(&'static str, f64)>,
     pub(crate) io: Option<EngineReport>,
     moving: Option<Moving>,
-    /// Only units that arrive within this time after payload was first asked for are counted.
-    /// `None`: all of them.
+    /// Units count within this time after the first request. `None`: all count.
     pub(crate) window: Option<Duration>,
 }
 
@@ -219,8 +217,8 @@ impl Totals {
         self.bytes_lost = moved.lost;
     }
 
-    /// The bytes that a session adds to the durable ones: a later session resumes bytes for which
-    /// an earlier one of this run was counted.
+    /// The durable bytes that a session adds: it resumes those that earlier ones of this run
+    /// counted.
     pub(crate) fn durable_of(&self, durable: u64, resumed: u64) -> u64 {
         if self.is_resumed { durable.saturating_sub(resumed) } else { durable }
     }
@@ -231,8 +229,7 @@ impl Totals {
         if self.is_resumed { self.bytes_resumed } else { resumed }
     }
 
-    /// Bytes of files that this session brought to the receiver, counted like
-    /// [`Totals::durable_of`] but by arrival.
+    /// Bytes of files that this session brought to the receiver, durable or not yet.
     pub(crate) fn arrived_of(&self, tally: &Tally) -> u64 {
         let came = tally.received.saturating_add(tally.arriving).saturating_add(tally.holes);
         let resumed = if self.is_resumed { 0 } else { tally.resumed };
@@ -247,8 +244,7 @@ impl Totals {
         (self.scanned && self.files_failed == 0).then(left)
     }
 
-    /// Records that an earlier session committed a file of this many bytes: they were not lost
-    /// after all.
+    /// Records that an earlier session committed a file of `bytes` bytes: they were not lost.
     pub(crate) fn was_committed_before(&mut self, bytes: u64) {
         self.bytes_resent = self.bytes_resent.saturating_sub(bytes);
     }
@@ -297,8 +293,7 @@ impl Totals {
         }
     }
 
-    /// Whether an outcome is new: a directory that failed, in this session or an earlier one, fails
-    /// at its end again.
+    /// Whether a failure is new: a directory that failed once fails at its end again.
     pub(crate) fn is_first_failure(&mut self, entry: &Entry, status: &FileStatus) -> bool {
         let has_failed = matches!(status, FileStatus::Failed(_));
         match entry.kind {

@@ -94,8 +94,7 @@ pub(crate) struct ControlLink {
     arrived_by: (u64, Instant),
     /// Whether this side's disk has something to do.
     pub(crate) at_work: bool,
-    /// Claims memory for the windows of lanes over QUIC. `None` where it is claimed already or
-    /// nobody counts it.
+    /// Claims memory for the windows of lanes over QUIC. `None` where it needs no claim.
     quic_room: Option<Box<dyn FnMut() -> bool + Send>>,
     /// When the other side last reported that its disk stalls.
     peer_stalled: Option<Instant>,
@@ -113,8 +112,7 @@ pub(crate) struct ControlLink {
     lane_fault: Option<(Instant, Fault)>,
 }
 
-/// The reason for which a session loop woke. It is not taken in yet: [`ControlLink::absorb`] does
-/// that.
+/// Why a session loop woke. [`ControlLink::absorb`] has not taken it in yet.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "most wakes are events, and a box would cost each an allocation")]
 pub(crate) enum Wake {
@@ -145,8 +143,7 @@ impl ControlLink {
         let (sink, events) = parts.events;
         let (outbox, writer) = start_writer(parts.writer);
         let (inbox, role) = (Inbox::new(), parts.rules.role);
-        // A sender reads while messages wait for the other side. So the two sides cannot wait for
-        // each other.
+        // A sender reads while messages wait, so the sides cannot wait for each other.
         let queue = (role == Role::Receiver).then(|| outbox.queue.clone());
         let reader = tokio::spawn(read_all(parts.reader, inbox.clone(), queue, sink.clone()));
         let now = Instant::now();
@@ -256,8 +253,7 @@ impl ControlLink {
         crate::cpu::process_micros().saturating_sub(self.cpu_start)
     }
 
-    /// Waits for the next event, until `timeout` at most. It changes nothing: cancelled while it
-    /// waits it loses nothing.
+    /// Waits for the next event, until `timeout` at most. Cancelled, it loses nothing.
     pub(crate) async fn wait(&mut self, timeout: Option<Timestamp>) -> Wake {
         let now = Instant::now();
         // However many events come, signs of life are due, silence is noticed, and a broken lane is
@@ -287,9 +283,8 @@ impl ControlLink {
         self.events.try_recv().ok().map(Wake::Event)
     }
 
-    /// Takes in the reason for which the loop woke. Returns events that are not the link's own:
-    /// messages for the machine, reports of lanes and disks, and the fault by which the session
-    /// must end.
+    /// Takes in why the loop woke. Returns messages for the machine, reports of lanes and disks,
+    /// and the fault by which the session must end.
     pub(crate) fn absorb(&mut self, wake: Wake) -> Option<Incoming> {
         match wake {
             Wake::Event(event) => self.hear(event),
@@ -472,8 +467,8 @@ impl ControlLink {
     /// the other side.
     pub(crate) fn judge(&mut self) {
         let Some(by) = self.limiter.second(self.lanes.handles(), &self.times) else { return };
-        // This message is no sign of life: a stalled disk is reported by heartbeats, which only
-        // silence brings about.
+        // This is no sign of life: a stalled disk is reported by heartbeats, and only silence
+        // brings those about.
         if let Some(outbox) = self.outbox.as_ref().filter(|_| !self.ending) {
             outbox.send(Message::Limiting(Limiting { by }));
         }
@@ -602,8 +597,7 @@ fn stopped(code: FaultCode) -> Fault {
 const TICK: Duration = Duration::from_secs(1);
 /// A side that has sent nothing for this long sends a heartbeat.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
-/// A disk that has been at work for this long while nothing moved counts as stalled for the other
-/// side.
+/// A disk at work for this long while nothing moved stalls, for the other side.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// A side that is silent for this long is taken for dead (six heartbeats).
 const SILENCE_MAX: Duration = Duration::from_secs(30);

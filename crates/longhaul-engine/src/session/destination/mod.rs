@@ -104,10 +104,9 @@ pub(crate) struct DestinationOptions {
     pub(crate) dry_run: bool,
     /// Whether names that stood may be replaced.
     pub(crate) may_replace: bool,
-    /// Bytes of a buffer to read back what was written and to read standing files. `None` if that
-    /// is not wanted.
+    /// Bytes of a buffer to read back and to read standing files. `None`: not wanted.
     pub(crate) reserve: Option<usize>,
-    /// Bytes of a buffer to read skipped files. `None` if that is not wanted.
+    /// Bytes of a buffer to read skipped files. `None`: not wanted.
     pub(crate) digests: Option<usize>,
 }
 
@@ -260,8 +259,7 @@ impl DestinationWorkers {
         Arc::strong_count(&self.chores) > CHORES_WAITING_MAX
     }
 
-    /// Measures the room where a file would go: at once, or after the files that are being
-    /// discarded.
+    /// Measures the room where a file would go: at once, or behind pending discards.
     pub(crate) fn measure_room(&self, held: Arc<EntryRef>, behind_discards: bool) {
         let pool = if behind_discards { &self.journal } else { &self.room };
         self.report(pool, move |tree| {
@@ -468,8 +466,7 @@ impl DestinationWorkers {
         });
     }
 
-    /// Closes a file that another session may continue. A file that is good for nothing is removed
-    /// all the same.
+    /// Closes a file that another session may continue. A worthless file is removed.
     pub(crate) fn release(&mut self, file: FileId) {
         if self.ledger.as_ref().is_some_and(|ledger| ledger.keeps(file)) {
             let gone = (self.files.remove(&file), self.staged.remove(&file));
