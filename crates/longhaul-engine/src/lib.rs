@@ -1,8 +1,8 @@
 //! Joins machines, disks and networks into sessions: pipelines, memory, the session loops, the
 //! daemon.
 //!
-//! The only crate that sees both network and disk. In: a [`Job`] with [`Settings`], or a
-//! [`ServeConfig`]. Out: events to an [`Observer`] and a [`Report`]. Must not know the command
+//! It is the only crate that sees both network and disk. In: a [`Job`] with [`Settings`], or a
+//! [`ServeConfig`]. Out: events to an [`Observer`] and a [`Report`]. It must not know the command
 //! line, the environment or JSON.
 
 mod api;
@@ -45,8 +45,8 @@ pub use measure::{
     bench_net, io_mode,
 };
 
-/// Prepares the process: as many open files as the system allows, and limits on file sizes that are
-/// errors, not deaths.
+/// Prepares the process: as many open files as the system allows, and limits on file sizes that
+/// cause errors and not signals.
 pub fn prepare_process() {
     if let Err(e) = longhaul_sys::raise_nofile_limit() {
         tracing::debug!(error = %e, "the limit on open files stays as it is");

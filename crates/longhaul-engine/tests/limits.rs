@@ -1,5 +1,5 @@
-//! What limits a copy within one process is named, each part that can be made slow here in its
-//! turn.
+//! The part that limits a copy within one process is named. Each part that can be made slow here is
+//! slow once.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex};
@@ -121,7 +121,7 @@ impl TargetTree for SlowTarget {
     }
 }
 
-/// What was said to limit, each second.
+/// The limit that was reported each second.
 #[derive(Default)]
 struct Told(Mutex<Vec<Limit>>);
 
@@ -147,8 +147,8 @@ fn settings() -> Settings {
 const SMALL: u64 = 200_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What is said to have limited most of a copy of `files` of `len` bytes, and what was told each
-/// second.
+/// The part reported to have limited most of a copy of `files` of `len` bytes, and the reports of
+/// each second.
 async fn limit(
     (files, len): (u64, u64),
     (source, target): (Duration, Duration),
@@ -199,7 +199,7 @@ async fn a_rate_that_was_asked_for_is_named() {
 async fn the_processors_are_named_when_nothing_else_is_slow() {
     let (by, report) = limit((1, 2 << 30), (Duration::ZERO, Duration::ZERO), settings()).await;
     let spent = |name| report.stages.iter().find(|(stage, _)| *stage == name).map_or(0.0, |(_, seconds)| *seconds);
-    // The two halves are judged each for itself, second by second: the sums say which it is where
+    // The two halves are judged separately, second by second: the sums tell which one it is where
     // one is far ahead.
     let wanted: &[Limit] = match spent("hash") / spent("net") {
         ratio if ratio > 2.0 => &[Limit::Hash],
