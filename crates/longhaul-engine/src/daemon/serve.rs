@@ -24,6 +24,7 @@ use super::side::Side;
 use super::{Daemon, request, strangers};
 use crate::api::{Event, FileStatus, Observer};
 use crate::budget::{self};
+use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
 use crate::lanes::worker::pacer::LaneRates;
@@ -141,47 +142,19 @@ fn cpu_seconds(stages: &[(&str, f64)]) -> String {
     stages.iter().map(|(stage, seconds)| format!("{stage}:{seconds:.3}")).collect::<Vec<_>>().join(",")
 }
 
-/// Welcomes the client and names its lanes.
+/// Welcomes the client, names its lanes, and starts the control link.
 async fn welcome(
     daemon: &Arc<Daemon>,
     mut control: Control,
     admission: &Admission,
     observer: Arc<Counter>,
 ) -> Result<(ControlLink, (Registered, Entered), Plan), Fault> {
-    let chunk = admission.transfer.chunk;
     let events = mpsc::unbounded_channel();
     let (entered, rate) = daemon.rates.enter(admission.claim.clone(), events.0.clone());
-    let welcome = Welcome {
-        version: VERSION,
-        caps: match &admission.side {
-            Side::Receive(destination, _) => handshake::sync_caps(destination.tree.sync_method()),
-            Side::Send(_, _, caps) => *caps,
-        },
-        session: nonce()?,
-        chunk,
-        chunk_max: admission.chunk_max,
-        bundled_max: handshake::bundled_max(chunk),
-        lanes_max: admission.lanes_max,
-        rate: rate.unwrap_or(0),
-        memory_bytes: admission.measured.map_or(0, |measured| measured.bytes),
-    };
+    let welcome = answer(admission, rate)?;
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
-    let registered = daemon.registry.expect(
-        welcome.session,
-        Expecting {
-            key: JoinKey(control.exporter),
-            peer: control.peer_key,
-            protection: handshake::from_wire(admission.transfer.protect),
-            open: Expecting::ids(count),
-            next: count,
-            congestion: match admission.transfer.role {
-                // The name is the receiver's wish for what is sent from here.
-                Role::Receiver => congestion(&admission.transfer.flow),
-                Role::Sender => Congestion::Auto,
-            },
-            listener: Arc::new(events.0.clone()),
-        },
-    );
+    let listener = Arc::new(events.0.clone());
+    let registered = daemon.registry.expect(welcome.session, expecting(&control, admission, listener));
     write_message(&mut control.writer, &Message::Welcome(welcome.clone())).await?;
     write_message(&mut control.writer, &Message::Lanes(GrantedLanes { first: LaneId(0), count, transport })).await?;
     let (reader, writer) = (control.reader, control.writer);
@@ -200,6 +173,43 @@ async fn welcome(
         link.set_quic_room(admission.holdings.buffers.room(budget::windows(admission.memory.get())));
     }
     Ok((link, (registered, entered), plan))
+}
+
+/// The answer to an admitted request; `rate` is what the daemon lets the session carry, bytes/s.
+fn answer(admission: &Admission, rate: Option<u64>) -> Result<Welcome, Fault> {
+    let chunk = admission.transfer.chunk;
+    Ok(Welcome {
+        version: VERSION,
+        caps: match &admission.side {
+            Side::Receive(destination, _) => handshake::sync_caps(destination.tree.sync_method()),
+            Side::Send(_, _, caps) => *caps,
+        },
+        session: nonce()?,
+        chunk,
+        chunk_max: admission.chunk_max,
+        bundled_max: handshake::bundled_max(chunk),
+        lanes_max: admission.lanes_max,
+        rate: rate.unwrap_or(0),
+        memory_bytes: admission.measured.map_or(0, |measured| measured.bytes),
+    })
+}
+
+/// The lanes that the registry is to bring to the session, which hears of them through `listener`.
+fn expecting(control: &Control, admission: &Admission, listener: Arc<dyn LaneListener>) -> Expecting {
+    let count = admission.lanes;
+    Expecting {
+        key: JoinKey(control.exporter),
+        peer: control.peer_key,
+        protection: handshake::from_wire(admission.transfer.protect),
+        open: Expecting::ids(count),
+        next: count,
+        congestion: match admission.transfer.role {
+            // The name is the receiver's wish for what is sent from here.
+            Role::Receiver => congestion(&admission.transfer.flow),
+            Role::Sender => Congestion::Auto,
+        },
+        listener,
+    }
 }
 
 /// The daemon's plan of a session that was admitted; `rate` is what the daemon lets it carry, bytes/s.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{Blame, Fault, FaultCode, PathList, Role};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathList, Role};
 use longhaul_disk::{ErrorKind, Shape, SourceTree, Tree};
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
@@ -27,6 +27,16 @@ pub(super) enum Side {
     /// It sends the wanted entries of its sources. The last field is the bits of its `Welcome` that
     /// describe them.
     Send(Arc<dyn SourceTree>, ScanWish, u64),
+}
+
+impl Side {
+    /// The largest chunk that this side may need: partials at a destination keep their chunk size.
+    pub(super) fn chunk_max(&self, transfer: &Transfer) -> ChunkSize {
+        match self {
+            Side::Receive(destination, _) => destination.chunk_max(transfer.chunk).min(transfer.chunk_max),
+            Side::Send(..) => transfer.chunk_max,
+        }
+    }
 }
 
 /// Opens this side of a transfer that is allowed. Only `names` are sent of its one source, if any
