@@ -1,10 +1,13 @@
-//! The receiver's machine: it judges what arrives and orders what happens to it.
+//! The receiver's machine: it judges every arrival and orders what the disk does with it.
 //!
-//! In: control messages, and what the disk and the lanes report (`handle_*`). Out: [`Action`]s
-//! (`poll_action`), in the order of the promise: write, sync, (journal), seal, barrier, publish,
-//! sync directories, settle. A file's states are distinct: received, verified, written, synced,
-//! durable, committed. Payload never comes here; a [`Ticket`] stands for it. Knows nothing of
-//! sockets, descriptors or threads.
+//! In: control messages, and reports of the disk and the lanes (`handle_*`). Out:
+//! [`ReceiverAction`]s (`poll_action`), in the order of the promise: write, sync, (journal), seal,
+//! barrier, publish, sync directories, settle. Payload never comes here; a [`Ticket`] stands for
+//! it. Knows nothing of sockets, descriptors or threads.
+//!
+//! The states are listed as tables: of a session at `SessionPhase`, of an entry at `EntryState`, of
+//! a file in chunks at `LargeStage` in `large`, of a chunk in `chunks`, of a batch at `BatchStage`
+//! in `commit`.
 
 mod arrivals;
 #[cfg(test)]
@@ -69,9 +72,9 @@ pub struct Receiver {
     says: Says,
     /// Entries without an outcome, by id.
     entries: BTreeMap<FileId, PendingEntry>,
-    /// What the names of all entries cost.
+    /// Bytes that the names of all entries occupy.
     entries_bytes: usize,
-    /// How many entries are ends of directories.
+    /// Number of entries that are ends of directories.
     dir_ends: usize,
     /// Placed paths of files and links that are on their way, so that no two entries share one.
     busy: BTreeSet<RelPath>,
@@ -79,10 +82,10 @@ pub struct Receiver {
     next_entry: FileId,
     open_dirs: OpenDirs,
     pages: Pages,
-    /// Large files that wait for a descriptor, and those that still have chunks to want.
+    /// Large files that wait for a descriptor, and large files with chunks to ask for.
     to_create: BTreeSet<FileId>,
     to_want: BTreeSet<FileId>,
-    /// Large files with chunks to copy from what stands under their names.
+    /// Large files with chunks to copy from the standing file.
     to_copy: BTreeSet<FileId>,
     large_open: usize,
     rooms: Rooms,
@@ -99,11 +102,13 @@ pub struct Receiver {
     finishing_dirs: bool,
     tally: Tally,
     bytes_resent: u64,
-    /// A failure of one file that will be every other's, too.
+    /// A fault of one file that every other file would meet too. It ends the session.
     fatal: Option<Fault>,
-    /// Until then what has its place is waited for before a full disk ends the session.
+    /// The latest time at which a full disk ends the session; until then, files that are staged or
+    /// being staged are still committed. `None` before the disk is full.
     end_by: Option<Timestamp>,
-    /// More waits for the connection, or for the disk, than the sender is behind with.
+    /// More messages wait for the connection, or more work for the disk, than an honest sender
+    /// causes.
     is_backlogged: bool,
     /// There is no memory for more entries.
     is_cramped: bool,
@@ -111,47 +116,81 @@ pub struct Receiver {
     drain: Option<Drain>,
 }
 
-/// An unsettled entry and what it is about to become.
+/// An entry without outcome, and its state.
 #[derive(Debug)]
 struct PendingEntry {
     entry: Arc<EntryRef>,
     state: EntryState,
     /// Whether it holds its path in [`Receiver::busy`].
     busy: bool,
-    /// The bundle that it came in and whose verdict waits for it.
+    /// The bundle that the file came in, if the verdict on the bundle waits for this file.
     bundle: Option<BundleId>,
-    /// Whether its rename may replace: never where nothing was seen under its name.
+    /// Whether its rename may replace a standing file. Never, if nothing stood under its name.
     replace: Replace,
 }
 
-/// Where an entry stands.
+/// The state of an entry, from its page to its outcome. An entry that is settled is removed.
+///
+/// ```text
+/// state       event                                           next state
+/// (page)      the entry is placed beneath the destination     Surveyed
+/// (page)      its path has no place                           Unplaced
+/// (page)      it is the end of a directory                    DirEnd
+/// Surveyed    survey: link to be made                         Staging
+/// Surveyed    survey: small file to be sent                   Wanted
+/// Surveyed    survey: small file to be compared               Comparing
+/// Surveyed    survey: file in chunks to be sent or compared   Large
+/// Surveyed    survey: skipped file whose root is asked for    Digesting
+/// Surveyed    survey: anything else                           settled
+/// Unplaced    survey                                          settled (failed)
+/// Digesting   root of the standing file read, or not          settled
+/// Comparing   root of the standing file read                  Compared
+/// Comparing   unreadable, and it may be replaced              Wanted
+/// Comparing   unreadable, and it may not be replaced          settled (failed)
+/// Compared    bundle: the source has the same root            Retouching
+/// Compared    bundle: another root, and it may be replaced    Staging
+/// Compared    bundle: another root, and it may not            settled (failed)
+/// Wanted      bundle with the file                            Staging
+/// Wanted      digest wrong, or the sender cannot send it      settled (failed)
+/// Compared    digest wrong, or the sender cannot send it      settled (failed)
+/// Retouching  standing file unchanged, metadata set           settled (equal)
+/// Retouching  standing file changed, or an error              settled (failed)
+/// Staging     written under a temporary name                  Staged
+/// Staging     write failed                                    settled (failed)
+/// Staged      read back with another root, attempts left      Wanted
+/// Staged      batch over                                      settled
+/// Large       see LargeStage                                  settled
+/// DirEnd      all before it settled, mode and times set       settled
+/// ```
 #[derive(Debug)]
 enum EntryState {
-    /// The disk is asked what stands there.
+    /// The disk looks up its name.
     Surveyed,
-    /// It has no place beneath the destination: fails with its page's answer.
+    /// It has no place beneath the destination. It fails when its page is answered.
     Unplaced(Fault),
-    /// A small file: what stands under its name is being read.
+    /// A small file: the root of the standing file is being read.
     Comparing,
-    /// A file that is skipped: what stands there is being read for its root.
+    /// A skipped file: the standing file is being read for its root.
     Digesting,
-    /// A small file that is wanted, if it has not this root, which stands there.
+    /// A small file that is wanted unless the source has this root, which the standing file has.
     Compared(Hash32),
-    /// A small file that stands as it would be sent: its metadata is being looked at.
+    /// A small file that stands with this root, which the source has too: its metadata is being
+    /// set.
     Retouching(Hash32),
     /// A small file that is wanted.
     Wanted,
-    /// A small file (its root) or a link (none): bytes are being written under a temporary name.
+    /// A small file (with its root) or a link (`None`) that is being written under a temporary
+    /// name.
     Staging(Option<Hash32>),
-    /// A small file or link that waits for its batch or is in it.
+    /// A small file (with its root) or a link (`None`) that waits for its batch or is in it.
     Staged(Option<Hash32>),
     /// A file that comes in chunks.
     Large(Box<LargeTarget>),
-    /// The end of a directory: waits for everything before it.
+    /// The end of a directory. It waits until everything before it is settled.
     DirEnd,
 }
 
-/// Manifest flow.
+/// The flow of manifest pages: how many were taken, answered and asked for.
 #[derive(Debug, Default)]
 struct Pages {
     entries_taken: u64,
@@ -160,18 +199,29 @@ struct Pages {
     last_seen: bool,
 }
 
+/// The phase of the session. A drain (`drain`) runs beside it.
+///
+/// ```text
+/// phase       event                                               action               next phase
+/// Running     all pages answered, no entry left, journal idle     Tidy                 Tidying
+/// Tidying     destination tidied                                  send Complete        Completing
+/// Completing  Bye                                                 Finished             Over
+/// any         fault, and the drain is over                        Abort                Over
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionPhase {
+    /// Entries come and are settled.
     Running,
-    /// All is settled; what was written down for others is being put away.
+    /// Every entry is settled. The doer syncs standing names and removes journals that are done.
     Tidying,
-    /// `Complete` is said, `Bye` awaited.
+    /// `Complete` is said; the sender's `Bye` is awaited.
     Completing,
+    /// Nothing happens any more.
     Over,
 }
 
 impl Receiver {
-    /// A receiver that begins with its offer. `base` is where the destination stands, for people.
+    /// A receiver that begins with its offer. `base` is the path of the destination, for people.
     pub fn new(config: ReceiverConfig, base: String) -> Receiver {
         let renamed = config.landing.renamed().map(<[u8]>::to_vec);
         let offer = Offer { pages: PAGES_UNANSWERED_MAX, renamed, base: base.into() };
@@ -215,7 +265,7 @@ impl Receiver {
         }
     }
 
-    /// What to do next, if anything. Verdicts and settlements come last, so that many leave in one
+    /// The next action, or `None`. Verdicts and settlements come last, so that many leave in one
     /// message.
     pub fn poll_action(&mut self) -> Option<ReceiverAction> {
         if self.actions.is_empty() {
@@ -224,7 +274,7 @@ impl Receiver {
         self.actions.pop_front()
     }
 
-    /// When [`Receiver::handle_timeout`] wants to be called at the latest.
+    /// The time at which [`Receiver::handle_timeout`] must be called at the latest.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         if let Some(drain) = &self.drain {
             return Some(drain.deadline());
@@ -234,7 +284,7 @@ impl Receiver {
         [group, self.arrivals_deadline(), batch, room, self.end_by].into_iter().flatten().min()
     }
 
-    /// Time has passed.
+    /// The time of [`Receiver::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if !self.is_draining() && self.arrivals_deadline().is_some_and(|deadline| now >= deadline) {
             let fault = Fault::new(FaultCode::Lost, Blame::Path, "data arrived that the sender never announced");
@@ -243,7 +293,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// When the oldest arrival has waited too long. Of a session that is to end none is waited for.
+    /// When the oldest arrival has waited too long. `None` if the session is to end: it waits for
+    /// none.
     fn arrivals_deadline(&self) -> Option<Timestamp> {
         self.arrivals.deadline().filter(|_| self.fatal.is_none())
     }
@@ -267,24 +318,24 @@ impl Receiver {
         self.after(now, result);
     }
 
-    /// Whether more waits for the connection than an honest sender is behind with, or for the disk:
-    /// then no page is asked for, no file is begun and no chunk wanted. What is owed already is
-    /// taken in and said all the same.
+    /// Whether more messages wait for the connection than an honest sender causes, or more work for
+    /// the disk. While that is so, no page is asked for, no file is begun and no chunk wanted;
+    /// arrivals are taken in and messages sent all the same.
     pub fn handle_backlog(&mut self, now: Timestamp, is_backlogged: bool) {
         if std::mem::replace(&mut self.is_backlogged, is_backlogged) != is_backlogged && !self.is_over() {
             self.settle_down(now);
         }
     }
 
-    /// Whether there is no memory for more entries: then no page is asked for. Those that are held
-    /// go their way, and wait for no others to be committed with.
+    /// Whether memory for more entries is lacking. While that is so, no page is asked for, and a
+    /// batch does not wait for further files.
     pub fn handle_cramped(&mut self, now: Timestamp, is_cramped: bool) {
         if std::mem::replace(&mut self.is_cramped, is_cramped) != is_cramped && !self.is_over() {
             self.settle_down(now);
         }
     }
 
-    /// The counters.
+    /// The counters of this session.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -299,12 +350,12 @@ impl Receiver {
         self.arrivals.is_owed()
     }
 
-    /// Whether the session is on its way to its end by a fault: nothing is taken in any more.
+    /// Whether the session is draining after a fault: it takes nothing in any more.
     pub fn is_draining(&self) -> bool {
         self.drain.is_some()
     }
 
-    /// Whether everything was said that is to be said.
+    /// Whether the session is over for this machine.
     pub fn is_over(&self) -> bool {
         self.phase == SessionPhase::Over
     }
@@ -314,7 +365,7 @@ impl Receiver {
         self.committer.is_busy()
     }
 
-    /// Entries held.
+    /// Number of entries without outcome.
     pub fn unsettled(&self) -> usize {
         self.entries.len()
     }
@@ -324,12 +375,12 @@ impl Receiver {
         self.pages.last_seen
     }
 
-    /// Bytes of their names.
+    /// Bytes that the names of unsettled entries occupy.
     pub fn names_bytes(&self) -> usize {
         self.entries_bytes
     }
 
-    /// Ends an event: with the session if it failed.
+    /// Ends an event: aborts the session if it failed, and settles down.
     fn after(&mut self, now: Timestamp, result: Result<(), Fault>) {
         match result {
             Ok(()) => {}
@@ -343,7 +394,7 @@ impl Receiver {
     fn settle_down(&mut self, now: Timestamp) {
         self.rooms.look_anew();
         let is_ending = self.fatal.is_some();
-        // What has its place, or is about to, comes to its name before a full disk ends the
+        // Files that are staged, or being staged, are committed before a full disk ends the
         // session, unless the disk hangs.
         let waits = is_ending
             && self.is_short_of_room()
@@ -369,7 +420,8 @@ impl Receiver {
         }
         self.sync_groups(now);
         self.write_journal();
-        // Of a session that is to end not everything that lies in them was told.
+        // A session that is to end does not finish directories: entries in them may have no
+        // outcome.
         if !is_ending {
             self.finish_dirs();
         }
@@ -392,13 +444,13 @@ impl Receiver {
         self.entries.values().any(|slot| matches!(slot.state, EntryState::Staging(_)))
     }
 
-    /// Whether the session is to end for want of room on the target.
+    /// Whether the session is to end because the destination is full.
     fn is_short_of_room(&self) -> bool {
         self.fatal.as_ref().is_some_and(|fault| fault.code == FaultCode::NoSpace)
     }
 
-    /// What was written down for another session is put away, and every name that stands is durable
-    /// (or not).
+    /// The destination is tidied: journals that are done are removed, and the standing names are
+    /// durable. Or that failed.
     pub fn handle_tidy(&mut self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             return self.abort(fault);
@@ -410,7 +462,7 @@ impl Receiver {
         }
     }
 
-    /// Lets the sender send more pages, as far as the entries they may bring fit the bounds.
+    /// Grants the sender more pages, as far as their entries fit the bounds.
     fn grant_pages(&mut self) {
         let entries = ENTRIES_UNSETTLED_MAX.saturating_sub(self.entries.len()) / PAGE_ENTRIES_MAX;
         let bytes = ENTRIES_BYTES_MAX.saturating_sub(self.entries_bytes) / PAGE_NAME_BYTES_MAX;
@@ -430,8 +482,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Ends an entry: it is said, shown and forgotten, and what it occupied is free. Nothing else
-    /// removes entries.
+    /// Settles an entry: its outcome is said, it is removed, and its resources are free. Nothing
+    /// else removes entries.
     fn finish(&mut self, id: FileId, outcome: Outcome) {
         let Some(slot) = self.entries.remove(&id) else { return };
         self.entries_bytes -= slot.entry.name_bytes();
@@ -450,9 +502,9 @@ impl Receiver {
             self.tally.committed = self.tally.committed.saturating_add(*len);
             self.tally.files += 1;
         }
-        // What ends the session ails every file alike: it is said of the first. Of a process that
-        // is out of descriptors not even that: none has failed, and all are sent again by whoever
-        // goes on.
+        // A fault that ends the session concerns every file, so only the first file is settled with
+        // it. If the process is out of descriptors not even that: no file has failed, and the next
+        // session sends them all again.
         let mut is_told = true;
         if let Outcome::Failed(fault) = &outcome
             && fault.code.ends_session()
@@ -471,13 +523,13 @@ impl Receiver {
     }
 }
 
-/// A batch has 256 MiB at most that no sync has spoken for: a disk that takes 16 MB/s has them by
-/// then.
+/// How long a full disk may still commit files. A batch has at most 256 MiB that are not synced,
+/// which a disk of 16 MB/s takes by then.
 const ENDING_MAX: Duration = Duration::from_secs(20);
-/// What the names of unsettled entries may cost: an ordinary window of 16 Ki entries needs a fifth
-/// of it.
+/// Bytes that the names of unsettled entries may occupy. An ordinary window of 32 Ki entries needs
+/// two fifths of it.
 const ENTRIES_BYTES_MAX: usize = 16 << 20;
-/// What one page may add to that: names as sent, as placed (maybe under a longer top) and as
+/// Bytes that one page may add to that: names as sent, as placed (maybe under a longer top) and as
 /// reserved.
 const PAGE_NAME_BYTES_MAX: usize = 3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX;
 const _: () = assert!(PAGES_UNANSWERED_MAX as usize * PAGE_NAME_BYTES_MAX <= ENTRIES_BYTES_MAX);
