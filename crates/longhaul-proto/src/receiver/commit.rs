@@ -29,11 +29,11 @@ pub(super) struct Committer {
     gathered_bytes: u64,
     gathered_large: usize,
     since: Option<Timestamp>,
-    /// The files of the batch under way, in
+    /// The files of the batch under way, in the order of its renames.
     pub(super) batch: Vec<FileId>,
     /// The stage of the batch under way. `None` if there is no batch.
     pub(super) stage: Option<BatchStage>,
-    /// Files of the batch that were
+    /// Files of the batch that were renamed.
     renamed: HashSet<FileId>,
     /// Files of the batch that fail, and why.
     pub(super) failures: HashMap<FileId, Fault>,

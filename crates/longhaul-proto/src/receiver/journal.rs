@@ -89,7 +89,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// A file that waits for nothing else has failed without.
+    /// Takes a record as lost: the bytes of its file cannot be saved any more, and a failed file
+    /// that waited only for it ends.
     fn unjournalled(&mut self, record: &JournalEntry) {
         let (JournalEntry::Chunks { file, .. } | JournalEntry::Done(file)) = record else { return };
         if let Some(large) = self.large(*file) {

@@ -86,7 +86,7 @@ pub(super) enum LargeStage {
     Open,
     /// It takes chunks, and the chunks written before are being synced.
     Syncing,
-    /// All chunks are written: length
+    /// All chunks are written: length and metadata are being set.
     Sealing,
     /// It waits for its batch or is in it.
     Staged,
@@ -120,7 +120,8 @@ pub(super) struct LargeTarget {
     pub(super) synced: u64,
     /// Bytes counted as durable: resumed, or journalled in this session.
     pub(super) durable: u64,
-    /// Room on the destination's file system that it
+    /// Room that it will still take on the file system of the destination. `None` if no room is
+    /// kept for it.
     pub(super) room: Option<Reserved>,
     /// Its chunks that are being read back.
     pub(super) checks: Checks,
