@@ -2,7 +2,7 @@
 //! hold them fast.
 //!
 //! Who may send what, and under whose credit, stands with each message. No message holds a
-//! `String`: what a peer says in words has a type that cleans it or refuses it as it is read.
+//! `String`: a peer's text has a type that cleans or refuses it as it is read.
 
 mod flow;
 mod limiting;
