@@ -1,8 +1,8 @@
-//! rsync's pattern language put into globset's.
+//! Translates patterns of rsync into globs of globset.
 //!
 //! Takes one pattern as the user wrote it; gives the globs that match the same paths. They differ
 //! in more than dialect: rsync has no braces, its `**` crosses from anywhere in a name, it has
-//! `[:classes:]`, and it matches bytes. So nothing of the user's text reaches globset unescaped.
+//! `[:classes:]`, and it matches bytes. Therefore no text of the user reaches globset unescaped.
 //! Must not know rules or their order.
 
 use globset::{Glob, GlobBuilder};
@@ -11,7 +11,7 @@ use std::str::Chars;
 use crate::limits::{FILTERS_MAX, PATH_BYTES_MAX};
 use crate::path::Escaped;
 
-/// What is wrong with a pattern.
+/// The error in a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternFault {
@@ -103,14 +103,14 @@ pub(super) fn compile(pattern: &str) -> Result<Vec<PatternPart>, PatternFault> {
     Ok(parts)
 }
 
-/// The `a` of `**/a`: what may begin at any name may begin at the first one, so rsync reads both
-/// alike.
+/// The `a` of `**/a`: a pattern that may begin at any name may begin at the first one, so rsync
+/// reads both alike.
 fn without_any_depth(body: &str) -> &str {
     let rest = body.trim_start_matches('*');
     if body.len() - rest.len() < 2 { body } else { rest.strip_prefix('/').unwrap_or(body) }
 }
 
-/// The `a` of `a/***`, which rsync matches as well as what is beneath.
+/// The `a` of `a/***`, which rsync matches as well as its content.
 fn directory_of(body: &str) -> Option<&str> {
     let head = body.trim_end_matches('*');
     if body.len() - head.len() < 3 { None } else { head.strip_suffix('/') }

@@ -1,5 +1,4 @@
-//! What an earlier session left, where less of it is there than was written down, and names that
-//! are in doubt.
+//! Tests of partials of which less is there than is journalled, and of names in doubt.
 
 use std::sync::Arc;
 

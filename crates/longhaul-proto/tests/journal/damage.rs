@@ -1,5 +1,5 @@
-//! Any sound journal reads back, however it is cut to pieces; cut short or changed it comes to what
-//! was before the damage.
+//! Any sound journal reads back, however it is cut to pieces; cut short or changed, it leads to the
+//! state before the damage.
 
 use longhaul_proto::journal::{End, JournalError, PRELUDE_BYTES, Replay, Replayed, replay};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn came_to(replayed: Result<Replayed, JournalError>) -> Result<(usize, State, En
     })
 }
 
-/// What bytes that are sound up to `at` and no further must come to.
+/// Checks the replay of bytes that are sound up to `at` and no further.
 fn check_damaged(sound: &Sound, bytes: &[u8], at: usize) {
     match (came_to(replay(bytes)), sound.before(at)) {
         (Ok((valid, state, end)), Some((wanted, before))) => {

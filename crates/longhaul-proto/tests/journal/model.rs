@@ -1,5 +1,4 @@
-//! What a journal ought to come to, told a second time: sound records made up at random, and the
-//! state after each of them.
+//! A second model of the journal: sound records made at random, and the state after each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

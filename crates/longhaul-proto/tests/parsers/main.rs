@@ -143,7 +143,7 @@ proptest! {
     }
 }
 
-/// What a lane does with a header before anyone has judged it must not panic.
+/// Hashes as a lane does with a header before it is judged, which must not panic.
 fn hash_as_a_lane_would(header: &Header) {
     let Header::Piece(piece) = header else { return };
     let start = match piece.unit {
