@@ -54,7 +54,7 @@ impl Mtime {
     fn cut_to(self, unit: i128) -> Mtime {
         let nanos = i128::from(self.secs) * SECOND + i128::from(self.nanos);
         let cut = nanos - nanos.rem_euclid(unit);
-        // Both fit: what is cut lies within the second, or within the one before it.
+        // Both fit: the cut time lies within the second, or within the one before it.
         Mtime { secs: cut.div_euclid(SECOND) as i64, nanos: cut.rem_euclid(SECOND) as u32 }
     }
 }

@@ -1,4 +1,4 @@
-//! [`SourceStamp`]: which version of a source file a transfer began with.
+//! [`SourceStamp`]: the version of a source file with which a transfer began.
 //!
 //! Taken by the sending side from the open file, kept in the receiver's journal; equal stamps mean
 //! that the chunks received of one are good for the other. Knows nothing of how it is read from a

@@ -1,4 +1,5 @@
-//! [`HeldChunks`]: which chunks of a file are held, with their digests, at little more than the digests' own size.
+//! [`HeldChunks`]: the held chunks of a file with their digests, at little more than the size of
+//! the digests.
 //!
 //! Filled by replay and read by the session that continues the file. Insertion costs about the same
 //! in any order.
