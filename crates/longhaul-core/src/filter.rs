@@ -173,8 +173,8 @@ impl Filter {
     }
 }
 
-/// Translated patterns in all. Patterns may come from a peer; this bounds what compiling and
-/// matching them costs.
+/// The most bytes of all translated patterns. Patterns may come from a peer; this bounds the cost
+/// of compiling and matching them.
 const GLOB_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

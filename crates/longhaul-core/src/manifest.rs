@@ -139,7 +139,7 @@ pub enum IfExists {
     /// Skip a file of the same size and time without comparing its content; replace any other.
     #[default]
     SkipSame,
-    /// Replace whatever stands there.
+    /// Replace any file or link that stands there.
     Replace,
     /// Fail that file.
     Fail,

@@ -1,8 +1,8 @@
 //! Paths beneath a root: the only form in which a name travels between hosts or reaches the disk.
 //!
-//! A [`RelPath`] cannot be absolute, climb, hide a NUL or name what is reserved to us; so that it
-//! may be handed to the confined walk in `disk`. Bytes are kept as they are; only [`Escaped`]
-//! changes them, for people.
+//! A [`RelPath`] cannot be absolute, climb, hide a NUL or use a reserved name, so that it may be
+//! handed to the confined walk in `disk`. Bytes are kept as they are; only [`Escaped`] changes
+//! them, for people.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -54,7 +54,7 @@ impl RelPath {
     /// Takes bytes that are already a relative path in normal form.
     ///
     /// # Errors
-    /// The [`PathError`] that names what is wrong with them.
+    /// The [`PathError`] that names the error in them.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<RelPath, PathError> {
         let bytes = bytes.into();
         RelPath::check(&bytes)?;
@@ -64,7 +64,7 @@ impl RelPath {
     /// Whether bytes are a relative path in normal form.
     ///
     /// # Errors
-    /// The [`PathError`] that names what is wrong with them.
+    /// The [`PathError`] that names the error in them.
     pub fn check(bytes: &[u8]) -> Result<(), PathError> {
         match bytes.first() {
             None => Ok(()),

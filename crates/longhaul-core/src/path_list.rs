@@ -90,7 +90,7 @@ impl PathList {
     /// Takes in the next part of a list, in its order.
     ///
     /// # Errors
-    /// The [`PathListError`] that names what is wrong with it; the list is of no use then.
+    /// The [`PathListError`] that names the error in it; the list is of no use then.
     pub fn append(&mut self, part: &[u8]) -> Result<(), PathListError> {
         if part.last().is_some_and(|&last| last != 0) {
             return Err(PathListError::Torn);
@@ -167,7 +167,7 @@ impl Gathering {
         self.bytes.push(0);
     }
 
-    /// The list of what was added.
+    /// The list of the paths that were added.
     pub fn into_list(mut self) -> PathList {
         if !self.is_unsorted {
             self.bytes.shrink_to_fit();

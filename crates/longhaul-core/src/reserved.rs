@@ -85,9 +85,9 @@ fn is_ignored(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether it is a name of eight characters that a file system makes up for one of ours: what fits
-/// of its letters and a number (`LONGHA~1`, `LONGH~10`), or two of them, four hexadecimal digits of
-/// a hash or of the time, and a number (`LO12AB~1`).
+/// Whether it is a name of eight characters that a file system makes up for one of ours: as many of
+/// its letters as fit and a number (`LONGHA~1`, `LONGH~10`), or two of them, four hexadecimal
+/// digits of a hash or of the time, and a number (`LO12AB~1`).
 ///
 /// One of those digits must be a decimal one, or words (`LOADED~1`) would be ours. One in fifty of
 /// such made-up names has no decimal digit. They appear only if others of ours have taken the cut

@@ -16,7 +16,7 @@ pub struct SessionTag(pub [u8; 8]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TempName([u8; 16]);
 
-/// Bytes of a temporary name, whatever the final one: that may have 255 already.
+/// Bytes of a temporary name. They do not depend on the final name, which may have 255 already.
 pub const TEMP_NAME_BYTES: usize = RESERVED_PREFIX.len() + 1 + 32;
 
 impl SessionTag {

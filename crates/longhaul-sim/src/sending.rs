@@ -257,7 +257,7 @@ impl SendSession {
         expect: Option<Digest>,
     ) {
         let (start, len) = (map.start_of(index), map.len_of(index).unwrap_or(0));
-        // The file as it is now: a descriptor shows what was written to it since.
+        // The file as it is now: a descriptor shows bytes that were written since.
         let now = &env.source.current(&self.offered[file.0 as usize].path).1.bytes;
         let Some(bytes) = now.get(start.0 as usize..(start.0 + len) as usize).map(<[u8]>::to_vec) else {
             let fault = Fault::new(FaultCode::Changed, Blame::Local, "the source is shorter than it was");

@@ -5,8 +5,8 @@ use std::io;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open descriptors to what an ordinary user may raise it to. Gives the limit
-/// that holds now; `None` if unlimited.
+/// Raises the limit of open descriptors as far as an ordinary user may. Gives the limit that holds
+/// now; `None` if unlimited.
 ///
 /// # Errors
 /// The error of the system; the old limit then still holds.

@@ -25,7 +25,7 @@ pub struct RootMerger {
     inserted: u64,
 }
 
-/// The subtree of `2^level` chunks from its key on, less what the file's end cuts off.
+/// The subtree of `2^level` chunks from its key on, without the chunks behind the file's end.
 #[derive(Clone, Copy, Debug)]
 struct Subtree {
     level: u32,
@@ -55,7 +55,7 @@ pub enum MergeError {
         /// How many the file has.
         chunks: u64,
     },
-    /// The chunk is in already, with whatever digest.
+    /// The chunk is in already, with this or another digest.
     #[error("chunk {} was merged before", index.0)]
     Duplicate {
         /// The chunk that was given.

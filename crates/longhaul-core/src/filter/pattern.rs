@@ -53,7 +53,7 @@ pub enum PatternFault {
     /// Only a slash in the bracket.
     #[error("a bracket matches nothing, as it never matches a slash")]
     OnlySlash,
-    /// More stars in one pattern than any name needs: each multiplies what matching may cost.
+    /// More stars in one pattern than any name needs: each multiplies the cost of matching.
     #[error("it has stars in more than {STARS_MAX} places")]
     TooManyStars,
     /// More patterns than a request may carry.
@@ -73,7 +73,7 @@ pub(super) struct PatternPart {
     pub(super) directories_only: bool,
 }
 
-/// The globs that together match what `pattern` does: one, or two for a trailing `/***`.
+/// The globs that together match the paths of `pattern`: one, or two for a trailing `/***`.
 pub(super) fn compile(pattern: &str) -> Result<Vec<PatternPart>, PatternFault> {
     if pattern.len() > PATH_BYTES_MAX {
         return Err(PatternFault::TooLong);
@@ -186,11 +186,11 @@ fn push_bracket(glob: &mut String, chars: &mut Chars<'_>) -> Result<(), PatternF
     Ok(())
 }
 
-/// Reads what a bracket holds, up to and with its `]`; bit n stands for the ASCII character n.
+/// Reads the content of a bracket, up to and with its `]`; bit n stands for the ASCII character n.
 fn read_set(chars: &mut Chars<'_>) -> Result<u128, PatternFault> {
     let mut set = 0;
-    // What a `-` would make a range from: the character before, unless that ended a range or a
-    // class.
+    // The character from which a `-` would make a range: the one before, unless that ended a range
+    // or a class.
     let mut from = None;
     let mut first = true;
     loop {

@@ -68,8 +68,8 @@ pub enum Record {
         /// The directory.
         path: RelPath,
     },
-    /// 11: final names that a failed sync left in doubt, or their content: the medium may lack or
-    /// have spoilt what the system shows (version 2).
+    /// 11: final names that a failed sync left in doubt, or their content: the medium may lack them
+    /// or have other content than the system shows (version 2).
     Doubtful {
         /// The names. More than fit one record become several.
         paths: Vec<RelPath>,

@@ -1,7 +1,7 @@
 //! Arrivals of `safe` lanes and their declarations over control: each waits for the other.
 //!
-//! Takes both in any order and gives each pair once. Both are bounded by what an honest sender has
-//! on its way. Judges nothing.
+//! Takes both in any order and gives each pair once. Both are bounded by the units that an honest
+//! sender has on its way. Judges nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

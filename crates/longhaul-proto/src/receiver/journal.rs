@@ -25,7 +25,7 @@ pub enum JournalEntry {
     /// The file stands under its final name for good. It need not be synced: a lost record costs
     /// nothing, as the file is found standing.
     Done(FileId),
-    /// These names stand, and a failed sync left in doubt what the medium has of them: no session
+    /// These names stand, and a failed sync left them or their content in doubt, so that no session
     /// skips them unread. It is synced.
     Doubtful(Vec<Arc<EntryRef>>),
 }

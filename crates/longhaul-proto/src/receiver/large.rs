@@ -1,8 +1,8 @@
 //! One file that comes in chunks: the state of the file and of each of its chunks.
 //!
-//! Takes events from the machine and answers what may follow. Sends nothing and orders nothing:
-//! `flow` does, for all files together. Every counter of a session has its part here, so that a
-//! file that ends takes exactly its part away.
+//! Takes events from the machine and answers with the steps that may follow. Sends nothing and
+//! orders nothing: `flow` does, for all files together. Every counter of a session has its part
+//! here, so that a file that ends takes exactly its part away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub(super) enum Leftover {
 /// ```
 ///
 /// A file that fails in any stage is settled once the disk has no work on it. If its temporary is
-/// kept, what was written is synced and journalled before ([`LargeTarget::is_to_be_saved`]).
+/// kept, its written chunks are synced and journalled before ([`LargeTarget::is_to_be_saved`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LargeStage {
     /// It waits for a descriptor.
@@ -350,7 +350,7 @@ impl LargeTarget {
         matches!(self.failed, Some((_, Leftover::Keep)))
     }
 
-    /// Whether it has failed, and a sync would add to what may be continued.
+    /// Whether it has failed, and a sync would add to the chunks that may be continued.
     pub(super) fn is_to_be_saved(&self) -> bool {
         self.is_kept() && self.stage == LargeStage::Open && self.written > 0 && !self.unsavable
     }

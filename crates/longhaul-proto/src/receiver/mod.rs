@@ -1,4 +1,4 @@
-//! The receiver's machine: it judges every arrival and orders what the disk does with it.
+//! The receiver's machine: it judges every arrival and orders the work of the disk.
 //!
 //! In: control messages, and reports of the disk and the lanes (`handle_*`). Out:
 //! [`ReceiverAction`]s (`poll_action`), in the order of the promise: write, sync, (journal), seal,

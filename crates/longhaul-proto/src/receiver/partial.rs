@@ -41,8 +41,8 @@ impl Partial {
         Partial { map, source, held, occupied: 0 }
     }
 
-    /// The same partial, with a temporary that occupies so many bytes: more than are held, if some
-    /// were written and not journalled or room was reserved ahead.
+    /// The same partial, with a temporary that occupies `bytes`: more than are held, if some were
+    /// written and not journalled or room was reserved ahead.
     #[must_use]
     pub fn occupying(self, bytes: u64) -> Partial {
         Partial { occupied: bytes, ..self }

@@ -117,7 +117,7 @@ impl LargeTarget {
         next
     }
 
-    /// Compares a chunk that was read back with what it should be.
+    /// Compares a chunk that was read back with its digest.
     fn checked(&mut self, index: ChunkIndex, found: Digest) -> Result<Check, Fault> {
         let Some(chunk) = self.chunks.get(&index).copied() else {
             self.checks.earlier = self.checks.earlier.saturating_sub(1);

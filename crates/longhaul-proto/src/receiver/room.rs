@@ -299,7 +299,7 @@ const ROOM_AGE: Duration = Duration::from_secs(1);
 /// A file is refused when no more room was found for this long. XFS and ext4 free removed files in
 /// the background, mostly within a second.
 const SHORT_FOR: Duration = Duration::from_secs(2);
-/// A file is refused after this long even if room grows all the time, by what others remove.
+/// A file is refused after this long even if room grows all the time, as others remove files.
 const SHORT_MAX: Duration = Duration::from_secs(10);
 /// The pause between measurements until then: one `statfs` each.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);

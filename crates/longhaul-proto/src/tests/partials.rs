@@ -23,7 +23,7 @@ fn actions(victim: &mut Victim) -> Vec<ReceiverAction> {
     std::iter::from_fn(|| victim.poll()).collect()
 }
 
-/// A receiver that asked what stands under the name of a file of four chunks, and heard this.
+/// A receiver that surveyed the name of a file of four chunks, with this finding.
 fn surveyed(policy: Policy, found: Surveyed) -> (Victim, Vec<ReceiverAction>) {
     let mut victim = Victim::with(policy);
     victim.page(vec![file("large", 4 * CHUNK).entry]);

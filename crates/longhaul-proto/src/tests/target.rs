@@ -380,7 +380,7 @@ impl Target {
     fn journal(&mut self, records: Vec<JournalEntry>) {
         assert!(!self.ops.iter().any(|op| matches!(op, Op::Journal(_))), "two groups at once");
         for record in &records {
-            // What ended meanwhile takes its records with it.
+            // An entry that ended meanwhile takes its records with it.
             if let JournalEntry::Chunks { file, chunks } = record
                 && let Some(temp) = self.temps.get(file)
             {

@@ -67,7 +67,7 @@ impl Victim {
         Some(action)
     }
 
-    /// Does what is ordered of the disk at once; gives all actions.
+    /// Carries out the orders to the disk at once. Gives all actions.
     pub(crate) fn obey(&mut self) -> Vec<ReceiverAction> {
         let mut all = Vec::new();
         while let Some(action) = self.poll() {

@@ -107,7 +107,7 @@ impl Lane {
         Lane { id: LaneId(id as u32), ..Lane::default() }
     }
 
-    /// The way breaks: what is on it is lost from some unit on, and both ends will notice.
+    /// Breaks the way: units on it are lost from some unit on, and both ends will notice.
     pub(crate) fn break_off(&mut self, rng: &mut Rng) {
         self.frames.truncate(rng.below(self.frames.len() + 1));
         for end in [&mut self.near, &mut self.far] {
@@ -115,8 +115,8 @@ impl Lane {
         }
     }
 
-    /// The sending end takes no more: what is on the way still arrives, and then the receiving end
-    /// is over too.
+    /// The sending end takes no more: units on the way still arrive, and then the receiving end is
+    /// over too.
     pub(crate) fn retire(&mut self) {
         if (self.near, self.far) == (LaneEnd::Up, LaneEnd::Up) {
             (self.near, self.far, self.retired) = (LaneEnd::Down, LaneEnd::Down, true);
@@ -200,7 +200,7 @@ fn rows_of(piece: &Piece, payload: &[u8]) -> (Vec<LandedRow>, Rows) {
         .map(|row| {
             let bytes = &payload[row.bytes.clone()];
             let hashed = || *digest_of(bytes, DigestKind::Root, FileOffset(0)).bytes();
-            // Nothing came that could be hashed; the machine knows what it has.
+            // No payload came that could be hashed; the machine knows the digest that it has.
             let computed = if row.same { row.root } else { hashed() };
             let landed = LandedRow { file: row.file, len: row.len, declared: row.root, computed, same: row.same };
             (landed, (row.file, row.bytes))

@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn where_tcp_carried_more_a_short_while_ago_it_is_left_to_the_search() {
         assert_eq!(tried(91_000_000), Some(11));
-        // What it carried a minute ago is of no account any more.
+        // Its rate a minute ago does not count any more.
         assert!(tried(89_000_000).is_some_and(|second| second > 60));
     }
 

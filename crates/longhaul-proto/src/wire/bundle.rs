@@ -52,7 +52,7 @@ pub const fn table_bytes(files: usize) -> usize {
     HEAD_BYTES + files * ROW_BYTES
 }
 
-/// The longest file that travels in a bundle, where `asked` was agreed: one that fits a unit with
+/// The longest file that travels in a bundle if `asked` was agreed: a file that fits a unit with
 /// its table. Both machines compute this, whatever a peer claimed.
 pub fn bundled_max(chunk: ChunkSize, asked: u64) -> u64 {
     asked.min(BUNDLED_FILE_BYTES_MAX).min(chunk.bytes() - table_bytes(1) as u64)

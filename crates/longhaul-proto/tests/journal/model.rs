@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 pub(crate) const ID: JournalId = JournalId(*b"sixteen bytes id");
 
-/// An open file: what it is, its chunks, its temporary.
+/// An open file: its record, its chunks, its temporary.
 type Open = (FileRecord, BTreeMap<u64, Hash32>, Option<Placement>);
 
 /// A state: who, the open files with their chunks, the committed ones, directories and doubts.

@@ -1,6 +1,6 @@
-//! How long a large journal takes and what it costs, each in a process of its own (memory that one
-//! freed would hide what the next takes): `cargo test --release -p longhaul-proto --test journal --
-//! --ignored --nocapture NAME`.
+//! The time and memory of large journals, each in a process of its own (memory that one freed would
+//! hide the use of the next): `cargo test --release -p longhaul-proto --test journal -- --ignored
+//! --nocapture NAME`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures itself")]
 

@@ -200,7 +200,7 @@ pub struct Tally {
     pub resumed: u64,
     /// Bytes read back from the medium.
     pub read_back: u64,
-    /// Bytes of chunks and small files that were read back and differed from what had been written.
+    /// Bytes of chunks and small files that were read back and differed from the written bytes.
     pub misread: u64,
     /// Bytes of holes that arrived. They pass over no lane.
     pub holes: u64,

@@ -1,4 +1,4 @@
-//! The message in which each side says what limits the transfer.
+//! The message with which each side names the limit of the transfer.
 //!
 //! Plain data; [`tuning::limit`](crate::tuning::limit) decides it.
 
@@ -42,8 +42,8 @@ pub enum Limit {
     Hash,
     /// The processors, at either end, with other work than hashing.
     Cpu,
-    /// Losses on the way, which make connections hold back; also a policer that drops what is above
-    /// its rate and queues nothing.
+    /// Losses on the way, which make connections hold back; also a policer that drops packets above
+    /// its rate and queues none.
     NetworkLoss,
     /// Buffers of connections, at either end, that are too small for the path.
     NetworkWindow,
