@@ -11,7 +11,7 @@ use crate::text::PlainText;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FaultCode {
-    /// Not a bug of longhaul, and none of the others.
+    /// Any other failure that is no bug of longhaul.
     Unclassified,
     /// The request contradicts itself or the configuration.
     Usage,

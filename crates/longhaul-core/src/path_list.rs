@@ -72,8 +72,8 @@ impl PathList {
         split(&self.bytes[at..]).next().is_some_and(|next| lies_in(next, path.as_bytes()))
     }
 
-    /// Its bytes in parts of at most `bytes_max`, which hold whole paths; one part without any for
-    /// an empty list.
+    /// Its bytes in parts of at most `bytes_max`, which hold whole paths; an empty list gives one
+    /// empty part.
     pub fn parts(&self, bytes_max: usize) -> impl Iterator<Item = &[u8]> {
         let mut rest = Some(&self.bytes[..]);
         std::iter::from_fn(move || {

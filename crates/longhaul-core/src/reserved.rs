@@ -1,9 +1,9 @@
 //! The names that are ours, however a file system spells them: `.longhaul` and everything that
 //! begins so.
 //!
-//! In: one component of a path, any bytes. Out: a verdict. Knows no disk: a directory may tell no
-//! upper from lower case where the one above it does, so a spelling that any file system is known
-//! to take for one of our names is refused on all of them.
+//! In: one component of a path, any bytes. Out: a verdict. Knows no disk: a directory may ignore
+//! case though the one above it does not, so a spelling that any file system is known to take for
+//! one of our names is refused on all of them.
 //!
 //! | spelling | taken for the plain one by |
 //! |---|---|

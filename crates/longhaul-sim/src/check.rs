@@ -50,8 +50,8 @@ impl Ledger {
         self.acked.remove(path);
     }
 
-    /// Drops the journalled chunks of a file that begins anew. Rightly, unless they would still be
-    /// good.
+    /// Drops the journalled chunks of a file that begins anew. It is a violation if they would
+    /// still be good.
     fn forget_unless_lost(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
         let lost = self.acked.remove(path).filter(|acked| acked.stamp == stamp && !acked.chunks.is_empty());
         if let Some(acked) = lost
@@ -206,8 +206,8 @@ impl Env {
         })
     }
 
-    /// Drops the journalled chunks of a file that begins anew. Rightly, if it stands under its
-    /// final name and is replaced.
+    /// Drops the journalled chunks of a file that begins anew. It is no violation if the file
+    /// stands under its final name and is replaced.
     pub(crate) fn begins_anew(&mut self, path: &str, stamp: SourceStamp, had_partial: bool) {
         if self.stands(self.fs.cached(), path, stamp) {
             self.ledger.forget(path);

@@ -20,7 +20,7 @@
 /// A chunk whose write failed is forgotten, as its file fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkState {
-    /// It is asked for, or sent again.
+    /// The sender is asked for it.
     Wanted,
     /// It arrived with the declared digest and is being written.
     Verified,

@@ -1,8 +1,8 @@
 //! The directories that a sender has begun and not ended: a manifest goes depth first, so each lies
 //! in the one before.
 //!
-//! In: each entry, as the sender names it. Out: a fault where a directory lies elsewhere than in
-//! the innermost one, or another one ends. Therefore a part that keeps something for each directory
+//! In: each entry, as the sender names it. Out: a fault if a directory begins outside of the
+//! innermost one, or another one ends. Therefore a part that keeps something for each directory
 //! until its end keeps at most as many as a path has components. Knows nothing of where entries go.
 
 use longhaul_core::{Entry, EntryKind, Fault, RelPath};
@@ -24,8 +24,8 @@ impl OpenDirs {
     /// may be named anywhere.
     ///
     /// # Errors
-    /// A [`Fault`] of the peer where a directory does not lie in the innermost open one, another
-    /// one ends, or too many names lie elsewhere.
+    /// A [`Fault`] of the peer if a directory begins outside of the innermost one, another one
+    /// ends, or too many names lie elsewhere.
     pub(super) fn take(&mut self, entry: &Entry) -> Result<(), Fault> {
         match entry.kind {
             EntryKind::Unsent { .. } => Ok(()),

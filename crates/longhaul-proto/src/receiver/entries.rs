@@ -1,8 +1,8 @@
 //! The manifest at the receiver: pages come in, answers go out, small entries go to a batch, and
 //! directories to their end.
 //!
-//! In: pages, surveys and stagings. Out: answers, and the orders that begin each entry. Knows
-//! nothing of chunks.
+//! In: pages, surveys and stagings. Out: answers, and the orders that begin each entry. Chunks are
+//! left to `flow`.
 
 use std::sync::Arc;
 

@@ -173,8 +173,8 @@ impl LargeTarget {
         *self = LargeTarget { stage: self.stage, room: self.room, failed, checks, comparison, ..LargeTarget::new(map) };
     }
 
-    /// Continues the partial. Gives the parts of the digest tree that the sender needs; none for a
-    /// partial of another version of the source, whose chunks are all compared.
+    /// Continues the partial. Gives the parts of the digest tree that the sender needs; a partial
+    /// of another version of the source gives no parts, as its chunks are all compared.
     pub(super) fn resume(&mut self) -> Result<Vec<TreePart>, Fault> {
         let Some(partial) = self.partial.clone().filter(|partial| partial.source() == Source::Same) else {
             return Ok(Vec::new());

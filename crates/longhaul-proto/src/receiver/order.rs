@@ -277,9 +277,9 @@ pub enum ReceiverAction {
 /// Whether a rename may replace a standing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// It may.
+    /// The rename may replace a standing file.
     Allowed,
-    /// It must fail instead.
+    /// The rename must fail if a file stands there.
     Never,
 }
 

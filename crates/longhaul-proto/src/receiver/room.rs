@@ -102,7 +102,7 @@ struct Need {
 /// Whether a file may be begun.
 enum Admission {
     Begin(Option<Reserved>),
-    /// Not before another event.
+    /// The file must wait for another event.
     Wait,
     Measure,
     Refuse(Fault),

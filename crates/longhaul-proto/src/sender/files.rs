@@ -83,7 +83,8 @@ impl LargeSource {
         lost.map(lose).collect()
     }
 
-    /// The carrier of a chunk, if that attempt of it is outstanding. `None` as attempt: any.
+    /// The carrier of a chunk, if that attempt of it is outstanding. Without `attempt`, any attempt
+    /// counts.
     pub(super) fn carrier(&mut self, index: ChunkIndex, attempt: Option<Attempt>) -> Option<&mut Carrier> {
         let chunk = self.chunks.get_mut(&index).filter(|chunk| attempt.is_none_or(|a| a == chunk.attempt));
         chunk.map(|chunk| &mut chunk.carrier)

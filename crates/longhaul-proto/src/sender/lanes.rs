@@ -42,7 +42,7 @@ pub(super) struct SendingLanes {
 /// How far each end of a lane is closed.
 #[derive(Debug, Default)]
 struct SendingLane {
-    /// Whether the receiver knows that it is lost, or was told.
+    /// Whether the receiver knows that the lane is lost, or was told so.
     lost: bool,
     /// The unit in hand when this side's end was closed, if any. `None` while this end is open.
     ended: Option<Option<Unfinished>>,

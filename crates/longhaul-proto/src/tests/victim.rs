@@ -58,7 +58,7 @@ impl Victim {
         self.say(Message::Page(Page { first, last: false, entries }));
     }
 
-    /// The next action, where the target says nothing of its room.
+    /// The next action, if the target does not tell its room.
     pub(crate) fn poll(&mut self) -> Option<ReceiverAction> {
         let action = self.receiver.poll_action()?;
         if let ReceiverAction::MeasureRoom { .. } = action {

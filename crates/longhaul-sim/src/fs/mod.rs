@@ -65,8 +65,8 @@ pub(crate) struct OpId(pub(crate) u64);
 pub(crate) struct Fs {
     cached: View,
     medium: View,
-    /// Changes that no sync has made durable, by their number: the order in which they came to be
-    /// seen.
+    /// Changes that no sync has made durable, by their number, in the order in which programs saw
+    /// them.
     log: BTreeMap<u64, Change>,
     under_way: BTreeMap<OpId, (u64, Op)>,
     next: u64,
