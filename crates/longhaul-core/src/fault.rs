@@ -7,9 +7,9 @@ use std::fmt;
 
 use crate::text::PlainText;
 
-/// The stable name of a failure. Codes are only ever appended.
+/// The stable name of a failure. Codes are only ever appended. Programs match all of them, so that the
+/// compiler asks which exit code a new one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum FaultCode {
     /// Any other failure that is no bug of longhaul.
     Unclassified,
@@ -247,25 +247,6 @@ impl FaultCode {
             FaultCode::Terminated => "terminated",
             FaultCode::Internal => "internal",
             FaultCode::Exhausted => "exhausted",
-        }
-    }
-
-    /// The exit code of a run that ends with this fault.
-    pub const fn exit(self) -> u8 {
-        match self {
-            FaultCode::Usage => 2,
-            FaultCode::NotFound => 3,
-            FaultCode::Denied => 4,
-            FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Exhausted => {
-                5
-            }
-            FaultCode::Mismatch => 6,
-            FaultCode::NoSpace | FaultCode::ReadOnly | FaultCode::Io | FaultCode::Unsupported => 7,
-            FaultCode::Changed | FaultCode::Vanished => 24,
-            FaultCode::Exists | FaultCode::InTheWay => 23,
-            FaultCode::Interrupted => 130,
-            FaultCode::Terminated => 143,
-            FaultCode::Unclassified | FaultCode::Protocol | FaultCode::Internal => 1,
         }
     }
 

@@ -11,6 +11,14 @@ pub const CHUNK_BYTES_USER_MIN: u64 = 1 << 20;
 /// Largest chunk a user may ask for: 64 MiB.
 pub const CHUNK_BYTES_USER_MAX: u64 = 1 << CHUNK_LOG2_MAX;
 
+/// Buffers of one side of a transfer when nobody says otherwise: 256 MiB.
+pub const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
+/// Fewer chunks of memory than this cannot overlap reading, sending, receiving and writing.
+pub const MEMORY_CHUNKS_MIN: u64 = 4;
+/// Most requests in flight per disk: more than any disk uses at chunks of megabytes. It bounds
+/// threads and entries of a ring.
+pub const DISK_DEPTH_MAX: u32 = 256;
+
 /// Longest component of a path (NAME_MAX of every file system we know).
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest path beneath a root (PATH_MAX less its NUL).
@@ -78,6 +86,10 @@ pub const SEGMENT_BYTES_SAFE: u32 = 1220;
 pub const TRIAL_BYTES_MAX: u32 = 64 << 10;
 /// Seconds for which a lane id that was named over control is good.
 pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
+/// From this round trip on a path is long, in milliseconds.
+pub const LONG_PATH_MILLISECONDS: u64 = 5;
+/// Longest name of a congestion control: the kernel's TCP_CA_NAME_MAX less its NUL.
+pub const CONGESTION_NAME_BYTES_MAX: usize = 15;
 /// Most bytes of text in a peer's error message; the rest is cut.
 pub const PEER_TEXT_BYTES_MAX: usize = 1024;
 /// Filter patterns that one request may carry.
@@ -101,6 +113,10 @@ const _: () = assert!(
 );
 const _: () =
     assert!(BUNDLED_FILE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundled file must fit a bundle of the smallest chunk");
+const _: () = assert!(
+    MEMORY_BYTES_DEFAULT >= MEMORY_CHUNKS_MIN * CHUNK_BYTES_USER_MAX,
+    "the default must hold enough of the largest chunks"
+);
 const _: () = assert!(MEASURE_SECONDS_MAX * 1000 <= u32::MAX as u64, "it is told in milliseconds");
 const _: () = assert!(BUNDLE_BYTES_MAX < CHUNK_BYTES_USER_MIN, "a bundle must fit the smallest buffer");
 const _: () = assert!(LANES_EVER_MAX > LANES_MAX, "a lost lane must be replaced");

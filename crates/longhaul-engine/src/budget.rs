@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::limits::{CHUNK_LOG2_MAX, LANES_MAX};
+use longhaul_core::limits::{
+    CHUNK_LOG2_MAX, LANES_MAX, LONG_PATH_MILLISECONDS, MEMORY_BYTES_DEFAULT, MEMORY_CHUNKS_MIN,
+};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, Role};
 use longhaul_disk::{ChunkIo, EngineKind};
 use longhaul_net::QUIC_FIRST_WINDOW_BYTES;
 use longhaul_sys::Slab;
 
 /// Buffers of a session side when nobody says otherwise.
-pub const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
+pub const MEMORY_DEFAULT: ByteCount = ByteCount(MEMORY_BYTES_DEFAULT);
 /// Lanes when nobody says otherwise: the number that filled a loopback in the prototype (research:
 /// 1 to 4 within noise).
 pub const LANES_DEFAULT: u32 = 4;
@@ -25,15 +27,13 @@ pub(crate) const LANES_QUIC: u32 = 4;
 /// thousand keeps at a thirtieth of the path then still fills it with the others.
 pub(crate) const LANES_AUTO_MAX: u32 = 32;
 /// From this round trip on a path is long.
-pub(crate) const FAR: Duration = Duration::from_millis(5);
+pub(crate) const FAR: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
 /// Buffers of a receiver that reads back what it wrote, or compares what stands, besides its
 /// memory: one is filled while the other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;
 /// Threads that read skipped files for their roots, with a buffer each: what keeps a fast disk busy
 /// while as many cores hash.
 pub(crate) const DIGEST_SLOTS: usize = 4;
-/// Fewer slots than this cannot overlap reading, sending, receiving and writing.
-pub(crate) const SLOTS_MIN: u64 = 4;
 /// More than these no slab has.
 const SLOTS_MAX: u64 = 1 << 16;
 
@@ -43,11 +43,14 @@ const SLOTS_MAX: u64 = 1 << 16;
 /// [`FaultCode::Usage`] when they are too few.
 pub(crate) fn slots(memory: ByteCount, chunk: ChunkSize) -> Result<usize, Fault> {
     let slots = memory.get() / chunk.bytes();
-    if slots < SLOTS_MIN {
+    if slots < MEMORY_CHUNKS_MIN {
         return Err(Fault::new(
             FaultCode::Usage,
             Blame::Local,
-            format_args!("--memory {memory} holds fewer than {SLOTS_MIN} chunks of {}", ByteCount(chunk.bytes())),
+            format_args!(
+                "--memory {memory} holds fewer than {MEMORY_CHUNKS_MIN} chunks of {}",
+                ByteCount(chunk.bytes())
+            ),
         )
         .hint("raise --memory or lower --chunk-size"));
     }
@@ -78,12 +81,12 @@ pub(crate) fn possible(memory: ByteCount) -> Result<(), Fault> {
     }
     let message = format_args!("--memory {memory} is more than this host has, which is {most}");
     Err(Fault::new(FaultCode::Usage, Blame::Local, message)
-        .hint("lower --memory: the default of 256MiB is enough for most paths"))
+        .hint("lower --memory: the default is enough for most paths"))
 }
 
 /// The largest chunk of which `memory` holds enough, at least `chunk`.
 pub(crate) fn largest_chunk(memory: ByteCount, chunk: ChunkSize) -> ChunkSize {
-    let fits = |log2: &u8| 1u64 << log2 <= memory.get() / SLOTS_MIN;
+    let fits = |log2: &u8| 1u64 << log2 <= memory.get() / MEMORY_CHUNKS_MIN;
     let largest = (chunk.log2()..=CHUNK_LOG2_MAX).take_while(fits).last().and_then(ChunkSize::from_log2);
     largest.unwrap_or(chunk)
 }
@@ -96,7 +99,7 @@ pub(crate) fn digest_bytes(chunk: ChunkSize) -> u64 {
 
 /// The least memory that holds enough chunks of this size.
 pub(crate) fn memory_for(chunk: ChunkSize) -> ByteCount {
-    ByteCount(chunk.bytes().saturating_mul(SLOTS_MIN))
+    ByteCount(chunk.bytes().saturating_mul(MEMORY_CHUNKS_MIN))
 }
 
 /// The lanes that `slots` carry: they may hold half of the memory.
@@ -107,7 +110,7 @@ pub(crate) fn lanes(wanted: u32, slots: usize) -> u32 {
 /// Of `slots`, those that are left for buffers where lanes over QUIC keep payload in this process
 /// as well.
 pub(crate) fn beside_windows(slots: usize) -> usize {
-    (slots / 2).max(SLOTS_MIN as usize / 2)
+    (slots / 2).max(MEMORY_CHUNKS_MIN as usize / 2)
 }
 
 /// Bytes that lanes over QUIC may keep, where a side has so many bytes in all.
@@ -179,7 +182,7 @@ impl SessionBuffers {
             Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot map {slots} buffers of {size}: {e}"))
                 .hint("lower --memory")
         })?;
-        let io = ChunkIo::start(engine, depth, &slab).map_err(|e| e.fault())?;
+        let io = ChunkIo::start(engine, depth, &slab)?;
         Ok(SessionBuffers { slab, io, depth })
     }
 }

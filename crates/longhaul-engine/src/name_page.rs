@@ -10,7 +10,7 @@ use longhaul_proto::wire::message::{Listed, ListedKind};
 
 /// The next names of a listing in the wire's words; `memory` bytes of names may be held.
 pub(crate) fn name_page(lister: &mut Lister, memory: usize) -> Result<Vec<Listed>, Fault> {
-    let page = lister.next_page(PAGE_NAMES, PAGE_BYTES_MAX, memory).map_err(|e| e.fault())?;
+    let page = lister.next_page(PAGE_NAMES, PAGE_BYTES_MAX, memory)?;
     Ok(page.into_iter().map(|name| listed(name.name, name.standing)).collect())
 }
 

@@ -9,50 +9,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_core::{Blame, ChunkSize, Escaped, Fault, FaultCode, RelPath, Word};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath, Word};
 use longhaul_disk::{
-    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, TargetTree, Tree,
-    TreePolicy, VoidTarget,
+    DirectMode, FsSource, FsTarget, SameName, Shape, SourceSpec, SourceTree, Standing, SyncMethod, Tree, TreePolicy,
+    VoidTarget,
 };
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
 use crate::api::{LocalDest, LocalSource, Settings};
 use crate::journals::presence::Presence;
-use crate::journals::{Principal, RootJournals, SessionJournal};
+use crate::journals::{Principal, RootJournals};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::course::ScanWish;
-
-/// A destination that is ready to be written to.
-#[derive(Clone)]
-pub(crate) struct Destination {
-    /// Where names go.
-    pub(crate) tree: Arc<dyn TargetTree>,
-    /// How.
-    pub(crate) landing: Landing,
-    /// Where it stands, for people.
-    pub(crate) base: String,
-    /// Where that is on this host, for people: a path, or one beneath a served root.
-    pub(crate) place: String,
-    /// What is written down of it, and what earlier sessions wrote; none where nothing is made.
-    pub(crate) ledger: Option<Arc<SessionJournal>>,
-    /// By which others see whether the session lives.
-    pub(crate) presence: Arc<Presence>,
-}
-
-impl Destination {
-    /// A tree of which nothing outlives the session.
-    pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
-        Destination { tree, landing, place: base.clone(), base, ledger: None, presence: Arc::default() }
-    }
-
-    /// The largest chunk that buffers must hold: partials keep their chunk size.
-    pub(crate) fn chunk_max(&self, chunk: ChunkSize) -> ChunkSize {
-        let largest = self.ledger.as_ref().and_then(|ledger| ledger.largest_chunk());
-        largest.filter(|largest| largest.bytes() > chunk.bytes()).unwrap_or(chunk)
-    }
-}
+use crate::session::opened::Destination;
 
 /// What a destination is opened for.
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +165,7 @@ impl LocalSite {
         if opening.dry_run && !self.stands() {
             return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
         }
-        let target = FsTarget::open(&self.dir, opening.direct).map_err(|e| e.fault())?;
+        let target = FsTarget::open(&self.dir, opening.direct)?;
         let store = RootJournals::new(target.shelf().clone());
         let destination =
             written(target, landing, base, opening, (&store, &Principal::local(), self.run), RelPath::root())?;
@@ -284,7 +255,7 @@ pub(crate) fn served_destination(
     path: &RelPath,
     opening: Opening,
 ) -> Result<Destination, Fault> {
-    let standing = root.stat(path).or_else(absent).map_err(|e| e.fault())?;
+    let standing = root.stat(path).or_else(absent)?;
     let is_dir = matches!(standing, Some(Standing::Dir { .. }));
     let (dir, landing) = match (path.parent(), path.name()) {
         (Some(parent), Some(name))
@@ -294,12 +265,12 @@ pub(crate) fn served_destination(
         }
         _ => (path.clone(), Landing::beneath()),
     };
-    let stands = matches!(root.stat(&dir).or_else(absent).map_err(|e| e.fault())?, Some(Standing::Dir { .. }));
+    let stands = matches!(root.stat(&dir).or_else(absent)?, Some(Standing::Dir { .. }));
     let base = dir.escaped().to_string();
     if opening.dry_run && !stands {
         return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
     }
-    let target = FsTarget::beneath(root, &dir, opening.direct, policy).map_err(|e| e.fault())?;
+    let target = FsTarget::beneath(root, &dir, opening.direct, policy)?;
     let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
     written(target, landing, base, opening, (store, who, run), dir)
 }

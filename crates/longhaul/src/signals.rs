@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::exit::Exit;
 use longhaul_core::FaultCode;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -84,7 +85,7 @@ pub fn watch(asking: Asking, hangup: Hangup, stop: impl FnOnce(FaultCode) + Send
 /// keeps nobody.
 fn leave(code: FaultCode) -> ! {
     output::leave_screen(SCREEN_MAX);
-    process::exit(code.exit().into())
+    process::exit(Exit::from(code).code().into())
 }
 
 /// A terminal takes a line in no time; one that has not is stopped (`Ctrl-S`), or a slow link.

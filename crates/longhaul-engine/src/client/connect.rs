@@ -26,7 +26,7 @@ use super::udp_way::Dialled;
 use super::wish::Wish;
 use crate::api::{Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
-use crate::faults::{dial_fault, net_fault};
+use crate::faults::dial_fault;
 use crate::lanes::JoinedLane;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::LaneListener;
@@ -38,6 +38,8 @@ use crate::session::handshake;
 /// A session that was agreed on, its lanes being dialled.
 pub(crate) struct Agreed {
     pub(crate) control: Control,
+    /// The request, and the answer to it.
+    pub(crate) transfer: Transfer,
     pub(crate) welcome: Welcome,
     /// Where lanes come in.
     pub(crate) events: (mpsc::UnboundedSender<session::SessionEvent>, mpsc::UnboundedReceiver<session::SessionEvent>),
@@ -46,7 +48,7 @@ pub(crate) struct Agreed {
     /// Lanes that there may come to be.
     pub(crate) lanes_max: u32,
     /// Dials lanes of the session.
-    pub(crate) regrow: Replacement,
+    pub(crate) replacement: Replacement,
     /// Hears of the session.
     pub(crate) telling: Arc<StartEvent>,
 }
@@ -93,7 +95,7 @@ impl Run {
             Transport::Quic => self.settings.congestion.try_over_quic(),
             Transport::Auto | Transport::Tcp => self.settings.congestion.try_out(),
         };
-        tried.map_err(|e| net_fault(&e))?;
+        tried?;
         let again = dialling.patience.met();
         let mut control = connect_over(remote, self.paths.as_slice(), again).await?;
         tracing::debug!(
@@ -121,7 +123,7 @@ impl Run {
             None => "the number to begin with",
         };
         tracing::debug!(target: "longhaul::session", lanes = wanted, at_most = lanes_max, why, "lanes are asked for");
-        let request = Request::Transfer(Box::new(Transfer {
+        let transfer = Transfer {
             role,
             initiator: true,
             protect: handshake::to_wire(protection),
@@ -136,7 +138,8 @@ impl Run {
             read_back: self.settings.verify == Verify::Disk,
             flow: self.flow(lanes_max)?,
             digests: self.settings.digests && role == Role::Sender,
-        }));
+        };
+        let request = Request::Transfer(Box::new(transfer.clone()));
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control);
@@ -175,16 +178,16 @@ impl Run {
         ahead.truncate(if asked.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
         let dial = self.dial_of(&control, &welcome, connect, ahead);
         let told = telling.clone();
-        let regrow = Replacement::dialling(Arc::new(move |id, transport| {
+        let replacement = Replacement::dialling(Arc::new(move |id, transport| {
             let joined = dial(id, transport);
             told.dialled(&joined);
             joined
         }));
         let events = mpsc::unbounded_channel();
         let listener: Arc<dyn LaneListener> = Arc::new(events.0.clone());
-        regrow.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
+        replacement.dial_first(granted.first.0..granted.first.0 + granted.count, granted.transport, &listener);
         let lanes_max = welcome.lanes_max.min(lanes_max).max(granted.count);
-        Ok(Agreed { control, welcome, events, granted: granted.count, lanes_max, regrow, telling })
+        Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
     }
 
     /// How lanes of a session with a daemon are protected.

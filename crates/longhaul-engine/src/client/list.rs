@@ -147,7 +147,7 @@ fn partials_at(dir: &Path, principal: &str, beneath: &RelPath) -> Result<Vec<Lis
 }
 
 fn list_tree(tree: &Tree, path: &RelPath, mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>) -> Result<(), Fault> {
-    let mut lister = Lister::new(tree, path).map_err(|e| e.fault())?;
+    let mut lister = Lister::new(tree, path)?;
     while !lister.is_over() {
         if sink(name_page(&mut lister, NAMES_BYTES)?).is_break() {
             break;

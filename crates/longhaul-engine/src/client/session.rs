@@ -8,44 +8,36 @@ use std::sync::Arc;
 
 use longhaul_core::Role;
 use longhaul_disk::SyncMethod;
-use longhaul_net::{Congestion, Protection};
+use longhaul_net::Protection;
+use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{self, GrantedLanes, Welcome};
 use tokio::sync::mpsc;
 
 use super::Run;
 use super::connect::Agreed;
 use crate::api::{Event, Observer, Start};
-use crate::budget;
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::pool::LaneRules;
-use crate::lanes::tune::TuningRules;
-use crate::lanes::worker::pacer::LaneRates;
 use crate::session;
 use crate::session::channel::{ReadHalf, WriteHalf};
 use crate::session::control::{ControlLink, ControlLinkParts};
 use crate::session::handshake;
+use crate::session::plan::{LanePlan, Plan, ReceivePlan};
 
 impl Run {
+    /// The plan of a session with a daemon. `digests` says who learns the roots of skipped files, where
+    /// the user wants them.
+    pub(crate) fn plan(&self, agreed: &Agreed, role: Role, digests: SkippedDigests) -> Plan {
+        let count = (agreed.granted, agreed.lanes_max);
+        let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, count);
+        let receiving = ReceivePlan::of_settings(&self.settings, digests);
+        Plan::agreed(role, &agreed.transfer, &agreed.welcome, lanes, receiving)
+    }
+
     /// The link of a session with a daemon.
-    pub(crate) fn link(&self, agreed: Agreed, role: Role, presence: Arc<Presence>) -> ControlLink {
-        let rules = LaneRules {
-            role,
-            target: agreed.granted,
-            lanes_max: agreed.lanes_max,
-            transport: self.transport(),
-            windows: budget::windows(self.settings.memory.get()),
-            tuning: (role == Role::Sender).then(|| TuningRules {
-                lanes: agreed.granted,
-                lanes_max: agreed.lanes_max,
-                unit: agreed.welcome.chunk.bytes(),
-                choose_congestion: self.settings.congestion == Congestion::Auto,
-                choose_transport: self.may_change_transport(),
-            }),
-            rates: LaneRates { own_rate: self.settings.rate, asked_rate: LaneRates::from_wire(agreed.welcome.rate) },
-            stall_after: self.settings.stall_after,
-            replacement: agreed.regrow,
-        };
+    pub(crate) fn link(&self, agreed: Agreed, plan: &Plan, presence: Arc<Presence>) -> ControlLink {
+        let rules = plan.lane_rules(agreed.replacement);
         let (reader, writer) = (agreed.control.reader, agreed.control.writer);
         let (observer, events, stop) = (agreed.telling, agreed.events, self.stop.clone());
         ControlLink::start(ControlLinkParts { reader, writer, observer, stop, presence, events, rules })

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longhaul_core::limits::CHUNK_BYTES_USER_MIN;
+use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, PublicKey};
@@ -24,7 +24,6 @@ use super::shares::{Full, Share};
 use super::side::{self, Side};
 use super::{ClientConfig, Daemon};
 use crate::budget::{self, MemoryPlan, SessionBuffers};
-use crate::faults::net_fault;
 use crate::journals::Principal;
 use crate::lanes::worker::pacer;
 use crate::random::nonce;
@@ -243,7 +242,7 @@ fn need_congestion(flow: &Flow) -> Result<(), Fault> {
         Transport::Tcp => congestion(flow).try_out_for_peer(),
         Transport::Quic => congestion(flow).try_over_quic(),
     };
-    tried.map_err(|e| net_fault(&e))
+    tried.map_err(Fault::from)
 }
 
 /// Checks the rights that a transfer needs, and its protection. Opens nothing.
@@ -283,6 +282,3 @@ fn need_allowed(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> 
 pub(super) fn congestion(flow: &Flow) -> Congestion {
     if flow.congestion.is_empty() { Congestion::Auto } else { Congestion::Named(flow.congestion.to_string()) }
 }
-
-/// The kernel's bound on the name of a congestion control, without its NUL (TCP_CA_NAME_MAX).
-const CONGESTION_NAME_BYTES_MAX: usize = 15;

@@ -7,12 +7,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longhaul_core::limits::MEMORY_CHUNKS_MIN;
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode};
 use longhaul_net::PublicKey;
 use longhaul_sys::Slab;
 
 use super::shares::{ClientShares, Full, Share};
-use crate::budget::{self, MEMORY_DEFAULT, SLOTS_MIN};
+use crate::budget::{self, MEMORY_DEFAULT};
 use crate::session::overhead;
 
 /// What a session may come to need.
@@ -58,7 +59,7 @@ impl Need {
 
     /// Bytes that it begins with.
     pub(super) fn first(&self) -> u64 {
-        SLOTS_MIN * self.chunk.bytes() + self.reserve
+        MEMORY_CHUNKS_MIN * self.chunk.bytes() + self.reserve
     }
 }
 
@@ -86,7 +87,7 @@ impl Buffers {
         // the kernel for a moment.
         let grow =
             move |slots: usize| share.upgrade().is_some_and(|share| lock(&share).grow(slots as u64 * chunk).is_ok());
-        slab.grow_from(SLOTS_MIN as usize, Box::new(grow));
+        slab.grow_from(MEMORY_CHUNKS_MIN as usize, Box::new(grow));
     }
 
     /// Claims so many bytes more whenever it is called, for what the session keeps besides buffers;

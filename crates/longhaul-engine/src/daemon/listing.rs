@@ -65,7 +65,7 @@ impl ListedNames {
     /// What stands at a path.
     pub(super) async fn beneath(tree: Arc<Tree>, path: RelPath, places: Places) -> Result<ListedNames, Fault> {
         blocking(move || {
-            let lister = Lister::new(&tree, &path).map_err(|e| e.fault())?;
+            let lister = Lister::new(&tree, &path)?;
             Ok(ListedNames::new(NameSource::Directory(lister), places))
         })
         .await
@@ -228,9 +228,9 @@ fn partials(
     room: &mut dyn FnMut(u64) -> Result<(), Fault>,
 ) -> Result<Vec<Listed>, Fault> {
     let partials = store.partials_within(principal, path, room)?;
-    if partials.is_empty() && tree.stat(path).map_err(|e| e.fault())?.is_none() {
+    if partials.is_empty() && tree.stat(path)?.is_none() {
         // Says so as for any other listing.
-        Lister::new(tree, path).map_err(|e| e.fault())?;
+        Lister::new(tree, path)?;
     }
     Ok(partials)
 }

@@ -16,8 +16,8 @@ use longhaul_proto::wire::message::{Far, Transfer};
 
 use super::side::Side;
 use super::{ClientConfig, Daemon};
-use crate::place::Destination;
 use crate::session::course::ScanWish;
+use crate::session::opened::Destination;
 
 /// What a measurement gets.
 #[derive(Clone, Copy, Debug)]

@@ -41,7 +41,6 @@ use longhaul_proto::receiver::SyncGroup;
 
 use crate::api::{Stop, StopTrigger};
 use crate::budget;
-use crate::faults::net_fault;
 use crate::journals::RootJournals;
 use crate::lanes::registry::Registry;
 use door::Listening;
@@ -170,7 +169,7 @@ impl Service {
         }
         // As many as the system allows; what it says if it does not is in the numbers.
         let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());
-        let tls = ServerTls::new(&identity, door::limits(&config, descriptors)).map_err(|e| net_fault(&e))?;
+        let tls = ServerTls::new(&identity, door::limits(&config, descriptors))?;
         let listeners = door::listen(&config.listen, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();

@@ -14,9 +14,10 @@ use longhaul_proto::wire::message::{Far, FarSource, Transfer};
 
 use super::{ClientConfig, Daemon};
 use crate::journals::{Principal, RootJournals, run_of};
-use crate::place::{self, Destination, Opening};
+use crate::place::{self, Opening};
 use crate::session::course::ScanWish;
 use crate::session::handshake;
+use crate::session::opened::Destination;
 use crate::workers::blocking;
 
 /// The daemon's side of a transfer.

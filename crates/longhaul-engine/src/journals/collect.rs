@@ -26,7 +26,7 @@ impl RootJournals {
             return Ok(());
         };
         let before = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-        for tag in self.shelf.list().map_err(|e| e.fault())? {
+        for tag in self.shelf.list()? {
             if let Err(fault) = self.collect_one(tree, tag, before) {
                 tracing::warn!(target: "longhaul::journal", %tag, %fault, "an abandoned partial cannot be removed");
             }
@@ -35,8 +35,8 @@ impl RootJournals {
     }
 
     fn collect_one(&self, tree: &Tree, tag: SessionTag, before: i64) -> Result<(), Fault> {
-        let Some(looked) = self.shelf.look(tag).map_err(|e| e.fault())? else { return Ok(()) };
-        if looked.written().map_err(|e| e.fault())?.secs >= before || looked.is_live().map_err(|e| e.fault())? {
+        let Some(looked) = self.shelf.look(tag)? else { return Ok(()) };
+        if looked.written()?.secs >= before || looked.is_live()? {
             return Ok(());
         }
         // A session of this process that begins meanwhile must not take our lock for that of a
@@ -46,9 +46,9 @@ impl RootJournals {
         if open.strong_count() > 0 {
             return Ok(());
         }
-        let Shelved::Free(journal) = self.shelf.open(tag).map_err(|e| e.fault())? else { return Ok(()) };
+        let Shelved::Free(journal) = self.shelf.open(tag)? else { return Ok(()) };
         // Somebody may have gone on with it, and left it again, since it was looked at.
-        if journal.written().map_err(|e| e.fault())?.secs >= before {
+        if journal.written()?.secs >= before {
             return Ok(());
         }
         remove(tree, &self.shelf, journal)
@@ -62,7 +62,7 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
     let replayed = match replay(&journal)? {
         Ok(replayed) => replayed,
         // It never promised anything.
-        Err(JournalError::Unopened) => return journal.remove().and_then(|()| shelf.sync()).map_err(|e| e.fault()),
+        Err(JournalError::Unopened) => return journal.remove().and_then(|()| shelf.sync()).map_err(Fault::from),
         Err(error) => {
             tracing::warn!(target: "longhaul::journal", %tag, %error, "a journal is left alone");
             return Ok(());
@@ -82,7 +82,7 @@ fn remove(tree: &Tree, shelf: &Shelf, journal: Journal) -> Result<(), Fault> {
         };
     }
     // What is said to be gone is gone for good.
-    journal.remove().and_then(|()| shelf.sync()).map_err(|e| e.fault())?;
+    journal.remove().and_then(|()| shelf.sync())?;
     let (owner, principal) = (&replayed.opened.owner, &replayed.opened.principal);
     let files = replayed.files.len();
     let held: u64 = replayed.files.values().map(|partial| partial.held.bytes(partial.file.map)).sum();

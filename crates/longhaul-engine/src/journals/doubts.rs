@@ -62,10 +62,10 @@ impl RootJournals {
         self.know_doubts(paths.clone());
         let mut tag = SessionTag([0; 8]);
         tag.0.copy_from_slice(&nonce()?[..8]);
-        let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
+        let journal = self.shelf.create(tag)?;
         let records = [&author.opening(author.opened.generation)[..], &[Record::Doubtful { paths }]].concat();
         let (_, bytes) = beginning(&records)?;
-        journal.append(&bytes).and_then(|()| journal.sync()).map_err(|e| e.fault())
+        journal.append(&bytes).and_then(|()| journal.sync()).map_err(Fault::from)
     }
 
     fn end_doubts(&self, paths: &[RelPath]) -> Result<(), Fault> {
@@ -76,7 +76,7 @@ impl RootJournals {
         if ended.is_empty() {
             return Ok(());
         }
-        for tag in self.shelf.list().map_err(|e| e.fault())? {
+        for tag in self.shelf.list()? {
             self.end_doubts_of(tag, &ended)?;
         }
         Ok(())
@@ -84,29 +84,27 @@ impl RootJournals {
 
     /// Ends them in one journal, if it is one of doubts and nobody has it.
     fn end_doubts_of(&self, tag: SessionTag, ended: &BTreeSet<RelPath>) -> Result<(), Fault> {
-        let Some(reader) = self.shelf.look(tag).map_err(|e| e.fault())? else { return Ok(()) };
+        let Some(reader) = self.shelf.look(tag)? else { return Ok(()) };
         let mut peek = longhaul_proto::journal::Replay::new();
-        reader
-            .read(&mut |bytes| {
-                peek.push(bytes);
-                peek.may_be_of_doubts()
-            })
-            .map_err(|e| e.fault())?;
+        reader.read(&mut |bytes| {
+            peek.push(bytes);
+            peek.may_be_of_doubts()
+        })?;
         if !peek.finish().is_ok_and(|replayed| !replayed.doubts.is_disjoint(ended)) {
             return Ok(());
         }
         // Another process that ends doubts in it at this moment leaves ours to a later session.
-        let Shelved::Free(journal) = self.shelf.open(tag).map_err(|e| e.fault())? else { return Ok(()) };
+        let Shelved::Free(journal) = self.shelf.open(tag)? else { return Ok(()) };
         let Ok(replayed) = replay(&journal)? else { return Ok(()) };
         if replayed.doubts.is_subset(ended) {
-            return journal.remove().map_err(|e| e.fault());
+            return journal.remove().map_err(Fault::from);
         }
         if replayed.valid_len < journal.len() {
-            journal.truncate(replayed.valid_len).map_err(|e| e.fault())?;
+            journal.truncate(replayed.valid_len)?;
         }
         let (mut writer, mut bytes) = (replayed.writer, Vec::new());
         let paths = replayed.doubts.intersection(ended).cloned().collect();
         writer.record(&Record::Certain { paths }, &mut bytes);
-        journal.append(&bytes).and_then(|()| journal.sync()).map_err(|e| e.fault())
+        journal.append(&bytes).and_then(|()| journal.sync()).map_err(Fault::from)
     }
 }

@@ -107,7 +107,7 @@ impl JournalFile {
             // Where there are no locks a session that lives may be about to write its beginning.
             Err(JournalError::Unopened) if !journal.is_locked() => return Ok(None),
             Err(JournalError::Unopened) => {
-                journal.remove().map_err(|e| e.fault())?;
+                journal.remove()?;
                 return Ok(None);
             }
             Err(error) => {
@@ -117,7 +117,7 @@ impl JournalFile {
         };
         if replayed.valid_len < journal.len() {
             tracing::info!(target: "longhaul::journal", %tag, valid = replayed.valid_len, len = journal.len(), "a journal's torn end is cut");
-            journal.truncate(replayed.valid_len).map_err(|e| e.fault())?;
+            journal.truncate(replayed.valid_len)?;
         }
         let live = replayed.files.into_iter().map(|(number, partial)| (number, partial.into()));
         let state = FileState {
@@ -226,7 +226,7 @@ impl JournalFile {
             }
             state.opened.generation + 1
         };
-        self.journal.reassert().map_err(|e| e.fault())?;
+        self.journal.reassert()?;
         self.append(&author.opening(generation))?;
         self.sync()?;
         self.state().opened = Opened { generation, ..author.opened.clone() };
@@ -253,7 +253,7 @@ impl JournalFile {
     fn append_to(&self, state: &mut FileState, records: &[Record]) -> Result<(), Fault> {
         let (mut writer, mut bytes) = (state.writer.clone(), Vec::new());
         records.iter().for_each(|record| writer.record(record, &mut bytes));
-        self.journal.append(&bytes).map_err(|e| e.fault())?;
+        self.journal.append(&bytes)?;
         state.writer = writer;
         for record in records {
             match record {
@@ -273,7 +273,7 @@ impl JournalFile {
 
     /// Makes durable what was appended before.
     pub(super) fn sync(&self) -> Result<(), Fault> {
-        self.journal.sync().map_err(|e| e.fault())
+        self.journal.sync().map_err(Fault::from)
     }
 
     /// Takes the journal off the shelf.
@@ -281,7 +281,7 @@ impl JournalFile {
     /// # Errors
     /// A [`Fault`] of the disk: it stands then.
     pub(super) fn remove(self) -> Result<(), Fault> {
-        self.journal.remove().map_err(|e| e.fault())
+        self.journal.remove().map_err(Fault::from)
     }
 
     fn state(&self) -> MutexGuard<'_, FileState> {
@@ -306,12 +306,10 @@ pub(super) fn beginning(records: &[Record]) -> Result<(Writer, Vec<u8>), Fault> 
 /// What a journal comes to.
 pub(super) fn replay(journal: &Journal) -> Result<Result<Replayed, JournalError>, Fault> {
     let mut replay = Replay::new();
-    journal
-        .read(&mut |bytes| {
-            replay.push(bytes);
-            !replay.ended()
-        })
-        .map_err(|e| e.fault())?;
+    journal.read(&mut |bytes| {
+        replay.push(bytes);
+        !replay.ended()
+    })?;
     Ok(replay.finish())
 }
 

@@ -32,7 +32,7 @@ impl RootJournals {
         room: &mut dyn FnMut(u64) -> Result<(), Fault>,
     ) -> Result<Vec<Listed>, Fault> {
         let mut found = Vec::new();
-        for tag in self.shelf.list().map_err(|e| e.fault())? {
+        for tag in self.shelf.list()? {
             let reader = match self.shelf.look(tag) {
                 Ok(Some(reader)) => reader,
                 Ok(None) => continue,
@@ -42,7 +42,7 @@ impl RootJournals {
                 }
             };
             if let Some(replayed) = read_of(&reader, principal) {
-                let written = reader.written().map_err(|e| e.fault())?;
+                let written = reader.written()?;
                 let elsewhere = self.is_elsewhere(tag, &reader)?;
                 let Replayed { opened, files, .. } = replayed;
                 for partial in files.into_values() {
@@ -65,7 +65,7 @@ impl RootJournals {
         if self.books.is_open(tag) {
             return Ok(WrittenBy::NoOther);
         }
-        Ok(if reader.is_live().map_err(|e| e.fault())? { WrittenBy::Another } else { WrittenBy::NoOther })
+        Ok(if reader.is_live()? { WrittenBy::Another } else { WrittenBy::NoOther })
     }
 
     /// Who is writing a file that `opened` wrote down.

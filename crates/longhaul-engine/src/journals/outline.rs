@@ -89,7 +89,7 @@ pub(super) enum Elsewhere {
 /// Looks at a journal.
 pub(super) fn look(reader: &JournalReader, whose: &Whose, elsewhere: Elsewhere) -> Result<Looked, Fault> {
     // The length first: what is appended meanwhile makes it longer, and it is looked at again.
-    let (len, live) = (reader.len().map_err(|e| e.fault())?, reader.is_live().map_err(|e| e.fault())?);
+    let (len, live) = (reader.len()?, reader.is_live()?);
     let mut replay = Replay::new();
     let is_theirs = |replay: &Replay| replay.opened().is_some_and(|opened| opened.principal != whose.principal);
     let read = reader.read(&mut |bytes| {

@@ -119,7 +119,7 @@ impl RootJournals {
 
     /// Begins the journal of a session.
     pub(super) fn begin_book(&self, tag: SessionTag, author: &Author) -> Result<Arc<JournalFile>, Fault> {
-        let journal = self.shelf.create(tag).map_err(|e| e.fault())?;
+        let journal = self.shelf.create(tag)?;
         let book = Arc::new(JournalFile::begin(journal, author)?);
         *lock(&self.books.entry(tag)) = Arc::downgrade(&book);
         Ok(book)
@@ -129,7 +129,7 @@ impl RootJournals {
     /// promised: they are removed.
     pub(super) fn outlines(&self, author: &Author) -> Result<Outlines, Fault> {
         let whose = Whose { principal: author.opened.principal.clone(), run: author.origin.run };
-        let tags = self.shelf.list().map_err(|e| e.fault()).or_else(|fault| match fault.code {
+        let tags = self.shelf.list().map_err(Fault::from).or_else(|fault| match fault.code {
             // Another user's: it says nothing of ours.
             FaultCode::Denied => Ok(Vec::new()),
             _ => Err(fault),

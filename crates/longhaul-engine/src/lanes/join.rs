@@ -8,7 +8,6 @@ use longhaul_core::{Blame, Fault, FaultCode, LaneId};
 use longhaul_net::{LaneStream, NetError, Protection};
 use longhaul_proto::join::{Claim, JoinKey, Mac, Nonce, OPENING_BYTES, Opening, Prover, REPLY_BYTES};
 
-use crate::faults::net_fault;
 use crate::random::nonce;
 
 const JOINED: u8 = 1;
@@ -37,7 +36,7 @@ impl From<Fault> for Unjoined {
 impl From<Unjoined> for Fault {
     fn from(unjoined: Unjoined) -> Fault {
         match unjoined {
-            Unjoined::Net(error) => net_fault(&error),
+            Unjoined::Net(error) => Fault::from(&error),
             Unjoined::Fault(fault) => fault,
         }
     }
@@ -101,9 +100,9 @@ pub(crate) fn accept(
     key_of: impl FnOnce(&[u8; 16], LaneId) -> Option<JoinKey>,
 ) -> Result<([u8; 16], LaneId), Fault> {
     let refused = || Fault::new(FaultCode::Denied, Blame::Peer, "a lane that belongs to no session");
-    stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX))).map_err(|e| net_fault(&e))?;
+    stream.set_deadline(Some(Duration::from_secs(HANDSHAKE_SECONDS_MAX)))?;
     let mut opening = [0; OPENING_BYTES];
-    stream.recv_exact(&mut opening).map_err(|e| net_fault(&e))?;
+    stream.recv_exact(&mut opening)?;
     let Opening { session, lane, nonce: dialer_nonce, trial } = Opening::decode(&opening);
     let key = key_of(&session, lane).filter(|_| trial <= TRIAL_BYTES_MAX).ok_or_else(refused)?;
     let mut trial = vec![0; trial as usize];
@@ -111,33 +110,33 @@ pub(crate) fn accept(
     let mut mac = [0; 32];
     match stream.protection() {
         Protection::Private => {
-            stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
+            stream.recv_exact(&mut mac)?;
             if !key.accepts(Prover::PrivateDialer, &claim, &mac) {
                 return Err(refused());
             }
-            stream.send(&[&trial]).map_err(|e| net_fault(&e))?;
+            stream.send(&[&trial])?;
         }
         Protection::Safe => {
             claim.acceptor_nonce = nonce()?;
             let proof = key.prove(Prover::Acceptor, &claim);
-            stream.send(&[&claim.acceptor_nonce, &proof]).map_err(|e| net_fault(&e))?;
+            stream.send(&[&claim.acceptor_nonce, &proof])?;
             // In a segment of its own, so that the dialler hears the proof even where this is lost.
-            stream.send(&[&trial]).map_err(|e| net_fault(&e))?;
-            stream.recv_exact(&mut mac).map_err(|e| net_fault(&e))?;
+            stream.send(&[&trial])?;
+            stream.recv_exact(&mut mac)?;
             if !key.accepts(Prover::Dialer, &claim, &mac) {
                 return Err(refused());
             }
         }
     }
     // The lane's id is good until its trial is over: the dialler may have to dial again.
-    stream.recv_exact(&mut trial).map_err(|e| net_fault(&e))?;
-    stream.set_deadline(None).map_err(|e| net_fault(&e))?;
+    stream.recv_exact(&mut trial)?;
+    stream.set_deadline(None)?;
     Ok((session, lane))
 }
 
 /// Tells the dialler that its lane is in use from here on.
 pub(crate) fn confirm(stream: &mut LaneStream) -> Result<(), Fault> {
-    stream.send(&[&[JOINED]]).map_err(|e| net_fault(&e))
+    stream.send(&[&[JOINED]]).map_err(Fault::from)
 }
 
 /// Where there is no acceptor's nonce.

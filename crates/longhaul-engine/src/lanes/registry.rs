@@ -159,7 +159,7 @@ impl Registry {
         };
         // The accepting end sends as well (pull): its congestion control must not be the host's by
         // accident.
-        stream.set_congestion(&congestion).map_err(|e| crate::faults::net_fault(&e))?;
+        stream.set_congestion(&congestion)?;
         join::confirm(&mut stream)?;
         listener.hear(LaneEvent::Joined(JoinedLane { id, stream, taken: true }));
         Ok(())

@@ -20,7 +20,8 @@ use crate::client::local_copy::{Engines, Nobody, merge_halves};
 use crate::client::udp_way::UdpWay;
 use crate::lanes::dial::paths::Paths;
 use crate::lanes::dial::segments::Segments;
-use crate::place::{self, Destination, LocalSite, Opening};
+use crate::place::{self, LocalSite, Opening};
+use crate::session::opened::Destination;
 use crate::session::totals::Totals;
 
 /// The name of the one file that is made of noise.
@@ -93,7 +94,7 @@ pub fn io_mode(path: &Path, direct: DirectMode) -> Result<IoMode, Fault> {
     tree.scan(&request, &mut |scanned| {
         mode = Some(match scanned {
             Scanned::Entry { source, identity, .. } => {
-                tree.open(&source, &identity).map(|file| file.mode()).map_err(|e| e.fault())
+                tree.open(&source, &identity).map(|file| file.mode()).map_err(Fault::from)
             }
             Scanned::Failed { error, .. } => Err(error.fault()),
             Scanned::Skipped { .. } | Scanned::Reserved { .. } => Ok(IoMode::Buffered),

@@ -69,7 +69,7 @@ impl SessionJournal {
     /// Refuses a path that another principal is writing from another process.
     fn refuse_foreign(&self, path: &RelPath) -> Result<(), Fault> {
         for other in lock(&self.leftover).foreign.iter().filter(|other| other.files.contains_key(path)) {
-            if self.store.shelf.is_live(other.tag).map_err(|e| e.fault())? {
+            if self.store.shelf.is_live(other.tag)? {
                 return Err(busy(path, other));
             }
         }
@@ -97,8 +97,8 @@ impl SessionJournal {
             let outline = &left.own_outlines[at];
             if outline.live
                 && outline.tag != self.holder.tag
-                && let Some(reader) = self.store.shelf.look(outline.tag).map_err(|e| e.fault())?
-                && reader.len().map_err(|e| e.fault())? != outline.len
+                && let Some(reader) = self.store.shelf.look(outline.tag)?
+                && reader.len()? != outline.len
                 && let Looked::Own(now) = look(&reader, &whose, Elsewhere::Maybe)?
             {
                 left.own_outlines[at] = now;

@@ -148,7 +148,7 @@ impl SessionJournal {
         }
         // Also what was removed before: a power cut must not bring a temporary back that no journal
         // knows any more, and file systems need not keep changes of two directories in their order.
-        tree.sync_names(&looked).map_err(|e| e.fault())?;
+        tree.sync_names(&looked)?;
         book.append(&left)
     }
 

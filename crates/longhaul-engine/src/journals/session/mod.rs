@@ -283,7 +283,7 @@ impl SessionJournal {
         let Some((dir, entry)) = claimed else { return };
         let placed = dir.filter(|_| entry.book.tag() != self.holder.tag).and_then(|dir| self.placed(&dir));
         // The journal of an earlier session may have left that directory already.
-        let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(|e| e.fault()));
+        let synced = placed.map_or(Ok(()), |placed| tree.sync_names(&[placed]).map_err(Fault::from));
         if let Err(fault) = synced.and_then(|()| entry.book.append(&[Record::Dropped { number: entry.number }])) {
             tracing::warn!(target: "longhaul::journal", %fault, "a dropped file stays in its journal");
         }
@@ -400,9 +400,9 @@ fn drop_partial(
     book: &JournalFile,
     taken: &ClaimedPartial,
 ) -> Result<(), Fault> {
-    tree.remove_temp(placed, &taken.file.temp).map_err(|e| e.fault())?;
+    tree.remove_temp(placed, &taken.file.temp)?;
     if let Some(parent) = placed.parent() {
-        tree.sync_names(&[parent]).map_err(|e| e.fault())?;
+        tree.sync_names(&[parent])?;
     }
     book.append(&[Record::Dropped { number: taken.number }])
 }

@@ -112,7 +112,7 @@ impl SessionJournal {
         let len = partial.map().len();
         let reopened =
             once_let_go(|| tree.reopen(&entry.placed, len, sparse, &taken.file.temp, &journalled), LET_GO_WITHIN);
-        let Some(reopened) = reopened.map_err(|e| e.fault())? else { return Ok(None) };
+        let Some(reopened) = reopened? else { return Ok(None) };
         let held = longhaul_core::ByteCount(partial.bytes());
         tracing::debug!(target: "longhaul::journal", path = %entry.placed.escaped(), %held, "a file is gone on with, as its journal stands");
         let of_this_boot = taken.placed.is_some_and(|placed| placed.origin.is_of_boot(self.author.origin.boot));

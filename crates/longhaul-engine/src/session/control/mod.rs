@@ -115,6 +115,7 @@ pub(crate) struct ControlLink {
 
 /// Why a session loop woke. Nothing of it is taken in yet: [`ControlLinkParts::absorb`] does that.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most wakes are events, and a box would cost each an allocation")]
 pub(crate) enum Wake {
     /// The next event of the session's queue.
     Event(SessionEvent),

@@ -44,7 +44,7 @@ impl DestinationWorkers {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
             let staged: Vec<&Staged> = batch.staged.iter().collect();
-            DestinationDone::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
+            DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
         });
     }
 
@@ -55,7 +55,7 @@ impl DestinationWorkers {
             let by_file = batch.by_file();
             let staged: Vec<&Staged> = files.iter().filter_map(|id| by_file.get(id).copied()).collect();
             staged.iter().for_each(|staged| tree.believe(staged));
-            DestinationDone::Barrier(tree.barrier(&staged).map_err(|e| e.fault()))
+            DestinationDone::Barrier(tree.barrier(&staged).map_err(Fault::from))
         });
     }
 
@@ -71,7 +71,7 @@ impl DestinationWorkers {
                         Replace::Allowed => tree.publish(staged, longhaul_disk::Replace::Allowed),
                         Replace::Never => publish_new(tree, staged, may_replace),
                     };
-                    renamed.map_err(|e| e.fault())
+                    renamed.map_err(Fault::from)
                 });
                 (id, renamed)
             };
@@ -83,7 +83,7 @@ impl DestinationWorkers {
     pub(crate) fn sync_dirs(&self) {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
-            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(|e| e.fault()))
+            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(Fault::from))
         });
     }
 
@@ -93,7 +93,7 @@ impl DestinationWorkers {
         let batch = self.batch.clone();
         self.report(&self.commit, move |tree| {
             batch.staged.iter().for_each(|staged| tree.believe(staged));
-            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(|e| e.fault()))
+            DestinationDone::SyncDirs(tree.sync_dirs(&batch.staged).map_err(Fault::from))
         });
     }
 
@@ -108,7 +108,7 @@ impl DestinationWorkers {
         let preserve = self.options.preserve;
         self.report(&self.commit, move |tree| {
             let finish = |held: &Arc<EntryRef>| {
-                (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(|e| e.fault()))
+                (held.id, tree.finish_dir(&held.placed, &held.entry.meta, preserve).map_err(Fault::from))
             };
             let mut results: Vec<FileResult> = dirs.iter().map(finish).collect();
             if let Err(e) = tree.sync_dirs(&[]) {

@@ -287,7 +287,7 @@ impl DestinationWorkers {
                 None => tree
                     .create(&held.placed, len, sparse && preserve_holes, &unwritten())
                     .map(|target| (target, Created::Fresh))
-                    .map_err(|e| e.fault()),
+                    .map_err(Fault::from),
             };
             let open = opened.map(|(target, created)| {
                 let map = match &created {
@@ -321,7 +321,7 @@ impl DestinationWorkers {
         let Some(slot) = slot else {
             if hole && matches!(open.created, Created::Continued(_)) {
                 return self.report(&self.stage, move |tree| {
-                    let result = tree.make_hole(&target, start..start + len as u64).map_err(|e| e.fault());
+                    let result = tree.make_hole(&target, start..start + len as u64).map_err(Fault::from);
                     DestinationDone::Write { file, index, result }
                 });
             }
@@ -355,7 +355,7 @@ impl DestinationWorkers {
                 begun.clone()?;
                 let bytes = rows.get(&held.id).cloned().and_then(|range| slot.as_ref()?.get(range));
                 let bytes = bytes.ok_or_else(|| bug("a verified file without its payload"))?;
-                tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(|e| e.fault())
+                tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(Fault::from)
             };
             DestinationDone::Stage(files.iter().map(|held| (held.id, stage(held))).collect())
         });
@@ -367,7 +367,7 @@ impl DestinationWorkers {
         self.report(&self.stage, move |tree| {
             let result = match &held.entry.kind {
                 EntryKind::Symlink { target } => begun(ledger.as_deref(), std::iter::once(&held)).and_then(|()| {
-                    tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(|e| e.fault())
+                    tree.make_link(&held.placed, target, &held.entry.meta, preserve).map_err(Fault::from)
                 }),
                 _ => Err(bug("a link that is none")),
             };
@@ -380,7 +380,7 @@ impl DestinationWorkers {
         let target = self.files.get(&file).map(|open| open.target.clone());
         self.report(&self.sync, move |tree| {
             let result = target.ok_or_else(|| bug("a sync of a file that is not open"));
-            DestinationDone::SyncData((file, result.and_then(|target| tree.sync_data(&target).map_err(|e| e.fault()))))
+            DestinationDone::SyncData((file, result.and_then(|target| tree.sync_data(&target).map_err(Fault::from))))
         });
     }
 
@@ -398,7 +398,7 @@ impl DestinationWorkers {
         let (ledger, dry_run) = (self.ledger.clone(), self.options.dry_run);
         self.report(&self.journal, move |tree| {
             let synced = if dry_run { Ok(()) } else { tree.sync_dirs(&[]).and_then(|()| tree.check_place()) };
-            let synced = synced.map_err(|e| e.fault());
+            let synced = synced.map_err(Fault::from);
             if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
                 ledger.put_away(tree);
             }
@@ -439,7 +439,7 @@ impl DestinationWorkers {
         let preserve = self.options.preserve;
         self.report(&self.stage, move |tree| {
             let target = target.ok_or_else(|| bug("a seal of a file that is not open"));
-            let staged = target.and_then(|target| tree.seal(target, &held.entry.meta, preserve).map_err(|e| e.fault()));
+            let staged = target.and_then(|target| tree.seal(target, &held.entry.meta, preserve).map_err(Fault::from));
             DestinationDone::Stage(vec![(held.id, staged)])
         });
     }

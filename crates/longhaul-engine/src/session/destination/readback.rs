@@ -130,7 +130,7 @@ impl Reader {
         read: impl FnOnce(&mut [u8]) -> Result<Back, DiskError>,
     ) -> Result<Digest, Fault> {
         let Reader { slot, times, said } = self;
-        let back = times.count(Stage::Files, || read(slot)).map_err(|e| e.fault())?;
+        let back = times.count(Stage::Files, || read(slot))?;
         if back.mode == IoMode::Buffered && why == ReadBackReason::Doubt {
             return Err(unproven());
         }

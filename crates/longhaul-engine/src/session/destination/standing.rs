@@ -84,7 +84,7 @@ impl DestinationWorkers {
             let place = open.target.place(piece.start.0);
             let done = move |slot: Slot, result: Result<(), DiskError>| {
                 drop(slot);
-                let result = result.map_err(|e| e.fault());
+                let result = result.map_err(Fault::from);
                 let _ = sink.send(SessionEvent::Wrote(DestinationDone::Write { file, index, result }));
             };
             io.write(open.target, place, piece.len, reader.slot, Box::new(done));

@@ -29,7 +29,7 @@ impl DestinationWorkers {
             }
             let found = page.iter().map(|held| {
                 dirs.pass(held)?;
-                let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(|e| e.fault());
+                let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(Fault::from);
                 let seen = seen.inspect_err(|fault| dirs.fail(held, fault))?;
                 let coming = match held.entry.kind {
                     EntryKind::File { len, .. } if len > bundled_max => journals::Arriving::InChunks,
