@@ -7,8 +7,8 @@ use std::fmt;
 
 use crate::text::PlainText;
 
-/// The stable name of a failure. Codes are only ever appended. Programs match all of them, so that the
-/// compiler asks which exit code a new one has.
+/// The stable name of a failure. Codes are only ever appended. Programs match all of them, so that
+/// the compiler asks for the exit code of a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FaultCode {
     /// Any other failure that is no bug of longhaul.

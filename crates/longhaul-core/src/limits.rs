@@ -11,9 +11,9 @@ pub const CHUNK_BYTES_USER_MIN: u64 = 1 << 20;
 /// Largest chunk a user may ask for: 64 MiB.
 pub const CHUNK_BYTES_USER_MAX: u64 = 1 << CHUNK_LOG2_MAX;
 
-/// Buffers of one side of a transfer when nobody says otherwise: 256 MiB.
+/// Default buffers of one side of a transfer, in bytes: 256 MiB.
 pub const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
-/// Fewer chunks of memory than this cannot overlap reading, sending, receiving and writing.
+/// The fewest chunks of memory: fewer cannot overlap reading, sending, receiving and writing.
 pub const MEMORY_CHUNKS_MIN: u64 = 4;
 /// Most requests in flight per disk: more than any disk uses at chunks of megabytes. It bounds
 /// threads and entries of a ring.
@@ -86,7 +86,7 @@ pub const SEGMENT_BYTES_SAFE: u32 = 1220;
 pub const TRIAL_BYTES_MAX: u32 = 64 << 10;
 /// Seconds for which a lane id that was named over control is good.
 pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
-/// From this round trip on a path is long, in milliseconds.
+/// The round trip from which on a path is long, in milliseconds.
 pub const LONG_PATH_MILLISECONDS: u64 = 5;
 /// Longest name of a congestion control: the kernel's TCP_CA_NAME_MAX less its NUL.
 pub const CONGESTION_NAME_BYTES_MAX: usize = 15;
