@@ -5,9 +5,7 @@
 //! barrier, publish, sync directories, settle. Payload never comes here; a [`Ticket`] stands for
 //! it. Knows nothing of sockets, descriptors or threads.
 //!
-//! The states are listed as tables: of a session at `SessionPhase`, of an entry at `EntryState`, of
-//! a file in chunks at `LargeStage` in `large`, of a chunk in `chunks`, of a batch at `BatchStage`
-//! in `commit`.
+//! States and their events: `SessionPhase`, `EntryState`, `LargeStage`, `ChunkState`, `BatchStage`.
 
 mod arrivals;
 #[cfg(test)]
@@ -104,11 +102,9 @@ pub struct Receiver {
     bytes_resent: u64,
     /// A fault of one file that every other file would meet too. It ends the session.
     fatal: Option<Fault>,
-    /// The latest time at which a full disk ends the session; until then, files that are staged or
-    /// being staged are still committed. `None` before the disk is full.
+    /// When a full disk ends the session, even if staged files are not committed. `None` before.
     end_by: Option<Timestamp>,
-    /// More messages wait for the connection, or more work for the disk, than an honest sender
-    /// causes.
+    /// More waits for the connection or the disk than an honest sender causes.
     is_backlogged: bool,
     /// There is no memory for more entries.
     is_cramped: bool,
@@ -129,38 +125,21 @@ struct PendingEntry {
     replace: Replace,
 }
 
-/// The state of an entry, from its page to its outcome. An entry that is settled is removed.
-///
+/// The state of an entry until it is settled: each with its next states and their events.
 /// ```text
-/// state       event                                           next state
-/// (page)      the entry is placed beneath the destination     Surveyed
-/// (page)      its path has no place                           Unplaced
-/// (page)      it is the end of a directory                    DirEnd
-/// Surveyed    survey: link to be made                         Staging
-/// Surveyed    survey: small file to be sent                   Wanted
-/// Surveyed    survey: small file to be compared               Comparing
-/// Surveyed    survey: file in chunks to be sent or compared   Large
-/// Surveyed    survey: skipped file whose root is asked for    Digesting
-/// Surveyed    survey: anything else                           settled
-/// Unplaced    survey                                          settled (failed)
-/// Digesting   root of the standing file read, or not          settled
-/// Comparing   root of the standing file read                  Compared
-/// Comparing   unreadable, and it may be replaced              Wanted
-/// Comparing   unreadable, and it may not be replaced          settled (failed)
-/// Compared    bundle: the source has the same root            Retouching
-/// Compared    bundle: another root, and it may be replaced    Staging
-/// Compared    bundle: another root, and it may not            settled (failed)
-/// Wanted      bundle with the file                            Staging
-/// Wanted      digest wrong, or the sender cannot send it      settled (failed)
-/// Compared    digest wrong, or the sender cannot send it      settled (failed)
-/// Retouching  standing file unchanged, metadata set           settled (equal)
-/// Retouching  standing file changed, or an error              settled (failed)
-/// Staging     written under a temporary name                  Staged
-/// Staging     write failed                                    settled (failed)
-/// Staged      read back with another root, attempts left      Wanted
-/// Staged      batch over                                      settled
-/// Large       see LargeStage                                  settled
-/// DirEnd      all before it settled, mode and times set       settled
+/// (page)      -> Surveyed: it has a place; Unplaced: it has none; DirEnd: end of a directory
+/// Surveyed    -> Staging: link; Wanted: small file to send; Comparing: small file to compare;
+///                Large: file in chunks; Digesting: skipped, root wanted; settled: any other
+/// Unplaced    -> settled (failed): its page is surveyed
+/// Digesting   -> settled: the root is read, or not
+/// Comparing   -> Compared: the root is read; Wanted: unreadable; settled: no right to replace
+/// Compared    -> Retouching: the source has its root; Staging: it has another; settled (failed)
+/// Wanted      -> Staging: it came in a bundle; settled (failed): wrong digest, or not sent
+/// Retouching  -> settled (equal): unchanged, and its metadata is set; settled (failed)
+/// Staging     -> Staged: written under a temporary name; settled (failed): not written
+/// Staged      -> Wanted: read back and spoilt, attempts left; settled: its batch is over
+/// Large       -> settled: see LargeStage
+/// DirEnd      -> settled: everything before it is settled, and its mode and times are set
 /// ```
 #[derive(Debug)]
 enum EntryState {
@@ -174,15 +153,13 @@ enum EntryState {
     Digesting,
     /// A small file that is wanted unless the source has this root, which the standing file has.
     Compared(Hash32),
-    /// A small file that stands with this root, which the source has too: its metadata is being
-    /// set.
+    /// A small file that stands with this root, as in the source: its metadata is being set.
     Retouching(Hash32),
     /// A small file that is wanted.
     Wanted,
-    /// A small file (with its root) or a link (`None`) that is being written under a temporary
-    /// name.
+    /// A small file (its root) or a link (`None`) that is written under a temporary name.
     Staging(Option<Hash32>),
-    /// A small file (with its root) or a link (`None`) that waits for its batch or is in it.
+    /// A small file (its root) or a link (`None`) that waits for its batch or is in it.
     Staged(Option<Hash32>),
     /// A file that comes in chunks.
     Large(Box<LargeTarget>),
@@ -200,23 +177,19 @@ struct Pages {
 }
 
 /// The phase of the session. A drain (`drain`) runs beside it.
-///
 /// ```text
-/// phase       event                                               action               next phase
-/// Running     all pages answered, no entry left, journal idle     Tidy                 Tidying
-/// Tidying     destination tidied                                  send Complete        Completing
-/// Completing  Bye                                                 Finished             Over
-/// any         fault, and the drain is over                        Abort                Over
+/// Running     -> Tidying (action Tidy): all pages answered, no entry left, journal idle
+/// Tidying     -> Completing (send Complete): the destination is tidied
+/// Completing  -> Over (action Finished): Bye
+/// any         -> Over (action Abort): fault, and the drain is over
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionPhase {
-    /// Entries come and are settled.
     Running,
     /// Every entry is settled. The doer syncs standing names and removes journals that are done.
     Tidying,
     /// `Complete` is said; the sender's `Bye` is awaited.
     Completing,
-    /// Nothing happens any more.
     Over,
 }
 
@@ -265,8 +238,7 @@ impl Receiver {
         }
     }
 
-    /// The next action, or `None`. Verdicts and settlements come last, so that many leave in one
-    /// message.
+    /// The next action. Verdicts and settlements come last, so that many leave together.
     pub fn poll_action(&mut self) -> Option<ReceiverAction> {
         if self.actions.is_empty() {
             self.says.flush(&mut self.actions);
@@ -293,8 +265,7 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// When the oldest arrival has waited too long. `None` if the session is to end: it waits for
-    /// none.
+    /// When the oldest arrival has waited too long. `None` if the session is to end.
     fn arrivals_deadline(&self) -> Option<Timestamp> {
         self.arrivals.deadline().filter(|_| self.fatal.is_none())
     }
@@ -318,17 +289,15 @@ impl Receiver {
         self.after(now, result);
     }
 
-    /// Whether more messages wait for the connection than an honest sender causes, or more work for
-    /// the disk. While that is so, no page is asked for, no file is begun and no chunk wanted;
-    /// arrivals are taken in and messages sent all the same.
+    /// Whether more waits for the connection or the disk than an honest sender causes. If so, no
+    /// page is asked for, no file is begun and no chunk wanted; arrivals are taken in all the same.
     pub fn handle_backlog(&mut self, now: Timestamp, is_backlogged: bool) {
         if std::mem::replace(&mut self.is_backlogged, is_backlogged) != is_backlogged && !self.is_over() {
             self.settle_down(now);
         }
     }
 
-    /// Whether memory for more entries is lacking. While that is so, no page is asked for, and a
-    /// batch does not wait for further files.
+    /// Whether memory for more entries is lacking: no page is asked for, and batches do not wait.
     pub fn handle_cramped(&mut self, now: Timestamp, is_cramped: bool) {
         if std::mem::replace(&mut self.is_cramped, is_cramped) != is_cramped && !self.is_over() {
             self.settle_down(now);
@@ -420,8 +389,7 @@ impl Receiver {
         }
         self.sync_groups(now);
         self.write_journal();
-        // A session that is to end does not finish directories: entries in them may have no
-        // outcome.
+        // A session that is to end finishes no directories: some entries have no outcome.
         if !is_ending {
             self.finish_dirs();
         }
@@ -449,8 +417,7 @@ impl Receiver {
         self.fatal.as_ref().is_some_and(|fault| fault.code == FaultCode::NoSpace)
     }
 
-    /// The destination is tidied: journals that are done are removed, and the standing names are
-    /// durable. Or that failed.
+    /// Spent journals are removed and the standing names are durable. Or that failed.
     pub fn handle_tidy(&mut self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             return self.abort(fault);
@@ -482,8 +449,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Settles an entry: its outcome is said, it is removed, and its resources are free. Nothing
-    /// else removes entries.
+    /// Settles an entry: says its outcome, removes it, frees its resources. Nothing else does.
     fn finish(&mut self, id: FileId, outcome: Outcome) {
         let Some(slot) = self.entries.remove(&id) else { return };
         self.entries_bytes -= slot.entry.name_bytes();
@@ -502,9 +468,8 @@ impl Receiver {
             self.tally.committed = self.tally.committed.saturating_add(*len);
             self.tally.files += 1;
         }
-        // A fault that ends the session concerns every file, so only the first file is settled with
-        // it. If the process is out of descriptors not even that: no file has failed, and the next
-        // session sends them all again.
+        // A fault that ends the session concerns every file, so it is said only of the first, and
+        // of none if descriptors ran out: none has failed, and the next session sends them again.
         let mut is_told = true;
         if let Outcome::Failed(fault) = &outcome
             && fault.code.ends_session()
@@ -523,13 +488,10 @@ impl Receiver {
     }
 }
 
-/// How long a full disk may still commit files. A batch has at most 256 MiB that are not synced,
-/// which a disk of 16 MB/s takes by then.
+/// How long a full disk may commit files. A batch has at most 256 MiB unsynced: 16 MB/s suffice.
 const ENDING_MAX: Duration = Duration::from_secs(20);
-/// Bytes that the names of unsettled entries may occupy. An ordinary window of 32 Ki entries needs
-/// two fifths of it.
+/// Bytes of the names of unsettled entries. A usual window of 32 Ki entries takes two fifths of it.
 const ENTRIES_BYTES_MAX: usize = 16 << 20;
-/// Bytes that one page may add to that: names as sent, as placed (maybe under a longer top) and as
-/// reserved.
+/// Bytes that one page may add: names as sent, as placed (maybe under a longer top), as reserved.
 const PAGE_NAME_BYTES_MAX: usize = 3 * MESSAGE_BYTES_MAX + 2 * 256 * PAGE_ENTRIES_MAX;
 const _: () = assert!(PAGES_UNANSWERED_MAX as usize * PAGE_NAME_BYTES_MAX <= ENTRIES_BYTES_MAX);
