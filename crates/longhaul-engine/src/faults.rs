@@ -1,11 +1,14 @@
-//! Errors of the crates below as faults: the form in which they are told to people and peers.
+//! Turns errors of the crates below into faults, the form in which people and peers get them.
+//!
+//! In: errors of the network and of the system. Out: a [`Fault`] with code, blame and hint. It
+//! knows no sessions and no files.
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_net::{NetError, NetErrorKind};
 
-/// Why no control connection came about, as a fault. Who answers in the place of a daemon may be
-/// gone later, as one that is away; in the middle of a run the same holds of a name that was found
-/// before.
+/// The fault of a control connection that could not be dialled. `again`: in the middle of a run. A
+/// server that answers in the place of a daemon may be gone later, like a daemon that is away; in
+/// the middle of a run the same holds of a name that was found before.
 pub(crate) fn dial_fault(error: &NetError, again: bool) -> Fault {
     let fault = Fault::from(error);
     let passing = |message: &str| Fault::new(FaultCode::Unreachable, Blame::Path, message).hint(&fault.hint);
@@ -19,8 +22,8 @@ pub(crate) fn dial_fault(error: &NetError, again: bool) -> Fault {
     }
 }
 
-/// The error of a lane that was joined as a fault: what breaks its protection then is damage on the
-/// way.
+/// The error of a lane that was joined as a fault: an error of its protection is damage on the
+/// path.
 pub(crate) fn lane_fault(error: &NetError) -> Fault {
     let fault = Fault::from(error);
     match error.kind() {
@@ -32,7 +35,7 @@ pub(crate) fn lane_fault(error: &NetError) -> Fault {
     }
 }
 
-/// A thread or runtime that the system does not give.
+/// The fault of a thread or runtime that the system does not give.
 pub(crate) fn system_fault(what: &str, error: &std::io::Error) -> Fault {
     Fault::new(FaultCode::Unsupported, Blame::Local, format_args!("cannot start {what}: {error}"))
         .hint("check the limits on processes and memory")

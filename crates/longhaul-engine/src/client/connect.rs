@@ -24,7 +24,7 @@ use super::retry::Patience;
 use super::start_event::StartEvent;
 use super::udp_way::Dialled;
 use super::wish::Wish;
-use crate::api::{Remote, Transport, Verify};
+use crate::api::{Reach, Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_FAR, LANES_QUIC};
 use crate::faults::dial_fault;
 use crate::lanes::JoinedLane;
@@ -336,11 +336,10 @@ pub(crate) async fn connect(remote: &Remote) -> Result<Control, Fault> {
 
 /// Dials, for the first time in this run or `again`.
 async fn connect_over(remote: &Remote, paths: &[NetPath], again: bool) -> Result<Control, Fault> {
-    let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
-    let addr = format!("{host}:{}", remote.port);
-    let dialled = dial_control_over(&addr, paths, &remote.identity, PeerCheck::Observe).await;
+    let Reach::Address { host, port } = &remote.reach;
+    let dialled = dial_control_over(&remote.reach.to_string(), paths, &remote.identity, PeerCheck::Observe).await;
     let control = dialled.map_err(|e| dial_fault(&e, again))?;
-    remote.trust.judge(&remote.host, remote.port, &control.peer_key)?;
+    remote.trust.judge(host, *port, &control.peer_key)?;
     Ok(control)
 }
 

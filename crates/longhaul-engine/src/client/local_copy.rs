@@ -9,14 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, LaneId, Role};
-use longhaul_disk::{EngineKind, SourceTree, SyncMethod};
+use longhaul_disk::{EngineKind, SourceTree};
 use longhaul_net::{Identity, LaneStream, NetError, Protection};
 use longhaul_proto::wire::message::{VERSION, Welcome};
 
 use super::Run;
 use super::missing;
 use super::session::start;
-use crate::api::{Event, FileEvent, FileStatus, LocalDest, LocalSource, Observer, Start};
+use crate::api::{Direction, Event, FileEvent, FileStatus, LaneKind, LocalDest, LocalSource, Observer, Start};
 use crate::budget::{self, LANES_DEFAULT, MemoryPlan, SessionBuffers};
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
@@ -124,8 +124,8 @@ impl Run {
             sender.fill_with_noise();
         }
         let congestion = near.first().map_or_else(|| "-".to_owned(), |lane| lane.stream.congestion());
-        let facts = start("copy", "pair", &welcome, (lanes, wanted), protection);
-        let sync = destination.tree.sync_method().map(SyncMethod::name);
+        let facts = start(Direction::Copy, LaneKind::Pair, &welcome, (lanes, wanted), protection);
+        let sync = destination.tree.sync_method();
         self.observer.event(Event::Start(Start { congestion, sync, ..facts }));
         let (ours, theirs) = tokio::io::duplex(CONTROL_PIPE_BYTES);
         let sending_plan = Plan::within_process(Role::Sender, &self.settings, &welcome, lanes);

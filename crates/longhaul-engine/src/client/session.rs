@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::Run;
 use super::connect::Agreed;
-use crate::api::{Event, Observer, Start};
+use crate::api::{Direction, Event, LaneKind, Observer, Start};
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::pool::LaneRules;
@@ -80,13 +80,13 @@ impl Run {
             return Event::Redialled(hex(&welcome.session));
         }
         let (direction, sync) = match role {
-            Role::Sender => ("push", handshake::sync_said(welcome.caps)),
-            Role::Receiver => ("pull", local.map(SyncMethod::name)),
+            Role::Sender => (Direction::Push, handshake::sync_said(welcome.caps)),
+            Role::Receiver => (Direction::Pull, local),
         };
         let wanted = self.settings.lanes.unwrap_or(granted.count);
         let transport = match self.transport() {
-            message::Transport::Tcp => "tcp",
-            message::Transport::Quic => "quic",
+            message::Transport::Tcp => LaneKind::Tcp,
+            message::Transport::Quic => LaneKind::Quic,
         };
         let facts = start(direction, transport, welcome, (granted.count, wanted), self.protection());
         Event::Start(Start { sync, ..facts })
@@ -95,8 +95,8 @@ impl Run {
 
 /// What is known of a session when it is agreed on: so many lanes are granted, so many were wanted.
 pub(crate) fn start(
-    direction: &'static str,
-    transport: &'static str,
+    direction: Direction,
+    transport: LaneKind,
     welcome: &Welcome,
     (lanes, wanted): (u32, u32),
     protection: Protection,
@@ -106,13 +106,13 @@ pub(crate) fn start(
         let plural = if lanes == 1 { "" } else { "s" };
         notes.push(format!("{lanes} lane{plural} instead of {wanted}: more do not fit the memory of one side"));
     }
-    if protection == Protection::Safe && transport != "pair" {
+    if protection == Protection::Safe && transport != LaneKind::Pair {
         notes.push(
             "NOT ENCRYPTED: --protect safe, whoever is on the way can read the data; every chunk is verified"
                 .to_owned(),
         );
     }
-    if transport == "pair" && protection == Protection::Safe {
+    if transport == LaneKind::Pair && protection == Protection::Safe {
         notes.push("between two local directories data is not encrypted: nothing leaves this process".to_owned());
     }
     Start {

@@ -1,6 +1,7 @@
 //! A destination that is opened for one session.
 //!
-//! In: a tree with its journals, from `place`. Out: to the plan of a session, which its loop works from. Opens nothing itself.
+//! In: a tree with its journals, from `place`. Out: to the plan of a session, from which its loop
+//! works. It opens nothing itself and knows no paths of the user.
 
 use std::sync::Arc;
 
@@ -14,17 +15,17 @@ use crate::journals::presence::Presence;
 /// A destination that is ready to be written to.
 #[derive(Clone)]
 pub(crate) struct Destination {
-    /// Where names go.
+    /// The tree into which names go.
     pub(crate) tree: Arc<dyn TargetTree>,
-    /// How.
+    /// The mapping of names.
     pub(crate) landing: Landing,
-    /// Where it stands, for people.
+    /// The place of the destination, for people.
     pub(crate) base: String,
-    /// Where that is on this host, for people: a path, or one beneath a served root.
+    /// The same place on this host, for people: a path, or one beneath a served root.
     pub(crate) place: String,
-    /// What is written down of it, and what earlier sessions wrote; none where nothing is made.
+    /// The session's journal, and the partials of earlier sessions. `None` where nothing is made.
     pub(crate) ledger: Option<Arc<SessionJournal>>,
-    /// By which others see whether the session lives.
+    /// Shows others whether the session lives.
     pub(crate) presence: Arc<Presence>,
 }
 

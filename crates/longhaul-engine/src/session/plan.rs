@@ -1,9 +1,10 @@
 //! The plan of a session: everything that both sides agreed and this side keeps to, as one value.
 //!
-//! In: the request and the answer that agree to a session, and the limits of this side. Out: the rules
-//! of its lanes, the configuration of its machine, and what its loop works with. Client, daemon, local
-//! copy and measurement build their sessions from it and from nothing else, so that a negotiated option
-//! is a field of the message, a field here, and the place where it acts. Opens nothing.
+//! In: the request and the answer that agree to a session, and the limits of this side. Out: the
+//! rules of its lanes, the configuration of its machine, and the parts of its loop. Client, daemon,
+//! local copy and measurement build their sessions from it and from nothing else, so that a
+//! negotiated option is a field of the message, a field here, and the place where it acts. It opens
+//! nothing and knows no connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,38 +61,38 @@ pub(crate) struct LanePlan {
     pub(crate) most: u32,
     /// The transport of the first lanes.
     pub(crate) transport: Transport,
-    /// Bytes that lanes over QUIC may keep in this process, all together.
+    /// Bytes that all lanes over QUIC together may keep in this process.
     pub(crate) window_bytes: u64,
-    /// A sender chooses among congestion controls, as nobody asked for one.
+    /// Whether a sender chooses among congestion controls, as nobody asked for one.
     pub(crate) choose_congestion: bool,
-    /// A sender may change to another transport that carries more.
+    /// Whether a sender may change to another transport that carries more.
     pub(crate) choose_transport: bool,
-    /// A sender looks for the best number of lanes.
+    /// Whether a sender looks for the best number of lanes.
     pub(crate) tunes: bool,
     /// The rates that all lanes keep together.
     pub(crate) rates: LaneRates,
-    /// A lane that stands still for so long while others move is given up.
+    /// A lane that stands still for this long while others move is given up.
     pub(crate) stall_after: Duration,
 }
 
 /// The rules of a receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivePlan {
-    /// May names that stand be replaced, and may their metadata be changed?
+    /// Whether names that stand may be replaced, and whether their metadata may be changed.
     pub(crate) policy: Policy,
-    /// Everything that is decided is said, and nothing is written.
+    /// Whether the run only reports its decisions and writes nothing.
     pub(crate) dry_run: bool,
-    /// How much may be written and not durable.
+    /// The bytes or time after which written data is made durable.
     pub(crate) group: SyncGroup,
-    /// What was written is read back from the medium before it is called durable.
+    /// Whether written files are read back from the medium before they are called durable.
     pub(crate) read_back: bool,
-    /// Who learns the roots of skipped files.
+    /// The sides that learn the roots of skipped files.
     pub(crate) digests: SkippedDigests,
 }
 
 impl Plan {
-    /// The plan of the side `role` of a session that `transfer` asked for and `welcome` granted. `lanes`
-    /// and `receiving` are this side's own share of it.
+    /// The plan of the side `role` of a session that `transfer` asked for and `welcome` granted.
+    /// `lanes` and `receiving` are this side's own share of it.
     pub(crate) fn agreed(
         role: Role,
         transfer: &Transfer,
@@ -142,7 +143,8 @@ impl Plan {
         }
     }
 
-    /// A sender's loop reads `wanted` of `tree` through `buffers`. `timed`: the source ends by the clock.
+    /// The parts of a sender's loop that reads `wanted` of `tree` through `buffers`. `timed`: the
+    /// source ends by the clock.
     pub(crate) fn sending(
         &self,
         tree: Arc<dyn SourceTree>,
@@ -155,7 +157,8 @@ impl Plan {
         Sending { tree, slab, io, depth, chunk, chunk_max, bundled_max, wanted, timed }
     }
 
-    /// A receiver's loop writes to `destination` through `buffers` what is `allowed` to come.
+    /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries
+    /// that are `allowed` may come.
     pub(crate) fn receiving(&self, destination: Destination, buffers: SessionBuffers, allowed: Allowed) -> Receiving {
         let config = self.receiver_config(destination.landing);
         let SessionBuffers { slab, io, .. } = buffers;
@@ -210,8 +213,8 @@ impl LanePlan {
 }
 
 impl ReceivePlan {
-    /// The rules of a receiver whose user gave these settings. `digests` says who learns the roots of
-    /// skipped files, where the user wants them.
+    /// The rules of a receiver whose user gave these settings. `digests` names the sides that learn
+    /// the roots of skipped files, where the user wants them.
     pub(crate) fn of_settings(settings: &Settings, digests: SkippedDigests) -> ReceivePlan {
         ReceivePlan {
             policy: Policy { if_exists: settings.if_exists, may_modify: true },
