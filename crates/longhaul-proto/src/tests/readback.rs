@@ -1,4 +1,4 @@
-//! Sessions that read back what they wrote, on a medium that may keep something else.
+//! Tests of sessions that read back what they wrote, on a medium that may keep other bytes.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Whole sessions, named for what must hold.
+//! Tests of whole sessions, named for the promise that must hold.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,8 @@ pub(super) fn failure(world: &World, name: &str) -> Option<FaultCode> {
     }
 }
 
-/// Chunks of `item` as an earlier session left them; what it did not journal is nonsense.
+/// Chunks of `item` as an earlier session left them; chunks that it did not journal have random
+/// bytes.
 pub(super) fn left(item: &Item, size: usize, held: BTreeSet<u64>, source: Source) -> Left {
     let mut bytes = item.bytes.clone();
     for (at, content) in bytes.chunks_mut(size).enumerate() {
